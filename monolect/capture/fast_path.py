@@ -30,7 +30,7 @@ from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
 from monolect.runtime.realize.execute import running
-from monolect.runtime.replay.capture import Capture, Fresh, NotKept, Value, under_way
+from monolect.runtime.replay.capture import Capture, Fresh, NotKept, Output, under_way
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten
@@ -366,7 +366,7 @@ def _result_buffer(k: int, made: Fresh, names: dict[str, Any], origin: Any, devi
     ]
 
 
-def _node_expression(name: str, v: Value, names: dict[str, Any]) -> str:
+def _node_expression(name: str, v: Output, names: dict[str, Any]) -> str:
     """Return the expression of the node of a result or new version: new memory, an input, a constant, or a
     view of one.
     """

@@ -32,7 +32,7 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
-from monolect.runtime.realize.execute import running, stand_ins
+from monolect.runtime.realize.execute import placeholders, running
 from monolect.runtime.replay.capture import NotKept, changes
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
@@ -191,7 +191,7 @@ def _value_of_view(t: Tensor) -> Tensor:
     new._requires_grad, new._grad = t._requires_grad, t._grad
     if changes.captures and (t._requires_grad or t._grad is not None) and t._grad.__class__ is not NotKept:
         new._grad = t.grad  # a capture under way depends on that of the view
-        for c in changes.around:
+        for c in changes.enclosing:
             c.looked.note(new, new._grad)
     if attributes := getattr(t, "__dict__", None):
         vars(new).update(attributes)
@@ -211,7 +211,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
     `found.is_complete` to False if another call with an equal signature could give something else.
     """
     buffers = [new_buffer(u.shape, u.dtype, device(u)) for u in found.nodes]
-    stand_ins.update(buffers)
+    placeholders.update(buffers)
     real = [(t, t._uop, t._grad) for t in found.tensors]
     before, early = random_state.drawn(), {id(t) for t in deferred()}
     outputs: list[Tensor] = []

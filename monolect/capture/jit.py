@@ -42,9 +42,9 @@ from monolect.capture.gradients import (
 from monolect.capture.recording import Recording
 from monolect.capture.returned import rebuild_results
 from monolect.ir.uop import UOp, build
-from monolect.runtime.buffer import base_of, part
+from monolect.runtime.buffer import base_of, contiguous_part
 from monolect.runtime.realize import execute
-from monolect.runtime.replay.capture import NotKept, changes, steps, two_ways
+from monolect.runtime.replay.capture import NotKept, aliased_arguments, changes, steps
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import keep_only, waiting
@@ -211,8 +211,8 @@ class Jit:
             return back
         self.captures.move_to_end(captured.key)
         self.n_recaptures = 0
-        refuse_external_arguments(two_ways(with_gradients, captured.capture.assigned, captured.capture.read))
-        read = [*captured.capture.read, *(ref() for ref, _ in captured.capture.woven)]
+        refuse_external_arguments(aliased_arguments(with_gradients, captured.capture.assigned, captured.capture.read))
+        read = [*captured.capture.read, *(ref() for ref, _ in captured.capture.baked_in)]
         refuse_aliased(self._aliased_arguments(with_gradients, captured.capture.assigned, read))
         refuse_ambiguous_gradients(self._as_given(with_gradients), captured.gradient_owners)
         if len(with_gradients) > len(tensors):
@@ -339,9 +339,9 @@ class Jit:
 
     def _is_valid(self, captured: Captured, tensors: list[Tensor]) -> bool:
         """Whether the conditions of a capture that its key does not hold are still true."""
-        if captured.capture.woven:
+        if captured.capture.baked_in:
             assigned = [tensors[i] for i in captured.capture.assigned if i.__class__ is int]
-            if not captured.capture.is_current() or captured.capture.weaves(assigned):
+            if not captured.capture.is_current() or captured.capture.bakes_in(assigned):
                 return False
         return not (captured.consumed and self.keeps_gradients)
 
@@ -411,7 +411,7 @@ class Jit:
         """
         for t, old, u in zip(tensors, nodes, execute.realize(nodes), strict=True):
             if u.op != "BUFFER":
-                u = part(u) or execute.realize([build("CONTIGUOUS", u)])[0]
+                u = contiguous_part(u) or execute.realize([build("CONTIGUOUS", u)])[0]
             if t._uop is old:  # else another thread assigned to it
                 t._uop = u
 

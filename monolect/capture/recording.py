@@ -46,7 +46,7 @@ from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, new_buffer, toposort
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.realize import execute
-from monolect.runtime.replay.capture import Capture, Check, NotKept, changes, steps, two_ways
+from monolect.runtime.replay.capture import Capture, Check, NotKept, aliased_arguments, changes, steps
 from monolect.runtime.replay.record import external, record
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor, copied, leaf_nodes, leaves, live_tensors
@@ -86,7 +86,10 @@ class Recording:
         args, kwargs = unflatten(self.given, iter([placeholder_of[id(t)] for t in self.arguments]))
         with execute.listening.to(self.runs), changes.seen() as self.seen:
             self.seen.checks, self.seen.start, self.seen.inputs = self.checks, self.start, frozenset(self.inputs)
-            self.seen.bring, self.seen.asked = gradient_supplier(self.supplied, _placeholder), self.step.not_kept.asked
+            self.seen.bring, self.seen.on_read = (
+                gradient_supplier(self.supplied, _placeholder),
+                self.step.not_kept.on_read,
+            )
             with nondeterminism.watch_calls(any(r.needs_watch for r in self.reached), refuse_nondeterminism):
                 result = [steps.call(self.step._unjitted(), args, kwargs)]
             self._add_gradients()
@@ -105,7 +108,7 @@ class Recording:
         self.inputs += [u for *_, u in self.supplied]
         self.position = {id(t): i for i, t in enumerate(self.placeholders)}
         changed = [t for t, _ in self.seen.alive()]
-        refuse_external_arguments(two_ways(self.tensors, changed, ()))
+        refuse_external_arguments(aliased_arguments(self.tensors, changed, ()))
         refuse_aliased(self.step._aliased_arguments(self.tensors, self.by_position(changed)))
         refuse_duplicates(self.tensors, self.by_position(changed))
         refuse_ambiguous_gradients(
@@ -162,7 +165,7 @@ class Recording:
         del result, own
         separate_storage([t for t, _ in seen.alive()])
         for t in final.consumed:
-            t._grad = NotKept(step.not_kept.asked, t._grad)
+            t._grad = NotKept(step.not_kept.on_read, t._grad)
         self.outputs, self.values = outputs, [*outputs, *kept]
         self.delayed = [t._grad.tensor for t in (*final.consumed, *final.dropped)]
         self.found_gradients = initial_gradients(seen.looked, self.before, self.supplied)
@@ -213,7 +216,7 @@ class Recording:
         environment = {id(t) for t in step.environment.tensors}  # another Tensor may be a view of the same memory
         outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in read | shown and id(t) in environment)]
         assigned = [s for s, *_ in states]
-        refuse_external_arguments(two_ways(tensors, assigned, outside))
+        refuse_external_arguments(aliased_arguments(tensors, assigned, outside))
         refuse_aliased(step._aliased_arguments(tensors, assigned, [*outside, *(ref() for ref, _ in baked_in)]))
         self._give_back()
         others = {t._uop for r in self.reached for t in r.tensors}

@@ -1,4 +1,4 @@
-"""The command buffer as IR: a schedule joined, planned and put in order until a device can encode it.
+"""Define the command buffer as IR, and the passes that join, plan and order a schedule until a device can encode it.
 
-Each module is one pass over a step, FUNCTION(TUPLE(results...)) with a LINEAR of items; `forms` has the grammar.
+Each pass takes and returns a step: a FUNCTION of a TUPLE of results, with a LINEAR of items. `forms` has the grammar.
 """

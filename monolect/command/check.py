@@ -1,14 +1,15 @@
-"""Does a planned step keep the rules of the COMMAND stage? Asked of bytes, with none of the planner's code.
+"""Check that a planned step keeps the rules of the COMMAND stage, byte by byte and with none of the planner's code.
 
-The rules: each operand fits what its program says and is inside its memory; nothing is read before it is written or
-bound; of two items that touch common bytes, one of which writes them, the later one is AFTER the earlier one; what runs
-once touches only what does not change, and nobody else writes what it leaves, but for values in the middle of a padded
-frame; every result, and every new version of a state, is written whole; no item is listed twice. Results that may take
-the memory of an argument are checked with that memory, too. An item in a loop is checked as two iterations.
+The rules: each operand fits what its program says and is inside its memory. Nothing is read before it is written or
+bound. Of two items that touch common bytes, one of which writes them, the later one is AFTER the earlier one. An item
+that runs once touches only constants, and no other item writes its results, except for values in the middle of a padded
+frame. Every result, and every new version of a state, is written whole. No item is listed twice. Results that may take
+the memory of an argument are also checked with that memory. An item in a loop is checked for all offsets that its
+operands can have.
 
 What it is not: a proof that programs compute what their kernels say (`VERIFY=2`), or that their indices stay inside of
 their operands (`CHECK_BOUNDS`).
-Invariant: returns None, or raises VerifyError naming the item.
+Invariant: the check returns None, or raises VerifyError naming the item.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from monolect.ir.bounds import min_max, size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp
 
-BOUND = frozenset(("argument", "old", "state", "read", "constant"))  # roles of memory that holds a value at first
-FIXED = frozenset(("read", "constant"))
+BOUND = frozenset(("argument", "old", "state", "read", "constant"))  # roles of memory with a value before the step
+FIXED = frozenset(("read", "constant"))  # roles of memory that no call changes
 
 
-class Access(NamedTuple):
-    """The bytes of a memory that an item touches."""
+class MemoryAccess(NamedTuple):
+    """A range of bytes, `start` to `end` - 1, of the memory `base` that item number `item` touches."""
 
     item: int
     base: UOp
@@ -38,14 +39,14 @@ class Access(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """One item of the program: its node, what it waits for, and whether it runs once."""
+    """A CALL or STORE of the program, and whether it runs once."""
 
     node: UOp
     is_once: bool
 
 
 def check(step: UOp) -> None:
-    """See the module docstring; `step` as the last pass left it."""
+    """Check a step in the form that the last pass leaves; see the module docstring."""
     items = [*_items(step)]
     seen: set[UOp] = set()
     for it in items:
@@ -55,16 +56,16 @@ def check(step: UOp) -> None:
     accesses = [[*_accesses(i, it.node)] for i, it in enumerate(items)]
     roles = step.arg.roles
     _check_once(items, accesses, roles, step.arg.shared)
-    behind = _behind(items)
+    before = _predecessors(items)
     flat = [a for mine in accesses for a in mine]
-    _check_order(items, flat, behind)
+    _check_order(items, flat, before)
     for pair in step.arg.reuse:
-        _check_order(items, _merged(flat, *pair), behind)
+        _check_order(items, _merged(flat, *pair), before)
     _check_defined(step, items, accesses)
 
 
 def _items(step: UOp) -> Iterator[_Item]:
-    """The CALLs and copies of the program, in order; those that run once first."""
+    """Yield the CALLs and copies of the program in order; those that run once come first."""
     for out in step.src[0].src:
         if out.op == "AFTER":
             for u in out.src[1].src:
@@ -75,18 +76,22 @@ def _items(step: UOp) -> Iterator[_Item]:
 
 
 def _parts(item: UOp) -> list[tuple[UOp, str, Any]]:
-    """The operands of an item with what it does to them, and what its program says of each: (dtype, elements)."""
+    """Return (operand, access, (dtype, minimum number of elements)) for each operand of an item, as its program
+    declares them.
+    """
     if item.op == "STORE":
         to, load = item.src
         return [(to, "write", (to.dtype, 0)), (load.src[0], "read", (load.src[0].dtype, 0))]
     info = item.src[0].arg
     if len(info.operands) != len(item.src) - 1:
-        raise _error(item, "another number of operands than the program has", len(info.operands), len(item.src) - 1)
+        raise _error(item, "the number of operands is not the program's", len(info.operands), len(item.src) - 1)
     return [(u, how, (d, n)) for u, (d, n, how) in zip(item.src[1:], info.operands, strict=True)]
 
 
-def _accesses(i: int, item: UOp) -> Iterator[Access]:
-    """What an item touches. Raises VerifyError for an operand that does not fit."""
+def _accesses(i: int, item: UOp) -> Iterator[MemoryAccess]:
+    """Yield the byte ranges that item `i` touches. Raises VerifyError for an operand that does not fit its memory or
+    program.
+    """
     for u, how, (dtype, n) in _parts(item):
         o = read_operand(u)
         if is_scalar(u):
@@ -101,11 +106,11 @@ def _accesses(i: int, item: UOp) -> Iterator[Access]:
             raise _error(item, "an operand outside of its memory", f"{n * dtype.itemsize} bytes inside", found)
         if low % dtype.itemsize:
             raise _error(item, "an operand that is not aligned to its elements", dtype.itemsize, low)
-        yield Access(i, o.base, low, high + n_bytes, how != "write", how != "read")
+        yield MemoryAccess(i, o.base, low, high + n_bytes, how != "write", how != "read")
 
 
-def _behind(items: Sequence[_Item]) -> list[int]:
-    """For each item all that it comes after, as bits: by AFTER, and what runs once before all others."""
+def _predecessors(items: Sequence[_Item]) -> list[int]:
+    """Return for each item a bit set of all items that it comes after: by AFTER, and those that run once."""
     number = {it.node: i for i, it in enumerate(items)}
     once = sum(1 << i for i, it in enumerate(items) if it.is_once)
     out: list[int] = []
@@ -115,61 +120,63 @@ def _behind(items: Sequence[_Item]) -> list[int]:
             for c in read_operand(u).after:
                 j = number.get(c, i)
                 if j >= i:
-                    raise _error(it.node, "an item AFTER one that is not above it", "an item above", c.op)
+                    raise _error(it.node, "an item is AFTER an item that does not precede it", "an earlier item", c.op)
                 bits |= out[j] | 1 << j
         out.append(bits)
     return out
 
 
-def _check_order(items: Sequence[_Item], accesses: Sequence[Access], behind: list[int]) -> None:
-    """Of two accesses to common bytes, one a write, the later item is behind the earlier one."""
-    by_base: dict[UOp, list[Access]] = {}
+def _check_order(items: Sequence[_Item], accesses: Sequence[MemoryAccess], before: list[int]) -> None:
+    """Raise VerifyError if two accesses to common bytes, one of them a write, are not ordered by AFTER."""
+    by_base: dict[UOp, list[MemoryAccess]] = {}
     for a in accesses:
         mine = by_base.setdefault(a.base, [])
         for b in reversed(mine):
             if b.item == a.item or b.end <= a.start or a.end <= b.start or not (a.writes or b.writes):
                 continue
-            if not behind[a.item] >> b.item & 1:
+            if not before[a.item] >> b.item & 1:
                 found = f"item {a.item} is not AFTER item {b.item}, bytes {max(a.start, b.start)} on"
                 raise _error(items[a.item].node, "two items that touch common bytes are not ordered", "AFTER", found)
             if b.writes and b.start <= a.start and a.end <= b.end:
-                break  # what was before is behind that write
+                break  # earlier accesses precede that write
         mine.append(a)
 
 
-def _merged(accesses: Sequence[Access], result: int, argument: int) -> list[Access]:
-    """The same where a result has the memory of an argument."""
+def _merged(accesses: Sequence[MemoryAccess], result: int, argument: int) -> list[MemoryAccess]:
+    """Return the accesses with those to PARAM `result` redirected to the memory of PARAM `argument`."""
     params = {a.base.arg.slot: a.base for a in accesses if a.base.op == "PARAM"}
     new, old = params.get(argument), params.get(result)
     return [a._replace(base=new) if new is not None and a.base is old else a for a in accesses]
 
 
 def _check_once(
-    items: Sequence[_Item], accesses: Sequence[Sequence[Access]], roles: Sequence[str], shared: Sequence[int]
+    items: Sequence[_Item], accesses: Sequence[Sequence[MemoryAccess]], roles: Sequence[str], shared: Sequence[int]
 ) -> None:
-    left: set[UOp] = set()  # memory outside of the arena that items leave which run once
+    """Raise VerifyError if an item that runs once touches memory that changes, or if another item writes its
+    results.
+    """
+    left: set[UOp] = set()  # memory outside of the arena that items write which run once
     for it, mine in zip(items, accesses, strict=True):
         for a in mine:
             if not it.is_once:
                 if a.writes and a.base in left:
-                    raise _error(
-                        it.node, "an item writes what another one left that runs once", "a BUFFER of its own", a
-                    )
+                    raise _error(it.node, "an item writes the result of an item that runs once", "another BUFFER", a)
                 continue
             if a.base.op == "PARAM" and (roles[a.base.arg.slot] not in FIXED or a.base.arg.slot in shared or a.writes):
-                raise _error(it.node, "an item that runs once touches what changes", "constants", repr(a.base))
+                raise _error(it.node, "an item that runs once touches memory that changes", "constants", repr(a.base))
             if a.writes and not is_arena(a.base):
                 left.add(a.base)
 
 
 # ---- defined bytes ---------------------------------------------------------------------------------------------------
 class _Written:
-    """Disjoint ranges of bytes, ascending."""
+    """A set of bytes as disjoint ranges, ascending."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
 
     def add(self, start: int, end: int) -> None:
+        """Add the bytes `start` to `end` - 1."""
         out = []
         for a, b in self.ranges:
             if b < start or end < a:
@@ -179,10 +186,14 @@ class _Written:
         self.ranges = sorted([*out, (start, end)])
 
     def has(self, start: int, end: int) -> bool:
+        """Return whether all bytes `start` to `end` - 1 are in the set."""
         return any(a <= start and end <= b for a, b in self.ranges)
 
 
-def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequence[Access]]) -> None:
+def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequence[MemoryAccess]]) -> None:
+    """Raise VerifyError if an item reads undefined bytes or writes memory of the caller, or if a result is not written
+    whole.
+    """
     roles = step.arg.roles
     written: dict[UOp, _Written] = {}
 
@@ -195,13 +206,13 @@ def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequenc
 
     frames: dict[UOp, _Written] = {}
     for it, mine in zip(items, accesses, strict=True):
-        if is_frame(it.node):  # a kernel may read the middle of a frame before the frame is stored
+        if is_frame(it.node):  # an item may read the middle of a frame before the frame is stored
             for a in mine:
                 frames.setdefault(a.base, _Written()).add(a.start, a.end)
                 of(a.base).add(a.start, a.end)
     was_once = False
     for it, mine in zip(items, accesses, strict=True):
-        if was_once and not it.is_once:  # of the arena nothing is left of them but frames
+        if was_once and not it.is_once:  # the arena keeps only frames of the items that ran once
             written = {b: w for b, w in written.items() if not is_arena(b)} | frames
         was_once = it.is_once
         for a in mine:
@@ -223,6 +234,7 @@ def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequenc
 
 
 def _error(u: UOp, message: str, expected: object, found: object) -> VerifyError:
+    """Return the VerifyError for node `u`, with the kernel's name and the user's line if known."""
     name = f" of {u.src[0].arg.name}" if u.op == "CALL" and u.src[0].op == "PROGRAM" else ""
     line = u.origin[:2] if isinstance(u.origin, tuple) and len(u.origin) >= 2 else None
     return VerifyError(f"{u.op}{name}: {message}", op=u.op, expected=str(expected), found=str(found), line=line)

@@ -1,7 +1,7 @@
-"""What an item costs: operations and bytes, counted on the IR of its kernel.
+"""Estimate the cost of an item: operations and bytes, counted on the IR of its kernel.
 
-Arithmetic operations are those of one loop iteration times the iterations; bytes are those of every buffer that the
-kernel touches, each once, and no more of it than its loops visit.
+Arithmetic operations are those of one loop iteration times the iterations. Bytes are those of every buffer that the
+kernel touches, each counted once, and at most as many as its loops visit.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from monolect.ir.ops import ELEMENTWISE, KernelInfo
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, toposort
 
-# of a kernel: operations; bytes that its loops visit, by the slot of the PARAM
+# By kernel: (operations, bytes that its loops visit by slot of the PARAM).
 _known: weakref.WeakKeyDictionary[UOp, tuple[int, dict[int, int]]] = weakref.WeakKeyDictionary()
 
 
 def estimate(item: UOp) -> tuple[int, int]:
-    """(operations, bytes) of one item."""
+    """Return (operations, bytes) of one item."""
     n_ops, visited = (0, dict[int, int]()) if item.op == "STORE" else _of_kernel(kernel_of(item))
     touched: dict[tuple[UOp, int], int] = {}
     for k, u in enumerate(operands_of(item)):
@@ -30,6 +30,7 @@ def estimate(item: UOp) -> tuple[int, int]:
 
 
 def _of_kernel(kernel: UOp) -> tuple[int, dict[int, int]]:
+    """Return the memoized `_counted` of a kernel."""
     found = _known.get(kernel)
     if found is None:
         found = _known[kernel] = _counted(kernel)
@@ -37,9 +38,10 @@ def _of_kernel(kernel: UOp) -> tuple[int, dict[int, int]]:
 
 
 def _counted(kernel: UOp) -> tuple[int, dict[int, int]]:
+    """Count (operations, bytes that the loops visit by slot) of a kernel."""
     n_ops = 0
     visited: dict[int, int] = {}
-    if isinstance(kernel.arg, KernelInfo) and kernel.arg.fills:  # it packs, and computes nothing
+    if isinstance(kernel.arg, KernelInfo) and kernel.arg.fills:  # a packing kernel has no arithmetic
         return 0, visited
     for u in toposort(kernel):
         if u.op in ELEMENTWISE and u.dtype.kind != "x" and u.op not in ("WHERE", "CAST"):
@@ -53,6 +55,7 @@ def _counted(kernel: UOp) -> tuple[int, dict[int, int]]:
 
 
 def _iterations(rs: frozenset[UOp]) -> int:
+    """Return the product of the loop bounds, at the largest sizes."""
     n = 1
     for r in rs:
         n *= size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0])

@@ -1,4 +1,4 @@
-"""The grammar of the COMMAND stage: what a step is made of, and how to build and read its parts.
+"""Define the grammar of the COMMAND stage, and functions that build and read the parts of a step.
 
     step    := FUNCTION(TUPLE(out...))                   arg StepInfo: the role of each PARAM
     out     := view | AFTER(view, program)               a result, or the new value of a state
@@ -8,13 +8,14 @@
     operand := view | AFTER(view, item...) | scalar      scalar: a size, a RANGE, or index arithmetic of them
     view    := [BITCAST] [SHRINK] [RESHAPE] of PARAM | BUFFER
 
-Memory that a caller binds is a PARAM, memory that the step owns a BUFFER. Items start in order; outside of a GROUP each
-ends before the next one starts. Members of a GROUP may run at the same time, but for what is AFTER another: order is
-AFTER, everywhere, and GROUP and BARRIER say how one device makes use of it. The LINEAR "once" runs again only when a
-constant was bound anew or may have been written to.
+Memory that a caller binds is a PARAM; memory that the step owns is a BUFFER. Items start in order; outside of a GROUP
+each ends before the next one starts. Members of a GROUP may run at the same time, unless one is AFTER another. AFTER
+alone defines the order; GROUP and BARRIER say how one device exploits it. The LINEAR "once" runs again only when a
+constant was rebound or may have been written to.
 
-Equal views are equal nodes, as there is one normal form. Invariant: no pass identifies an item by its node, since a
-step may launch one program on the same memory twice; from `dependencies` on such items differ by what they are AFTER.
+Views have a normal form, so equal views are equal nodes.
+Invariant: no pass identifies an item by its node, since a step may launch one program on the same memory twice. From
+the pass `dependencies` on such items differ by the items that they are AFTER.
 """
 
 from __future__ import annotations
@@ -30,37 +31,39 @@ from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, node, shape_source, toposort
 
-ONCE = "once"
-FILES = "disk:"  # begins the name of a device that is a file
-ARENA = -1  # slot of the BUFFER that the intermediates of a device share
+ONCE = "once"  # arg of the LINEAR with the items that run once
+FILES = "disk:"  # prefix of the name of a device that is a file
+ARENA = -1  # slot of the BUFFER that all intermediates of a device share
 
 
 class Operand(NamedTuple):
-    """An operand in its parts: memory and the byte in it where the view begins, or a scalar; items that it is after."""
+    """A parsed operand: its PARAM or BUFFER and the byte offset of the view in it, or a scalar; and the items that it
+    is AFTER.
+    """
 
     base: UOp
-    offset: Any = 0  # bytes; index arithmetic where it moves with a loop
+    offset: Any = 0  # bytes; index arithmetic if it depends on a loop
     after: tuple[UOp, ...] = ()
 
 
 def buffer_bytes(b: UOp) -> int:
-    """Bytes of the memory behind a PARAM or BUFFER; of one of symbolic size those of the largest."""
+    """Return the bytes of a PARAM or BUFFER, at least 1; for a symbolic size those of the largest."""
     return max(1, size_max(count(b.shape)) * b.dtype.itemsize)
 
 
 def is_scalar(u: UOp) -> bool:
-    """Whether an operand is a number rather than memory."""
+    """Return whether an operand is a number rather than memory."""
     return not u.shape and u.dtype is dtypes.index
 
 
 def is_size(u: UOp) -> bool:
-    """Whether `u` is a Variable, a size that a call brings."""
+    """Return whether `u` is the PARAM of a Variable, a size that each call supplies."""
     return u.op == "PARAM" and u.arg.name is not None
 
 
 # ---- views -----------------------------------------------------------------------------------------------------------
 def view(base: UOp, offset: int, n_elements: int, dtype: DType) -> UOp:
-    """The `n_elements` of that dtype that begin `offset` bytes into `base`, in normal form."""
+    """Return the view, in normal form, of `n_elements` of `dtype` that start `offset` bytes into `base`."""
     unit = base.dtype.itemsize
     n = n_elements * dtype.itemsize // unit
     u = base
@@ -70,11 +73,12 @@ def view(base: UOp, offset: int, n_elements: int, dtype: DType) -> UOp:
 
 
 def _flat(u: UOp) -> UOp:
+    """Return `u` reshaped to one axis."""
     return u if len(u.shape) == 1 else node("RESHAPE", (u, shape_source((count(u.shape),))))
 
 
 def read_operand(u: UOp) -> Operand:
-    """The parts of an operand."""
+    """Parse an operand."""
     after: tuple[UOp, ...] = ()
     offset: Any = 0
     while u.op not in ("PARAM", "BUFFER"):
@@ -89,12 +93,12 @@ def read_operand(u: UOp) -> Operand:
 
 
 def base_of(u: UOp) -> UOp:
-    """The PARAM or BUFFER behind an operand; a scalar is itself."""
+    """Return the PARAM or BUFFER of an operand; a scalar is returned unchanged."""
     return u if u.op == "PARAM" or u.op == "BUFFER" else read_operand(u).base
 
 
 def extent(u: UOp) -> tuple[int, int]:
-    """The first byte of an operand's view in its memory, and the first one behind it."""
+    """Return (first byte, end byte) of an operand's view in its memory, over all offsets that it can have."""
     while u.op == "AFTER":
         u = u.src[0]
     start = read_operand(u).offset
@@ -104,14 +108,14 @@ def extent(u: UOp) -> tuple[int, int]:
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 def kernel_of(call: UOp) -> UOp:
-    """What a CALL runs: the SINK or LINEAR of a kernel, or a function of the user's."""
+    """Return the kernel of a CALL: a SINK or LINEAR, or a CUSTOMFUNCTION of the user's."""
     program = call.src[0]
     return program.src[0] if program.op == "PROGRAM" else program
 
 
 @lru_cache(maxsize=4096)
 def accesses(kernel: UOp) -> tuple[str, ...]:
-    """How a kernel touches each of its PARAMs of memory, by slot: "read", "write" or "update"; "" for sizes."""
+    """Return how a kernel accesses each PARAM, by slot: "read", "write" or "update"; "" for a size."""
     written = stored_slots(kernel)
     order = toposort(kernel)
     read: set[int] = set()
@@ -128,31 +132,32 @@ def accesses(kernel: UOp) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _slots_below(place: UOp) -> Iterator[int]:
-    while place.op != "PARAM" and place.src:
-        place = place.src[0]
-    if place.op == "PARAM" and place.arg.name is None:
-        yield place.arg.slot
+def _slots_below(pointer: UOp) -> Iterator[int]:
+    """Yield the slot of the PARAM that an address is in, if it is memory."""
+    while pointer.op != "PARAM" and pointer.src:
+        pointer = pointer.src[0]
+    if pointer.op == "PARAM" and pointer.arg.name is None:
+        yield pointer.arg.slot
 
 
 def operands_of(item: UOp) -> tuple[UOp, ...]:
-    """The operands of a CALL, or of a copy: where to, where from."""
+    """Return the operands of a CALL; of a copy (destination, source)."""
     return item.src[1:] if item.op == "CALL" else (item.src[0], item.src[1].src[0])
 
 
 def with_operands(item: UOp, operands: Sequence[UOp]) -> UOp:
-    """The item on other operands."""
+    """Return the item with other operands."""
     if item.op == "CALL":
         return node("CALL", (item.src[0], *operands), item.arg)
     to, source = operands
-    if to.shape != source.shape:  # memory of several axes, and a part of an arena
+    if to.shape != source.shape:  # memory with several axes, and a flat view of an arena
         to, source = _flat(to), _flat(source)
     load = item.src[1]
     return node("STORE", (to, node("LOAD", (source, *load.src[1:]), load.arg)), item.arg)
 
 
 def access(item: UOp, k: int) -> str:
-    """How an item touches its operand `k`."""
+    """Return how an item accesses its operand number `k`: "read", "write" or "update"."""
     if item.op == "STORE":
         return "read" if k else "write"
     program = item.src[0]
@@ -163,7 +168,7 @@ def access(item: UOp, k: int) -> str:
 
 
 def writes(item: UOp) -> list[int]:
-    """The operands that an item writes, by position."""
+    """Return the numbers of the operands that an item writes."""
     if item.op == "STORE":
         return [0]
     program = item.src[0]
@@ -173,7 +178,7 @@ def writes(item: UOp) -> list[int]:
 
 
 def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, threads: int, local: int) -> ProgramInfo:
-    """The info of a program that a kernel was made into, to run on operands such as these."""
+    """Return the ProgramInfo of a compiled kernel that runs on operands like these."""
     how = accesses(kernel)
     rows = []
     for k, u in enumerate(operands):
@@ -183,44 +188,44 @@ def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, thre
 
 
 def device_of(item: UOp, default: str) -> str:
-    """The device that an item runs on, of a copy the one that it is to; `default` if it touches no memory."""
+    """Return the device that an item runs on, for a copy the destination's; `default` if the item touches no memory."""
     operands = item.src[:1] if item.op == "STORE" else item.src[1:]
     found = (home(b, default) for b in map(base_of, operands) if b.op in ("PARAM", "BUFFER") and not is_scalar(b))
     return next(found, default)
 
 
 def home(b: UOp, default: str) -> str:
-    """The device that the memory of a PARAM or BUFFER is on; `default` for a file, which computes nothing."""
+    """Return the device of a PARAM's or BUFFER's memory; `default` for a file, which runs no kernels."""
     name = b.arg.device
     return default if name is None or name.startswith(FILES) else str(name)
 
 
 def is_frame(item: UOp) -> bool:
-    """Whether an item stores what surrounds a padded value, in whose middle other items write."""
+    """Return whether an item stores the padding around a value that other items write in its middle."""
     info = kernel_of(item).arg if item.op == "CALL" else None
     return isinstance(info, KernelInfo) and info.frames
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def program_of(step: UOp) -> UOp:
-    """The LINEAR of a step; an empty one where it computes nothing."""
+    """Return the LINEAR of a step; an empty one if the step computes nothing."""
     linear = next((out.src[1] for out in step.src[0].src if out.op == "AFTER"), None)
     return node("LINEAR") if linear is None else linear
 
 
 def once_of(linear: UOp) -> tuple[UOp, ...]:
-    """The items that run once."""
+    """Return the items that run once."""
     first = linear.src[0] if linear.src else None
     return first.src if first is not None and first.op == "LINEAR" else ()
 
 
 def items_of(linear: UOp) -> tuple[UOp, ...]:
-    """The items that run at each call."""
+    """Return the items that run at each call."""
     return linear.src[1:] if linear.src and linear.src[0].op == "LINEAR" else linear.src
 
 
 def calls_in(items: Sequence[UOp]) -> list[UOp]:
-    """The CALLs and copies of items, in order, those in GROUPs too."""
+    """Return the CALLs and copies among items in order, including those in GROUPs."""
     out: list[UOp] = []
     for u in items:
         if u.op == "GROUP":
@@ -231,12 +236,12 @@ def calls_in(items: Sequence[UOp]) -> list[UOp]:
 
 
 def has_loops(items: Sequence[UOp]) -> bool:
-    """Whether there are loops or branches among items."""
+    """Return whether there are loops or branches among the items."""
     return any(u.op in ("RANGE", "IF") for u in items)
 
 
 def rebuilt(items: Sequence[UOp], new: Iterable[UOp]) -> list[UOp]:
-    """The items with other CALLs and copies, in order."""
+    """Return the items with `new` in the order of `calls_in` instead of their CALLs and copies."""
     calls = iter(new)
     out: list[UOp] = []
     for u in items:
@@ -250,7 +255,7 @@ def rebuilt(items: Sequence[UOp], new: Iterable[UOp]) -> list[UOp]:
 
 
 def with_program(step: UOp, items: Sequence[UOp], once: Sequence[UOp] = ()) -> UOp:
-    """The step with another program."""
+    """Return the step with another program."""
     first = (node("LINEAR", tuple(once), ONCE),) if once else ()
     linear = node("LINEAR", (*first, *items))
     outs = [node("AFTER", (out.src[0], linear)) if out.op == "AFTER" else out for out in step.src[0].src]
@@ -258,24 +263,24 @@ def with_program(step: UOp, items: Sequence[UOp], once: Sequence[UOp] = ()) -> U
 
 
 def roles(step: UOp) -> tuple[str, ...]:
-    """The role of each PARAM, by slot."""
+    """Return the role of each PARAM, by slot."""
     assert isinstance(step.arg, StepInfo)
     return step.arg.roles
 
 
 def new_slot(items: Sequence[UOp]) -> int:
-    """A slot above those of all BUFFERs that items touch."""
+    """Return a slot above those of all BUFFERs that the items touch."""
     found = [b.arg.slot for c in items for b in map(base_of, operands_of(c)) if b.op == "BUFFER"]
     return 1 + max(found, default=-1)
 
 
 def is_arena(b: UOp) -> bool:
-    """Whether a base is the memory that the intermediates of a device share."""
+    """Return whether a base is the memory that all intermediates of a device share."""
     return b.op == "BUFFER" and b.arg.slot == ARENA
 
 
 def memory(slot: int, n_bytes: int, device: str) -> UOp:
-    """A BUFFER of bytes."""
+    """Return a uint8 BUFFER of `n_bytes`."""
     return node("BUFFER", (shape_source((n_bytes,)),), BufferArg(slot, dtypes.uint8, device))
 
 

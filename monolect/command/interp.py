@@ -1,12 +1,12 @@
-"""The reference interpreter of steps: what a command buffer means, in any order that it allows.
+"""Interpret steps on NumPy arrays: the reference semantics of a command buffer, in any order that it allows.
 
-What it is for: the oracle of the last stage. Memory is a byte array for each PARAM and BUFFER, filled with a poison
-that is nan in floats. Items run one after the other, or in a random order that keeps what is AFTER what; the results
-must be the same to the bit. It runs loops and branches around items, and copies between devices.
-What it is not: fast, or the meaning of packed blocks. Those have none but in the programs of both sides, so a kernel
-with packed blocks reads the constants that they were packed from; the filling program stores nothing.
+What it is for: the oracle of the COMMAND stage. Memory is a byte array for each PARAM and BUFFER, filled with a poison
+that is nan in floats. Items run in sequence, or in a random order that respects AFTER; the results must be identical to
+the bit. Loops and branches around items, and copies between devices, are supported.
+What it is not: fast, or a definition of packed blocks. Their layout exists only in compiled programs. So a kernel with
+packed blocks reads the constants that they were packed from, and a filling kernel stores nothing.
 
-Invariant: reads and writes memory of its own alone.
+Invariant: the interpreter reads and writes only its own memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from monolect.ir.check.interp import evaluate, run_kernel
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, toposort
 
-POISON = 0xFF  # a byte: nan in floats, -1 in integers
+POISON = 0xFF  # byte of memory that was not written: nan in floats, -1 in signed integers
 
 
 class Memory:
-    """The bytes behind each PARAM and BUFFER of a step, and the values of its sizes."""
+    """The bytes of each PARAM and BUFFER of a step. `given`: initial arrays by slot of the PARAM."""
 
     def __init__(self, given: Mapping[int, Any]) -> None:
         self.given = given
@@ -47,7 +47,7 @@ class Memory:
         self.sizes: dict[tuple, int] = {}
 
     def of(self, base: UOp) -> Array:
-        """The bytes of a PARAM or BUFFER."""
+        """Return the bytes of a PARAM or BUFFER."""
         if base not in self.bytes:
             array = self.given.get(base.arg.slot) if base.op == "PARAM" else None
             found = np.full(buffer_bytes(base), POISON, np.uint8)
@@ -58,7 +58,7 @@ class Memory:
         return self.bytes[base]
 
     def view(self, u: UOp, env: Mapping[UOp, int]) -> Array:
-        """The elements of an operand."""
+        """Return the elements of an operand. Raises IRError for an operand outside of its memory."""
         o = read_operand(u)
         offset = number(o.offset, env)
         n = 0 if 0 in u.shape else buffer_bytes(u)
@@ -69,7 +69,7 @@ class Memory:
 
 
 def number(x: Any, env: Mapping[UOp, int]) -> int:
-    """The value of a size, a loop counter, or arithmetic of them."""
+    """Return the value of a size, a loop counter, or arithmetic of them."""
     if x.__class__ is int:
         return int(x)
     names = {p: env[p] if p in env else env[p.arg.symbol] for p in toposort(x) if p.op == "PARAM" or p in env}
@@ -83,11 +83,11 @@ def run_step(
     order: random.Random | None = None,
     run: Callable[[UOp, dict[int, Array]], None] | None = None,
 ) -> Memory:
-    """Run a planned step; the memory that it leaves.
+    """Run a planned step; return its memory.
 
-    `given`: an array for each slot that holds a value before the step runs. `sizes`: the value of each Variable, by its
-    name. `order`: where items run in a random order that the AFTERs allow. `run` executes a kernel on arrays by slot,
-    in place of the interpreter of kernels.
+    `given`: an array for each slot that holds a value before the step runs. `sizes`: the value of each Variable by
+    name. `order`: if given, items run in a random order that AFTER allows. `run`: executes a kernel on arrays by slot,
+    instead of the interpreter of kernels.
     """
     memory = Memory(given)
     env: dict[Any, int] = {}
@@ -102,6 +102,8 @@ def run_step(
 
 
 class _Runner:
+    """Runs items on `memory`. `env`: values of sizes by symbol, and of RANGEs."""
+
     def __init__(
         self, memory: Memory, env: dict[Any, int], order: random.Random | None, run: Callable[[UOp, Any], None]
     ):
@@ -129,7 +131,7 @@ class _Runner:
             left = left[end + 1 :]
 
     def straight(self, items: Sequence[UOp]) -> None:
-        """Run items without loops, in the order that is asked for."""
+        """Run items without loops, in sequence or in a random order that AFTER allows."""
         calls = [c for c in calls_in(items) if c.op in ("CALL", "STORE")]
         if self.order is None:
             for c in calls:
@@ -159,13 +161,13 @@ class _Runner:
 
 
 def _run_kernel(kernel: UOp, args: dict[int, Array]) -> None:
-    """A kernel by the interpreter of kernels; sources of indices are PARAMs by slot."""
+    """Run a kernel by the interpreter of kernels, on arrays by slot."""
     params = {p.arg.slot: p for p in toposort(kernel) if p.op == "PARAM"}
     run_kernel(kernel, {p: args[k][: _count(p, args, params)] if args[k].shape else args[k] for k, p in params.items()})
 
 
 def _count(p: UOp, args: Mapping[int, Array], params: Mapping[int, UOp]) -> int:
-    """Elements of a PARAM of memory; of one of symbolic size those at the values of the sizes."""
+    """Return the number of elements of a PARAM, a symbolic size evaluated."""
     if not p.shape or p.shape[0].__class__ is int:
         return int(p.shape[0]) if p.shape else 1
     known = {q: args[k] for k, q in params.items() if q.arg.name is not None}

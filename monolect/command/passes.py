@@ -1,7 +1,7 @@
-"""The passes over a step, in order: the last section of the pipeline, which every process runs for what it launches.
+"""List the passes over a step in order: the last section of the pipeline, which runs in every process that launches.
 
-It stands in a module of its own because a process that finds all its kernels in caches imports these passes and no
-others. `pipeline.PIPELINE` ends with them; the runner there checks and traces them where a setting asks.
+They have their own module because a process that finds all its kernels in caches imports these passes and no others.
+`pipeline.PIPELINE` ends with them; its runner checks and traces them if a setting says so.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ C = Stage.COMMAND
 
 
 class Pass(NamedTuple):
-    """One row. `run` takes (ir, target), the target being named as the device is. Behind it the graph has none of the
-    ops `removes`; the passes `after` must have run before. An `optional` one may be left out (DISABLE): what follows
-    takes what it was given. The others lower what nothing else does.
+    """One pass: a row of the pipeline.
+
+    `run` takes (ir, target); the target has the device's name. After the pass the graph has none of the ops `removes`.
+    The passes `after` must have run before. An `optional` pass may be disabled (DISABLE), as later passes accept its
+    input too.
     """
 
     name: str
@@ -43,26 +45,27 @@ class Pass(NamedTuple):
     optional: bool = False
 
 
-# programs of kernels, each with the operands of one CALL, for a target: the PROGRAM node of each kernel
+# ({kernel: operands of one of its CALLs}, target) -> {kernel: PROGRAM node}
 Programs = Callable[[Mapping[UOp, Sequence[UOp]], Target], dict[UOp, UOp]]
 
 
 class Services:
-    """What passes need of the runtime, which sets it when it is imported: programs, and memory for packed constants."""
+    """Functions of the runtime that passes call; the runtime sets them when it is imported."""
 
     programs: Programs | None = None
-    target: Callable[[str], Target] | None = None  # of a device
-    # what the plan of a kernel packs of its frozen PARAMs, on a target
+    target: Callable[[str], Target] | None = None  # target of a device by name
+    # (kernel, target) -> blocks that the kernel's plan packs of its frozen PARAMs
     packed_blocks: Callable[[UOp, Target], tuple[Packed, ...]] | None = None
-    budget: Callable[[UOp], Budget] | None = None  # of the copies of a step's constants
+    budget: Callable[[UOp], Budget] | None = None  # step -> budget for packed copies of its constants
 
 
 services = Services()
 
 
 def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
-    """The pass: each distinct kernel becomes a PROGRAM, by the kernel passes where no cache has it. `programs`: instead
-    of those that the devices of this process run.
+    """Replace each distinct kernel by its PROGRAM; kernels that are in no cache run through the kernel passes.
+
+    `programs`: compiles the kernels instead of `services.programs`.
     """
     programs = programs or services.programs
     linear = program_of(step)
@@ -88,6 +91,7 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
 
 
 def _pack_once(step: UOp, target: Target) -> UOp:
+    """Run `pack_once` for a replayed step on a target without workgroups."""
     if services.packed_blocks is None or services.budget is None or target.workgroups or not step.arg.is_replayed:
         return step
     blocks = services.packed_blocks
@@ -95,6 +99,7 @@ def _pack_once(step: UOp, target: Target) -> UOp:
 
 
 def _rebase(step: UOp, target: Target) -> UOp:
+    """Run `rebase` if the target binds operands at offsets and all items run on its device."""
     calls = calls_in(items_of(program_of(step)))
     return rebase(step) if target.offsets and all(device_of(c, target.name) == target.name for c in calls) else step
 
@@ -114,7 +119,7 @@ COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
 
 
 def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
-    """A step through the passes from `once` on: ready to be encoded. `programs`: see `lower`."""
+    """Run the passes from `once` on; return a step that a device can encode. `programs`: see `lower`."""
     for row in COMMAND[1:]:
         if row.name == "lower" and programs is not None:
             row = row._replace(run=lambda s, t: lower(s, t, programs))
@@ -123,12 +128,12 @@ def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
 
 
 def joined(step: UOp, target: Target) -> UOp:
-    """A step through the pass `join`."""
+    """Run the pass `join`."""
     return run(COMMAND[0], step, target)
 
 
 def run(row: Pass, step: UOp, target: Target) -> UOp:
-    """One pass; by the pipeline's runner where a setting looks at passes."""
+    """Run one pass, unless it is disabled; through the pipeline's runner if a setting checks or traces passes."""
     if not settings.looking:
         return step if row.name in settings.disabled else row.run(step, target)
     pipeline: Any = import_module("monolect.pipeline")

@@ -26,7 +26,7 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, shape_source, substitute
 from monolect.runtime.binding import as_written
-from monolect.runtime.realize.schedule_cache import kept_schedule
+from monolect.runtime.realize.schedule_cache import cached_schedule
 from monolect.runtime.replay import stored
 from monolect.runtime.replay.capture import Check
 from monolect.tensor import random as random_state
@@ -209,7 +209,7 @@ class _Whole:
         """Kernels that store a view."""
         first = node("PARAM", p.src, p.arg._replace(slot=0))
         value = node("CONTIGUOUS", (substitute(u, {p: first}),))
-        schedule = kept_schedule(node("TUPLE", (value,)), self.target, "")
+        schedule = cached_schedule(node("TUPLE", (value,)), self.target, "")
         return items_of_run(node("FUNCTION", (schedule, p, new)), self.slots)
 
     def step(self) -> UOp:

@@ -1,5 +1,5 @@
-"""Running what was compiled: buffers, plans of kernels, capture and replay, timings.
+"""Run compiled programs: buffers, plans of kernels, capture and replay, timings.
 
-It works on nodes and devices, and must not import tensors or what is built from them; of a target it knows what
-`backend.base` promises, and nothing else.
+This package works on UOps and devices. It must not import tensors or anything built on them. Of a target it knows only
+the interface in `backend.base`.
 """

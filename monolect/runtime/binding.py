@@ -1,7 +1,7 @@
-"""The values symbolic Variables have while a program runs.
+"""Bind values to symbolic Variables while a program runs.
 
 A kernel takes a Variable as one more argument, so one compiled kernel serves every value. Results of symbolic shape get
-the shape they have at this value.
+the shape for the bound value.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from monolect.base.errors import ArgumentError
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, idx, substitute, toposort
 
-# by name and bounds, set by `Variable.bind`: in each thread, and in each task of an event loop, its own
-BY = "__by_"  # between the name of a Variable of multiples and what they are multiples of
+BY = "__by_"  # separates the name of a Variable of multiples from the factor, as in "n__by_4"
+# The bound values by (name, bounds), set by `Variable.bind`; each thread and each asyncio task has its own mapping.
 values: ContextVar[Mapping[tuple, int]] = ContextVar("values")
 _none: Mapping[tuple, int] = {}
 
 
 def value_of(p: UOp) -> int:
-    """The value bound to the Variable that the PARAM `p` stands for. Raises ArgumentError when there is none."""
+    """Return the value bound to the Variable of the PARAM `p`. Raises ArgumentError if no value is bound."""
     value = values.get(_none).get(p.arg.symbol)
     if value is None:
         name, bounds = as_written(p)
@@ -33,7 +33,9 @@ def value_of(p: UOp) -> int:
 
 @contextmanager
 def bound(p: UOp, value: int) -> Iterator[None]:
-    """In the block, the Variable of the PARAM `p` has that value. Raises ArgumentError outside of its bounds."""
+    """In the block, bind `value` to the Variable of the PARAM `p`. Raises ArgumentError for a value out of its
+    bounds.
+    """
     if value.__class__ is not int or not p.arg.min <= value <= p.arg.max:
         raise ArgumentError(f"Variable {p.arg.name}", expected=f"{p.arg.min}..{p.arg.max}", found=value)
     token = values.set({**values.get(_none), p.arg.symbol: value})
@@ -44,19 +46,21 @@ def bound(p: UOp, value: int) -> Iterator[None]:
 
 
 def as_written(p: UOp) -> tuple[str, str]:
-    """Name and bounds of the Variable that the PARAM `p` stands for, as the user gave them."""
+    """Return (name, "min..max") of the Variable of the PARAM `p`, as the user declared it, with multiples multiplied
+    out.
+    """
     name, _, multiple_of = p.arg.name.partition(BY)
     m = int(multiple_of or 1)
     return name, f"{p.arg.min * m}..{p.arg.max * m}"
 
 
 def variables(*roots: UOp) -> set[UOp]:
-    """The Variables that values below `roots` depend on."""
+    """Return the PARAMs of the Variables that the UOps below `roots` depend on."""
     return {u for u in toposort(*roots) if u.op == "PARAM" and u.arg.name is not None}
 
 
 def concrete(shape: tuple) -> tuple[Any, ...]:
-    """`shape` with every symbolic size replaced by its value."""
+    """Return `shape` with every symbolic size replaced by its value under the bound Variables."""
     if all(n.__class__ is int for n in shape):
         return shape
     out = []

@@ -1,7 +1,7 @@
-"""Buffers: the storage behind BUFFER nodes, and NumPy arrays in and out of it.
+"""Manage the storage behind BUFFER nodes, and convert NumPy arrays to BUFFERs and back.
 
-A BUFFER node owns its memory through `storage`; when the last graph that mentions it goes, the memory is recycled.
-Arrays come in without a copy where they are contiguous and aligned, and go out as views that keep the memory alive.
+A BUFFER node owns its memory through `storage`; when the last graph that refers to the node is freed, the memory is
+recycled. Contiguous, aligned arrays are taken without a copy. Arrays are returned as views that keep the memory alive.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "DETACH", "
 
 
 def with_storage(shape: tuple, dtype: DType, device_name: Any, storage: Any) -> UOp:
-    """A BUFFER of its own that owns `storage`."""
+    """Return a new BUFFER that owns `storage`."""
     b = new_buffer(shape, dtype, device_name)
     b.storage = storage
     return b
 
 
 def from_numpy(array: np.ndarray, device_name: str) -> UOp:
-    """A BUFFER with the values of `array`: its very memory when it is contiguous, aligned and native."""
+    """Return a BUFFER with the values of `array`. It shares the array's memory if that is contiguous, aligned and
+    native.
+    """
     dtype = dtype_of(array.dtype)
     if not array.flags.c_contiguous or array.ctypes.data % ALIGN_BYTES or not array.dtype.isnative:
         native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-        array = native.reshape(array.shape)  # ascontiguousarray gives scalars an axis
+        array = native.reshape(array.shape)  # ascontiguousarray adds an axis to scalars
     dev = Device[device_name]
     if array.size == 0:
         return with_storage(array.shape, dtype, dev.name, dev.alloc(1))
@@ -46,7 +48,7 @@ def from_numpy(array: np.ndarray, device_name: str) -> UOp:
 
 
 def from_bytes(data: bytes, shape: tuple, dtype: DType, device_name: str) -> UOp:
-    """A BUFFER with a copy of what `data` holds: the elements in a row, as this machine has them."""
+    """Return a BUFFER with a copy of `data`: the elements in row-major order, in this machine's byte order."""
     dev = Device[device_name]
     storage = dev.alloc(max(1, len(data)))
     if isinstance(storage, Memory):
@@ -57,45 +59,47 @@ def from_bytes(data: bytes, shape: tuple, dtype: DType, device_name: str) -> UOp
 
 
 def open_disk(device_name: str) -> UOp:
-    """The file of a disk device as one uint8 BUFFER. Raises FileFormatError when it cannot be mapped."""
+    """Map the file of a disk device as one uint8 BUFFER. Raises FileFormatError if it cannot be mapped."""
     dev = Device[device_name]
     mapped = dev.open()
     return with_storage((mapped.n_bytes,), dtypes.uint8, dev.name, mapped)
 
 
 def base_of(u: UOp) -> UOp:
-    """What a chain of views is a view of."""
+    """Return the node below a chain of views; `u` itself if it is no view."""
     while u.op in VIEWS:
         u = u.src[0]
     return u
 
 
 def is_realized(u: UOp) -> bool:
-    """True for a BUFFER with storage and for views of one."""
-    while u.op in VIEWS:  # `base_of`, without its call: each value that is asked for comes by here three times
+    """Return True for a BUFFER with storage, and for a view of such a BUFFER."""
+    while u.op in VIEWS:  # `base_of` inlined: each realized value runs this loop three times
         u = u.src[0]
     return u.op == "BUFFER" and u.storage is not None
 
 
-def passed_on(u: UOp) -> UOp | None:
-    """The memory that `u` shows, also through calls that return what they were given: a BUFFER, or a PARAM where `u` is
-    in a body. None for a value that is computed.
+def aliased_memory(u: UOp) -> UOp | None:
+    """Return the BUFFER whose memory `u` aliases, or the PARAM if `u` is in the body of a CALL; None if `u` is
+    computed.
+
+    Views are followed, and results of CALLs that return one of their arguments unchanged.
     """
     u = base_of(u)
     while u.op == "GETTUPLE":
         body, *args = u.src[0].src
-        given = passed_on(body.src[u.arg]) if body.op == "TUPLE" else None
+        given = aliased_memory(body.src[u.arg]) if body.op == "TUPLE" else None
         if given is None or given.op != "PARAM":
             return None
         u = base_of(args[given.arg.slot])
     return u if u.op in ("BUFFER", "PARAM") else None
 
 
-def part(view: UOp) -> UOp | None:
-    """A BUFFER that shares the memory of a realised view: one of elements in a row of host memory, aligned as an array
-    that is taken without a copy. None for other views.
+def contiguous_part(view: UOp) -> UOp | None:
+    """Return a BUFFER that shares the memory of a realized view; None unless the view is contiguous, in host memory,
+    and starts at an address that ALIGN_BYTES divides.
     """
-    at, b = _first_in_row(view), base_of(view)
+    at, b = _contiguous_offset(view), base_of(view)
     whole = b.storage
     if at is None or not isinstance(whole, Memory):
         return None
@@ -103,15 +107,13 @@ def part(view: UOp) -> UOp | None:
     start = at * view.dtype.itemsize
     if not n_elements or (whole.address + start) % ALIGN_BYTES:
         return None
-    alike = n_elements == prod(b.shape)  # then it is a shape of the BUFFER, whose memory may be nobody else's one day
-    memory = whole if alike else part_of_memory(whole, start, n_elements * view.dtype.itemsize)
+    is_whole = n_elements == prod(b.shape)  # then it can later own the memory alone, so it shares the Memory object
+    memory = whole if is_whole else part_of_memory(whole, start, n_elements * view.dtype.itemsize)
     return with_storage(view.shape, view.dtype, b.arg.device, memory)
 
 
-def _first_in_row(u: UOp) -> int | None:
-    """The place in its BUFFER of the first element of a view that is a row of elements, in their order, of known sizes;
-    None for others.
-    """
+def _contiguous_offset(u: UOp) -> int | None:
+    """Return the offset, in elements of its BUFFER, of a contiguous view; None for a strided view or symbolic sizes."""
     first = 0
     while True:
         if any(n.__class__ is not int for n in u.shape):
@@ -133,7 +135,10 @@ def _first_in_row(u: UOp) -> int | None:
 
 
 def to_numpy(u: UOp, memory: np.ndarray | None = None) -> np.ndarray:
-    """The values of a realised node as an array that shares its memory; `memory` stands for the bytes of its BUFFER."""
+    """Return the values of a realized node as an array that shares its memory.
+
+    `memory`: an array of the bytes of its BUFFER, used in place of the BUFFER's own storage.
+    """
     chain = []
     while u.op in VIEWS:
         chain.append(u)
@@ -145,14 +150,14 @@ def to_numpy(u: UOp, memory: np.ndarray | None = None) -> np.ndarray:
     flat = flat[: n * u.dtype.itemsize].view(u.dtype.numpy)
     try:
         a = flat.reshape(u.shape)
-    except ValueError:  # nothing in it, but an axis beyond what NumPy can count
+    except ValueError:  # an empty array with an axis that is too large for NumPy
         raise AllocationError("NumPy has no array of this shape", expected="sizes of 64 bits", found=u.shape) from None
     for v in reversed(chain):
         a = _view(a, v)
     return a
 
 
-# The types that Python itself reads: ctypes' type, and the letter they have in memoryviews and arrays.
+# The dtypes that Python itself can read: (ctypes type, format letter of memoryview and array).
 _PYTHON: dict[DType, tuple[Any, str]] = {
     dtypes.bool: (ctypes.c_bool, "?"),
     dtypes.uint8: (ctypes.c_uint8, "B"),
@@ -170,8 +175,11 @@ _CTYPES = {d: (kind, d.itemsize) for d, (kind, _) in _PYTHON.items()}
 LETTERS = {d: letter for d, (_, letter) in _PYTHON.items()}
 
 
-def listed(u: UOp) -> Any:
-    """The values of a realised node as nested lists, straight from host memory; None where it is not so."""
+def to_list(u: UOp) -> Any:
+    """Return the values of a realized node as nested lists, read directly from host memory.
+
+    Returns None if the node is not a reshaped BUFFER in host memory, is empty, or Python cannot read its dtype.
+    """
     base = u
     while base.op == "RESHAPE":
         base = base.src[0]
@@ -184,7 +192,10 @@ def listed(u: UOp) -> Any:
 
 
 def element(u: UOp) -> Any:
-    """The only element of a realised node as a Python number, straight from host memory; None where it is not so."""
+    """Return the only element of a realized node as a Python number, read directly from host memory.
+
+    Returns None if the node is not a row-major view of a BUFFER in host memory, or Python cannot read its dtype.
+    """
     at = 0
     while u.op == "RESHAPE":
         u = u.src[0]
@@ -200,7 +211,9 @@ def element(u: UOp) -> Any:
 
 
 def element_at(u: UOp, at: int) -> Any:
-    """Element number `at` of a BUFFER as a Python number, straight from host memory; None where it is not so."""
+    """Return element number `at` of the BUFFER `u` as a Python number, read directly from host memory; None if the
+    memory is not on the host or Python cannot read the dtype.
+    """
     kind, n_bytes = _CTYPES.get(u.dtype, (None, 0))
     memory = u.storage
     if kind is None or u.op != "BUFFER" or not isinstance(memory, Memory):
@@ -209,6 +222,7 @@ def element_at(u: UOp, at: int) -> Any:
 
 
 def _view(a: np.ndarray, v: UOp) -> np.ndarray:
+    """Return the view of the array `a` that the movement op `v` describes."""
     shape = concrete(v.shape)
     if v.op == "RESHAPE":
         return a.reshape(shape)
@@ -224,8 +238,10 @@ def _view(a: np.ndarray, v: UOp) -> np.ndarray:
 
 
 def one_device(us: list[UOp]) -> str:
-    """The device a batch runs on, the default one for constants. Raises DeviceError when there are several."""
-    if len(us) == 1 and (d := device(us[0])).__class__ is str and not is_on_disk(d):  # the usual batch
+    """Return the device of a batch; the default device for constants. Raises DeviceError if there are several
+    devices.
+    """
+    if len(us) == 1 and (d := device(us[0])).__class__ is str and not is_on_disk(d):  # fast path
         return str(d)
     names = {d for u in us if (d := device(u)) is not None and not is_on_disk(d)}
     if len(names) > 1:

@@ -1,8 +1,8 @@
-"""DLPack: memory shared with other libraries, both ways and without a copy where a device can.
+"""Share memory with other libraries in both directions by DLPack, without a copy where the device allows it.
 
-NumPy makes and takes the capsules of the protocol and looks after lifetimes: memory lives as long as an array, a
-capsule or a tensor of any library refers to it. What NumPy has no words for, narrow floats and the memory of a GPU, is
-written into the description of the tensor while the capsule is in our hands; its values are not touched.
+NumPy makes and takes the capsules of the protocol and manages lifetimes: memory lives as long as an array, a capsule or
+a tensor of any library refers to it. NumPy cannot describe narrow floats or GPU memory. For those, this module edits
+the description of the tensor while it holds the capsule; the values are not touched.
 
 Only permuted, flipped and repeated row-major arrays are shared; other layouts are copied.
 Source: https://dmlc.github.io/dlpack/latest/, version 1.1.
@@ -20,19 +20,30 @@ from monolect.backend.registry import Device
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError
-from monolect.ir.placement import device as place
+from monolect.ir.placement import device as node_device
 from monolect.ir.uop import UOp, build, shape_source
 from monolect.runtime.buffer import ALIGN_BYTES, base_of, from_numpy, to_numpy, with_storage
 
-HOST = (1, 0)
-PINNED = 3  # memory of the host as well
-VERSION = (1, 1)
-# (code, bits) of what NumPy has no words for, and what it is to NumPy meanwhile
+HOST = (1, 0)  # (device type, device number) of kDLCPU
+PINNED = 3  # device type kDLCUDAHost: pinned host memory, which is treated as HOST
+VERSION = (1, 1)  # DLPack (major, minor) that this module asks other libraries for
+# DLPack (code, bits) of floats that NumPy lacks; NumPy sees their bytes as CARRIERS[bits] meanwhile.
 FLOATS = {dtypes.bfloat16: (4, 16), dtypes.fp8e4m3: (10, 8), dtypes.fp8e5m2: (12, 8)}
-STAND_INS: dict[int, Any] = {8: np.uint8, 16: np.uint16}
-UNSIGNED = 1
-CODES = ("integers", "unsigned integers", "floats", "handles", "bfloat", "complex numbers", "bools")
-OFFSETS = {b"dltensor": 0, b"dltensor_versioned": 32}  # of the description in what a capsule holds
+CARRIERS: dict[int, Any] = {8: np.uint8, 16: np.uint16}  # by bits
+UNSIGNED = 1  # DLPack type code of unsigned integers
+CODES = (
+    "integers",
+    "unsigned integers",
+    "floats",
+    "handles",
+    "bfloat",
+    "complex numbers",
+    "bools",
+)  # by DLPack type code
+OFFSETS = {
+    b"dltensor": 0,
+    b"dltensor_versioned": 32,
+}  # by capsule name: byte offset of the DLTensor in the capsule's struct
 
 _name_of = ctypes.pythonapi.PyCapsule_GetName
 _name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -41,7 +52,7 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 
 
 class Description(ctypes.Structure):
-    """DLTensor."""
+    """The C struct DLTensor of dlpack.h."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -58,7 +69,9 @@ class Description(ctypes.Structure):
 
 
 def description(capsule: Any) -> Description:
-    """The description in a capsule that nobody has taken yet. Raises ArgumentError."""
+    """Return the DLTensor in a capsule that no library has consumed yet. Raises ArgumentError for a consumed capsule or
+    another object.
+    """
     name = _name_of(capsule) if type(capsule).__name__ == "PyCapsule" else None
     if name not in OFFSETS:
         raise ArgumentError("not a DLPack capsule, or one that was taken before", found=repr(capsule))
@@ -66,7 +79,7 @@ def description(capsule: Any) -> Description:
 
 
 class Capsule:
-    """A capsule as an object that NumPy takes an array from."""
+    """Wrap a capsule as an object from which `np.from_dlpack` makes a host array."""
 
     def __init__(self, capsule: Any):
         self.capsule = capsule
@@ -78,8 +91,10 @@ class Capsule:
         return self.capsule
 
 
-class Place:
-    """Memory of a device as NumPy sees it: an address that it must not read."""
+class DeviceMemory:
+    """Wrap device memory as an object that NumPy makes a uint8 array of. NumPy must not read that array: the address is
+    not the host's.
+    """
 
     def __init__(self, memory: Any):
         self.memory = memory
@@ -92,9 +107,11 @@ class Place:
         }  # fmt: skip
 
 
-# ---- out -------------------------------------------------------------------------------------------------------------
+# ---- export ----------------------------------------------------------------------------------------------------------
 def device_of(name: str) -> tuple[int, int]:
-    """What DLPack calls a device. Raises DeviceError for one whose memory nobody else reaches."""
+    """Return the DLPack (device type, device number) of a device. Raises DeviceError if the device cannot share its
+    memory.
+    """
     dev = Device[name]
     if dev.space == "host":
         return HOST
@@ -104,40 +121,46 @@ def device_of(name: str) -> tuple[int, int]:
 
 
 def is_flipped(u: UOp) -> bool:
-    """Whether a realised node is a view with strides below 0, at which PyTorch ends the process."""
+    """Return whether a realized node is a view with negative strides. PyTorch aborts the process on such a view."""
     while u.op not in ("BUFFER", "FLIP") and u.src:
         u = u.src[0]
     return u.op == "FLIP"
 
 
 def share(u: UOp, max_version: tuple[int, int] | None, stream: Any) -> Any:
-    """A capsule for a realised node. Work on it that is under way is done when this returns, unless `stream` is -1."""
-    where = device_of(str(place(u)))
+    """Return a DLPack capsule of a realized node.
+
+    Pending work on the node's device has finished when this returns, unless `stream` is -1.
+    """
+    where = device_of(str(node_device(u)))
     if where == HOST:
         array = to_numpy(u)
     else:
         if stream != -1:
-            Device[str(place(u))].wait()
-        array = to_numpy(u, np.asarray(Place(base_of(u).storage)))
+            Device[str(node_device(u))].wait()
+        array = to_numpy(u, np.asarray(DeviceMemory(base_of(u).storage)))
     if u.dtype in FLOATS:
-        array = array.view(STAND_INS[u.dtype.bits])
-    if max_version is None and not array.flags.writeable:  # which the first protocol cannot say
+        array = array.view(CARRIERS[u.dtype.bits])
+    if max_version is None and not array.flags.writeable:  # version 0 of the protocol has no read-only flag
         array = array.copy()
     capsule = array.__dlpack__(max_version=max_version)
-    told = description(capsule)
-    told.device_type, told.device_number = where
+    described = description(capsule)
+    described.device_type, described.device_number = where
     if u.dtype in FLOATS:
-        told.code, told.bits = FLOATS[u.dtype]
+        described.code, described.bits = FLOATS[u.dtype]
     return capsule
 
 
-# ---- in --------------------------------------------------------------------------------------------------------------
-def _lent(x: Any, stream: dict[str, int]) -> Any:
-    """What another library gives. Raises ArgumentError for what it cannot: a text, an array that nobody may write."""
+# ---- import ----------------------------------------------------------------------------------------------------------
+def _capsule_of(x: Any, stream: dict[str, int]) -> Any:
+    """Return the DLPack capsule of an object of another library.
+
+    Raises ArgumentError if the library cannot share the object: an array of strings, a read-only array.
+    """
     try:
         try:
             return x.__dlpack__(**stream, max_version=VERSION)
-        except TypeError:  # of a library that knows the first version only
+        except TypeError:  # the library knows only version 0, without max_version
             return x.__dlpack__(**stream)
     except BufferError as error:
         expected, found = "memory that DLPack can describe", f"{type(x).__name__}: {error}"
@@ -145,57 +168,70 @@ def _lent(x: Any, stream: dict[str, int]) -> Any:
 
 
 def borrow(x: Any, device: str | None, copy: bool | None) -> UOp:
-    """The node of a tensor of another library. Raises ArgumentError, DeviceError, DTypeError."""
+    """Return a node that shares the memory of a tensor of another library. Raises ArgumentError, DeviceError,
+    DTypeError.
+
+    `copy`: True copies the values, False raises ArgumentError if a copy is needed, None copies only if needed.
+    """
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise ArgumentError("nothing that DLPack shares", expected="an object with __dlpack__", found=type(x).__name__)
     kind, number = (int(n) for n in x.__dlpack_device__())
     name = _device_for((HOST if kind == PINNED else (kind, number)), device)
     dev = Device[name]
     stream = {} if dev.space == "host" else {"stream": int(dev.stream)}
-    told = description(capsule := _lent(x, stream))
-    dtype = _dtype(told)
+    described = description(capsule := _capsule_of(x, stream))
+    dtype = _dtype(described)
     if dtype in FLOATS:
-        told.code = UNSIGNED
-    told.device_type, told.device_number = HOST
+        described.code = UNSIGNED
+    described.device_type, described.device_number = HOST
     array = np.from_dlpack(Capsule(capsule))
     array = array.view(dtype.numpy) if dtype in FLOATS else array
     if dev.space != "host":
         return _device_views(array, dtype, dev, copy)
     if copy:
         return from_numpy(array.copy(), name)
-    return _views(array, lambda rows: _borrowed(rows, name, copy))
+    return _views(array, lambda rows: _host_buffer(rows, name, copy))
 
 
-def _borrowed(rows: np.ndarray, name: str, copy: bool | None) -> UOp:
+def _host_buffer(rows: np.ndarray, name: str, copy: bool | None) -> UOp:
+    """Return a BUFFER of a host array, without a copy if its layout allows it. Raises ArgumentError if `copy` is False
+    and it does not.
+    """
     if copy is False and rows.size and (not rows.flags.c_contiguous or rows.ctypes.data % ALIGN_BYTES):
-        raise _uncopied(f"strides {rows.strides} at {rows.ctypes.data:#x}")
+        raise _needs_a_copy(f"strides {rows.strides} at {rows.ctypes.data:#x}")
     return from_numpy(rows, name)
 
 
 def _device_views(array: np.ndarray, dtype: DType, dev: Any, copy: bool | None) -> UOp:
-    """The same for memory that is not the host's: never copied by it."""
+    """Return a node over device memory that `array` describes; with `copy`, a CONTIGUOUS of it. The host copies
+    nothing.
+    """
 
-    def lent(rows: np.ndarray) -> UOp:
+    def borrowed(rows: np.ndarray) -> UOp:
         if not rows.flags.c_contiguous or rows.ctypes.data % ALIGN_BYTES:
-            raise _uncopied(f"strides {rows.strides} at {rows.ctypes.data:#x}")
+            raise _needs_a_copy(f"strides {rows.strides} at {rows.ctypes.data:#x}")
         return with_storage(rows.shape, dtype, dev.name, dev.borrow(rows.ctypes.data, rows.nbytes, rows))
 
-    out = _views(array, lent)
+    out = _views(array, borrowed)
     return build("CONTIGUOUS", out) if copy else out
 
 
-def _uncopied(found: str) -> ArgumentError:
+def _needs_a_copy(found: str) -> ArgumentError:
+    """Return the error for a tensor that cannot be shared without a copy."""
     expected = f"a row-major tensor whose address {ALIGN_BYTES} divides, or a permuted, flipped or repeated one"
     return ArgumentError("this tensor cannot be taken without a copy", expected=expected, found=found)
 
 
 def _views(array: np.ndarray, rows_of: Any) -> UOp:
-    """An array as views of its elements in the order of memory, of which `rows_of` makes a node."""
+    """Return a node with the shape and strides of `array`: PERMUTE, EXPAND and FLIP of one row-major array.
+
+    `rows_of` makes a node of that row-major array, which has the elements in the order of memory.
+    """
     flips = tuple(s < 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
     repeats = tuple(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
     pick = {(True, False): slice(None, None, -1), (False, True): slice(1), (False, False): slice(None)}
-    places: tuple[Any, ...] = (..., *(pick[both] for both in zip(flips, repeats, strict=True)))
-    first = array[places]
+    selection: tuple[Any, ...] = (..., *(pick[both] for both in zip(flips, repeats, strict=True)))
+    first = array[selection]
     order = sorted(range(array.ndim), key=lambda i: (-first.strides[i], i))
     u = rows_of(first.transpose(order))
     if order != sorted(order):
@@ -206,7 +242,7 @@ def _views(array: np.ndarray, rows_of: Any) -> UOp:
 
 
 def _device_for(where: tuple[int, int], wanted: str | None) -> str:
-    """The device that takes memory of a kind."""
+    """Return the name of the device for memory of DLPack (device type, number) `where`. Raises DeviceError."""
     if where == HOST:
         name = wanted or (Device.default if Device[Device.default].space == "host" else "cpu")
         if Device[name].space == "host":
@@ -216,27 +252,30 @@ def _device_for(where: tuple[int, int], wanted: str | None) -> str:
     if name and device_of(name) == where:
         return Device[name].name
     raise DeviceError(
-        "memory of a device that is not here",
+        "memory of a device that monolect does not have",
         expected="a tensor on the host, or on a GPU of CUDA",
         found=f"DLPack device {where}",
     )
 
 
-def _dtype(told: Description) -> DType:
-    if told.lanes == 1:
+def _dtype(described: Description) -> DType:
+    """Return the dtype of a DLTensor. Raises DTypeError for one that monolect lacks."""
+    if described.lanes == 1:
         for dtype, row in FLOATS.items():
-            if (told.code, told.bits) == row:
+            if (described.code, described.bits) == row:
                 return dtype
-        letter = {0: "i", 1: "u", 2: "f", 6: "b"}.get(told.code)
-        size = 1 if letter == "b" else told.bits // 8
+        letter = {0: "i", 1: "u", 2: "f", 6: "b"}.get(described.code)
+        size = 1 if letter == "b" else described.bits // 8
         try:
             return dtype_of(np.dtype(f"{letter}{size}"))
         except (TypeError, DTypeError):
             pass
-    kind = CODES[told.code] if told.code < len(CODES) else f"type {told.code} of DLPack"
-    lanes = f" of {told.lanes} lanes" if told.lanes != 1 else ""
+    kind = CODES[described.code] if described.code < len(CODES) else f"type {described.code} of DLPack"
+    lanes = f" of {described.lanes} lanes" if described.lanes != 1 else ""
     raise DTypeError(
-        "a dtype that is not known here", expected="a dtype of `dtypes`", found=f"{told.bits} bits, {kind}{lanes}"
+        "a dtype that monolect does not have",
+        expected="a dtype of `dtypes`",
+        found=f"{described.bits} bits, {kind}{lanes}",
     )
 
 

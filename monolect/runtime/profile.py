@@ -1,4 +1,4 @@
-"""What ran, how long it took, what it came from: the lines of DEBUG=2, the kernel table, and where kernels come from.
+"""Record which kernels ran, their times and origins: the lines of DEBUG=2, the kernel table, the totals of DEBUG=1.
 
 Operations and bytes are estimates (`command/estimate.py`).
 """
@@ -19,7 +19,7 @@ from monolect.ir.uop import UOp, toposort
 
 
 class KernelRun(NamedTuple):
-    """One kernel of a batch: what `kernel_table` prints."""
+    """One run of a kernel, a row of `kernel_table`."""
 
     name: str
     call: UOp  # CALL(PROGRAM, operands...)
@@ -32,12 +32,14 @@ recording = False
 runs: list[KernelRun] = []
 totals = {"kernels": 0, "time_ns": 0, "n_ops": 0, "n_bytes": 0}
 counts = {"kernels": 0, "schedules": 0, "schedule_ns": 0, "compile_ns": 0}
-_PLACES = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "STACK", "INDEX"))
+_ADDRESS_OPS = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "STACK", "INDEX"))  # compute no value of the user's
 
 
 def record(calls: tuple[UOp, ...], times: list[int], replayed: bool = False) -> None:
-    """Note a batch that ran launch by launch; print its lines at DEBUG=2, of a new one also what memory was taken by
-    then at most, and the totals at exit.
+    """Record one timed run of `calls`; `times` are nanoseconds.
+
+    At DEBUG=2, print a line for each CALL, and for a batch that was not replayed the peak memory so far. Register the
+    printing of the totals at exit.
     """
     if not totals["kernels"]:
         atexit.register(show_totals)
@@ -60,7 +62,7 @@ def record(calls: tuple[UOp, ...], times: list[int], replayed: bool = False) -> 
 
 
 def show_totals() -> None:
-    """What all timed kernels took together, for DEBUG=1."""
+    """Print the total time, GFLOP/s and GB/s of all timed kernels, for DEBUG=1."""
     if "totals" in settings.tracing:
         ns = max(1, totals["time_ns"])
         text = f"{totals['kernels']} kernels in {ns / 1e6:.1f} ms, {totals['n_ops'] / ns:.2f} GFLOP/s"
@@ -69,7 +71,9 @@ def show_totals() -> None:
 
 
 def line(number: int, k: KernelRun, replayed: bool = False) -> str:
-    """One kernel, one line: number, device, name, buffers, time, GFLOP/s, GB/s; a replayed one is marked and green."""
+    """Return one line of text for a kernel run: number, device, name, buffers, time, GFLOP/s, GB/s. A replayed run is
+    marked with "r" and printed in green.
+    """
     ns = max(1, k.time_ns)
     dev = device_of(k.call)
     text = (
@@ -80,19 +84,19 @@ def line(number: int, k: KernelRun, replayed: bool = False) -> str:
 
 
 def device_of(call: UOp) -> str:
-    """The name of the device that a CALL runs on."""
+    """Return the name of the device that a CALL runs on."""
     return next((str(b.arg.device) for b in map(base_of, call.src[1:])), "cpu")
 
 
 def peaks(device: Any) -> str:
-    """The most memory that was taken at once so far: of the host, and of a device with memory of its own."""
-    told = f"host peak {memory.stats().peak_bytes / 1e6:.1f} MB"
+    """Return a text with the peak memory so far: of the host, and of a device that has its own memory."""
+    text = f"host peak {memory.stats().peak_bytes / 1e6:.1f} MB"
     own = getattr(getattr(device, "memory", None), "peak_bytes", None)
-    return told if own is None else f"{told}, {device.name} peak {own / 1e6:.1f} MB"
+    return text if own is None else f"{text}, {device.name} peak {own / 1e6:.1f} MB"
 
 
 def compiled(schedule_ns: int, compile_ns: int, n_kernels: int, n_programs: int) -> None:
-    """Note that a plan was made."""
+    """Count a new plan; at DEBUG=2 print its kernels and the times of scheduling and compiling."""
     counts["schedules"] += 1
     counts["kernels"] += n_kernels
     counts["schedule_ns"] += schedule_ns
@@ -103,7 +107,9 @@ def compiled(schedule_ns: int, compile_ns: int, n_kernels: int, n_programs: int)
 
 
 def captured(device: Any, n_kernels: int, n_once: int, bytes_: dict[str, int]) -> None:
-    """Print what a captured step takes, at DEBUG=2: its memory by kind, and the peaks of host and device so far."""
+    """Print a captured step at DEBUG=2: its kernels, its memory by kind, and the peak memory of host and device so
+    far.
+    """
     if "cmds" not in settings.tracing:
         return
     parts = ", ".join(f"{name} {n / 1e6:.3f} MB" for name, n in bytes_.items())
@@ -112,12 +118,12 @@ def captured(device: Any, n_kernels: int, n_once: int, bytes_: dict[str, int]) -
 
 
 def show_source(p: Program) -> None:
-    """The generated code of a kernel, for DEBUG=4."""
+    """Print the generated code of a program, for DEBUG=4."""
     print(p.source, file=sys.stderr)
 
 
 class Recorder:
-    """Collects the kernels that run inside a `with` block, each timed on its own."""
+    """Collect the kernels that run inside a `with` block. Each kernel is timed separately."""
 
     def __enter__(self) -> list[KernelRun]:
         global recording
@@ -131,7 +137,7 @@ class Recorder:
 
 
 def kernel_table(kernels: list[KernelRun]) -> str:
-    """A table of kernels: time, GFLOP/s and GB/s, slowest first, with a total."""
+    """Return a table of kernel runs as text: time, GFLOP/s, GB/s and origin, slowest first, with a total."""
     rows = sorted(kernels, key=lambda k: -k.time_ns)
     out = [f"{'kernel':36} {'us':>9} {'GFLOP/s':>9} {'GB/s':>8}  from"]
     for k in rows:
@@ -143,7 +149,9 @@ def kernel_table(kernels: list[KernelRun]) -> str:
 
 
 def origin_of(call: UOp) -> str:
-    """The user's line and Tensor methods behind a kernel."""
+    """Return "file:line methods" of a kernel: the user's line and the Tensor methods that it computes; "" if
+    unknown.
+    """
     found = origins(kernel_of(call))
     if not found:
         return ""
@@ -153,12 +161,12 @@ def origin_of(call: UOp) -> str:
 
 
 def origins(sink: UOp) -> list[tuple[str, int, str]]:
-    """(file, line, Tensor method) of each value that a kernel computes, from its results back.
+    """Return (file, line, Tensor method) of each value that a kernel computes, from its results backwards.
 
-    A node is as old as the first program line that made an equal one: constants count only where nothing else has a
-    line, and places last.
+    A node's origin is the first program line that made an equal node. So constants are used only if no other value has
+    an origin, and nodes of addresses only if no constant has one.
     """
     order = [u for u in reversed(toposort(sink)) if u.origin is not None]
-    values = [u for u in order if u.op not in _PLACES and u.dtype.kind != "x"]
+    values = [u for u in order if u.op not in _ADDRESS_OPS and u.dtype.kind != "x"]
     constants = [u for u in order if u.op == "CONST" and u.dtype.kind != "x"]
     return [u.origin for u in values or constants or order]

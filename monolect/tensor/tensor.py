@@ -28,7 +28,7 @@ from monolect.ir.placement import device as place_device
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
-from monolect.runtime.buffer import element, is_realized, listed, passed_on, to_numpy
+from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy
 from monolect.runtime.realize.execute import compute, realize, running
 from monolect.runtime.replay.capture import (
     OWN,
@@ -209,7 +209,7 @@ def copied(u: UOp) -> UOp:
 
 def in_own_memory(u: UOp) -> UOp:
     """The value of `u` for a Tensor that is written to: what is in memory is copied, as others may write to that."""
-    memory = passed_on(u)
+    memory = aliased_memory(u)
     return u if memory is None or memory.storage is None else copied(u)
 
 
@@ -453,7 +453,7 @@ class Tensor(
         """
         refuse_while_capturing("reading the values of a tensor", self._uop)
         u = self._value()
-        found = listed(u)
+        found = to_list(u)
         if found is not None:
             return found
         values = to_numpy(u)

@@ -20,7 +20,7 @@ from monolect.backend.common.host.memory import ONE_NAME
 from monolect.base.errors import ArgumentError
 from monolect.base.origin import provenance
 from monolect.ir.uop import UOp, build, node
-from monolect.runtime.buffer import base_of, part
+from monolect.runtime.buffer import base_of, contiguous_part
 from monolect.runtime.realize.execute import realize
 from monolect.tensor.base import TensorBase, check_count
 
@@ -178,7 +178,7 @@ def in_memory(t: Any) -> Tensor:
     """A Tensor that is no view and has the memory of the view `t`, or a copy where its elements are not in a row."""
     u = t._value()
     if u.op != "BUFFER":
-        u = part(u) or realize([build("CONTIGUOUS", u)])[0]
+        u = contiguous_part(u) or realize([build("CONTIGUOUS", u)])[0]
     if is_alone(t) and not (t._is_view and t._view.make is _same):
         t._uop = u
         if not t._is_view:

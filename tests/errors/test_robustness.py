@@ -242,7 +242,7 @@ def test_a_capture_in_one_thread_does_not_bind_another():
 
 @pytest.mark.parametrize("kind", ["jit", "function", "pool"])
 def test_a_capture_that_waits_for_a_thread_that_calls_a_step_is_told(monkeypatch, kind):
-    monkeypatch.setattr(turns, "MOST_LOOKS", 30)
+    monkeypatch.setattr(turns, "MAX_POLLS", 30)
     other, told = jit(lambda x: x * 2), []
 
     def call():

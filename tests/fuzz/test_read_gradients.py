@@ -101,7 +101,7 @@ class Alone:
 
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {
-    "a trace tells nobody what it reads": (type(changes), "around", Alone()),
+    "a trace tells nobody what it reads": (type(changes), "enclosing", Alone()),
     "the value of a view has no gradient": (functions, "_value_of_view", lambda t: t._kind._wrap(t._uop)),
     "gradients of views are not looked at": (
         recording,

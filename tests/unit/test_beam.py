@@ -238,7 +238,7 @@ def test_without_workers_the_heuristic_stays_and_says_so(monkeypatch):
     def none(*a):
         raise DeviceError("no process to search in")
 
-    monkeypatch.setattr(tuning, "crew", none)
+    monkeypatch.setattr(tuning, "shared_pool", none)
     with Context(BEAM=1), pytest.warns(RuntimeWarning, match="keeps the heuristic's actions: no process"):
         np.testing.assert_allclose(product(), A @ B, rtol=1e-5, atol=1e-5)
 
@@ -317,7 +317,7 @@ def test_an_interrupt_leaves_no_worker_and_no_entry(monkeypatch, tmp_path):
     started = []
 
     def interrupted(self, kernels):
-        started.extend(self.crew.worker(i).process.pid for i in range(2))
+        started.extend(self.pool.worker(i).process.pid for i in range(2))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(benches.ProcessBench, "times", interrupted)

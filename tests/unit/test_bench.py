@@ -19,10 +19,10 @@ from monolect.ir.text import parse
 from monolect.pipeline import lower_kernel
 from monolect.runtime.search import bench as benches
 from monolect.runtime.search import bench_buffers as scratches
-from monolect.runtime.search import worker_pool as crews
+from monolect.runtime.search import worker_pool as pools
 from monolect.runtime.search.bench import ProcessBench
 from monolect.runtime.search.bench_buffers import Scratch, difference
-from monolect.runtime.search.worker_pool import Crew, Failure
+from monolect.runtime.search.worker_pool import Failure, WorkerPool
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="searches need POSIX")
 DEVICE = Device["cpu"]
@@ -70,7 +70,7 @@ def doubled_in_place(dtype="f32", factor="2.0"):
 
 @pytest.fixture(scope="module")
 def crew():
-    made = Crew("cpu", DEVICE.target, 2)
+    made = WorkerPool("cpu", DEVICE.target, 2)
     yield made
     made.close()
 
@@ -111,7 +111,7 @@ def test_a_store_outside_of_its_buffer_is_wrong(bench):
 
 def test_what_a_wrong_candidate_left_elsewhere_decides_on_no_other(bench):
     assert bench.times([kernel()]) == [1.0]
-    before = bench.crew.worker(0).process
+    before = bench.pool.worker(0).process
     assert bench.times([kernel(9, offset=8)]) == [inf]
     assert before.poll() is not None
     assert 0 < bench.times([kernel(16)])[0] < inf and kinds(bench) == ["wrong"]
@@ -123,7 +123,7 @@ def test_an_element_that_is_not_written_is_wrong(bench):
 
 
 def test_what_does_not_compile_is_refused_with_the_reason(bench):
-    (found,) = bench.crew.map("build", ["%0 = NOSUCHOP"], 5.0, lambda: None)
+    (found,) = bench.pool.map("build", ["%0 = NOSUCHOP"], 5.0, lambda: None)
     assert isinstance(found, Failure) and found.kind == "failed" and "ParseError" in found.text
     assert bench.times([kernel(), kernel(16)])[1] < inf
 
@@ -139,13 +139,13 @@ def test_a_first_candidate_that_cannot_run_ends_the_search(crew, monkeypatch, ki
 
 def test_a_killed_worker_is_replaced(bench):
     bench.times([kernel()])
-    before = bench.crew.n_started
-    for w in bench.crew.workers:
+    before = bench.pool.n_started
+    for w in bench.pool.workers:
         if w is not None:
             os.kill(w.process.pid, signal.SIGKILL)
             w.process.wait()
     assert bench.times([kernel(16)])[0] < inf
-    assert bench.crew.n_started > before and bench.failures == []
+    assert bench.pool.n_started > before and bench.failures == []
 
 
 def test_a_worker_killed_at_work_loses_one_item(bench):
@@ -154,11 +154,11 @@ def test_a_worker_killed_at_work_loses_one_item(bench):
     def step():
         if not found:
             found.append(1)
-            for w in bench.crew.workers:
+            for w in bench.pool.workers:
                 os.kill(w.process.pid, signal.SIGKILL)
 
     texts = ["not a kernel"] * 6
-    out = bench.crew.map("build", texts, 5.0, step)
+    out = bench.pool.map("build", texts, 5.0, step)
     assert len(out) == 6 and all(isinstance(f, Failure) for f in out)
     assert sum(f.kind == "crashed" for f in out) <= 2
 
@@ -249,57 +249,57 @@ def test_a_device_says_whether_its_programs_travel():
 
 def test_a_worker_computes_for_this_target_or_does_not_start():
     with pytest.raises(DeviceError, match="does not start"):
-        Crew("cpu", DEVICE.target._replace(key="another machine"), 1).worker(0)
+        WorkerPool("cpu", DEVICE.target._replace(key="another machine"), 1).worker(0)
 
 
 @pytest.mark.parametrize("executable", ["/no/such/python", None])
 def test_without_an_interpreter_there_is_no_worker(monkeypatch, executable):
-    monkeypatch.setattr(crews.sys, "executable", executable)
+    monkeypatch.setattr(pools.sys, "executable", executable)
     with pytest.raises(DeviceError, match="no process"):
-        Crew("cpu", DEVICE.target, 1).worker(0)
+        WorkerPool("cpu", DEVICE.target, 1).worker(0)
 
 
 def test_workers_are_quiet_and_see_the_settings():
     with Context(DEBUG=2, THREADS=3, COMPILE_CACHE=0):
-        seen = crews._environment(DEVICE.target)
+        seen = pools._environment(DEVICE.target)
     assert (seen["DEBUG"], seen["VERIFY"], seen["COMPILE_CACHE"]) == ("", "", "0")
     assert seen["THREADS"] == str(DEVICE.target.n_threads)
 
 
 def test_one_crew_a_process_for_one_target():
-    a = crews.crew("cpu", DEVICE.target, 1)
-    assert crews.crew("cpu", DEVICE.target, 1) is a
+    a = pools.shared_pool("cpu", DEVICE.target, 1)
+    assert pools.shared_pool("cpu", DEVICE.target, 1) is a
     pid = a.worker(0).process.pid
-    other = crews.crew("cpu", DEVICE.target._replace(n_threads=7), 1)
+    other = pools.shared_pool("cpu", DEVICE.target._replace(n_threads=7), 1)
     assert other is not a and a.workers == [None]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    crews.dismiss()
+    pools.close_shared_pool()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_workers_of_its_own():
-    mine = crews.crew("cpu", DEVICE.target, 1)
+    mine = pools.shared_pool("cpu", DEVICE.target, 1)
     pid = mine.worker(0).process.pid
     child = os.fork()
     if child == 0:
         try:
-            theirs = crews.crew("cpu", DEVICE.target, 1)
+            theirs = pools.shared_pool("cpu", DEVICE.target, 1)
             ok = theirs is not mine and theirs.worker(0).process.pid != pid
-            crews.dismiss()
+            pools.close_shared_pool()
             os._exit(0 if ok else 1)
         except BaseException:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert mine.worker(0).process.pid == pid and mine.ask("ready", limit_s=5.0) is True
-    crews.dismiss()
+    pools.close_shared_pool()
 
 
 ORPHAN = """
 import os, sys
 from monolect.backend.registry import Device
-from monolect.runtime.search.worker_pool import crew
-c = crew("cpu", Device["cpu"].target, 2)
+from monolect.runtime.search.worker_pool import shared_pool
+c = shared_pool("cpu", Device["cpu"].target, 2)
 print(c.worker(0).process.pid, c.worker(1).process.pid, flush=True)
 {end}
 """

@@ -12,7 +12,7 @@ from monolect.command.forms import ARENA, calls_in, items_of, memory, operands_o
 from monolect.command.rewrites import memory as command_memory
 from monolect.command.rewrites.dependencies import all_before
 from monolect.command.rewrites.dependencies import dependencies as dependencies_pass
-from monolect.command.rewrites.memory import SMALL_BYTES, Life, MemoryPlan, place, place_apart
+from monolect.command.rewrites.memory import SMALL_BYTES, Life, MemoryPlan, assign_offsets, assign_offsets_concurrent
 from monolect.ir.ops import KernelInfo, ParamArg, ProgramInfo, StepInfo
 from monolect.ir.uop import UOp, node, shape_source
 
@@ -151,7 +151,7 @@ def after(plan: MemoryPlan, steps: list[Use], n_bytes: int) -> tuple[tuple[int, 
 def test_small_intermediates_of_chains_lie_apart_and_large_ones_share() -> None:
     for n_bytes in (64, 2 * MB):
         steps, found = lives(n_bytes)
-        plan, least = place_apart(found), place(found)
+        plan, least = assign_offsets_concurrent(found), assign_offsets(found)
         assert least.arena_bytes == 2 * n_bytes
         waits = after(plan, steps, n_bytes)
         if n_bytes <= SMALL_BYTES:
@@ -164,13 +164,13 @@ def test_a_long_chain_takes_two_places_also_apart() -> None:
     steps = uses(*(([k], [k + 1]) for k in range(200)))
     behind = all_before(dependencies(steps, {}, {}))
     found = {k + 1: Life(64, k, k + 1, 3 << k, behind[k]) for k in range(199)}
-    assert place_apart(found).arena_bytes == 2 * 64
+    assert assign_offsets_concurrent(found).arena_bytes == 2 * 64
 
 
 def test_where_there_is_no_memory_for_it_nothing_lies_apart(monkeypatch) -> None:
-    monkeypatch.setattr(command_memory, "MOST_APART_BYTES", 3 * 64)
+    monkeypatch.setattr(command_memory, "MAX_EXTRA_BYTES", 3 * 64)
     _, found = lives(64)
-    assert place_apart(found) == place(found)
+    assert assign_offsets_concurrent(found) == assign_offsets(found)
 
 
 @given(launches)
@@ -181,11 +181,11 @@ def test_nothing_that_is_alive_at_once_shares_memory(steps) -> None:
         for n in u.touched:
             life = found.get(n) or Life(64 * (n + 1), i, i, 0, behind[i])
             found[n] = life._replace(last=i, users=life.users | 1 << i)
-    plan = place_apart(found)
+    plan = assign_offsets_concurrent(found)
     for a, b in combinations(found, 2):
         ends = plan.offsets[a] + found[a].n_bytes, plan.offsets[b] + found[b].n_bytes
         is_apart = ends[0] <= plan.offsets[b] or ends[1] <= plan.offsets[a]
-        assert is_apart or not found[a].is_beside(found[b])
+        assert is_apart or not found[a].is_concurrent(found[b])
     written_first = all(n in next(u for u in steps if n in u.touched).written for n in found)
     if written_first:
         ranges = {n: (at, at + found[n].n_bytes) for n, at in plan.offsets.items()}

@@ -427,7 +427,7 @@ def test_threads_trace_and_call_at_once() -> None:
 
 
 def test_plans_of_all_kinds_are_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(execute, "MOST_PLANS", 3)
+    monkeypatch.setattr(execute, "MAX_PLANS", 3)
     execute.plans.clear()
     x = Tensor(values(4, 8)).realize()
     for k in range(6):

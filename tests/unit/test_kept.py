@@ -23,7 +23,7 @@ TWICE = """
 import sys
 import numpy as np
 from monolect import Tensor
-from monolect.runtime import kept
+from monolect.runtime.realize import schedule_cache as kept
 made = []
 import_module = kept.import_module
 kept.import_module = lambda name: made.append(1) or import_module(name)
@@ -50,7 +50,7 @@ def batch():
 def kept_schedule(roots):
     """As a batch is scheduled that has no structure, since it calls functions."""
     target, values = Target("cpu", frozenset()), node("TUPLE", tuple(roots))
-    return schedule_of(kept.kept_schedule(values, target, kept.name_of(values, target)))
+    return schedule_of(kept.cached_schedule(values, target, kept.name_of(values, target)))
 
 
 def test_what_is_read_is_what_was_made(tmp_path):

@@ -86,6 +86,6 @@ def test_few_and_many_buffers_are_placed_alike(lives):
     plans = []
     for few in (0, 1 << 30):
         with pytest.MonkeyPatch.context() as m:
-            m.setattr(memory, "FEW", few)
-            plans.append(memory.place(kinds))
+            m.setattr(memory, "MAX_LISTED_BLOCKS", few)
+            plans.append(memory.assign_offsets(kinds))
     assert plans[0] == plans[1]

@@ -7,7 +7,7 @@ import pytest
 
 from monolect import Tensor, jit
 from monolect.base.dtype import dtypes
-from monolect.command.rewrites.rebase import from_parts
+from monolect.command.rewrites.rebase import rebased_kernel
 from monolect.ir.check.prove import check_bounds
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.rewrite.normal import FALSE
@@ -29,20 +29,20 @@ def copy_of(index: UOp, gate: UOp | None = None, size: int = 512) -> UOp:
 
 
 def test_kernels_that_begin_elsewhere_are_one() -> None:
-    (a, at), (b, further) = (from_parts(copy_of(R + first), 2) for first in (32, 496))
+    (a, at), (b, further) = (rebased_kernel(copy_of(R + first), 2) for first in (32, 496))
     assert a is b and (at, further) == ((0, 128), (0, 1984))
-    assert from_parts(copy_of(R + 32, size=1024), 2).kernel is a  # what lies behind is no concern of it
+    assert rebased_kernel(copy_of(R + 32, size=1024), 2).kernel is a  # what lies behind is no concern of it
     check_bounds(a)
 
 
 def test_a_part_begins_at_a_line_of_memory() -> None:
-    part, offsets = from_parts(copy_of(R + 37), 2)
-    assert offsets == (0, 128) and part is from_parts(copy_of(R + 21), 2).kernel
+    part, offsets = rebased_kernel(copy_of(R + 37), 2)
+    assert offsets == (0, 128) and part is rebased_kernel(copy_of(R + 21), 2).kernel
     check_bounds(part)
 
 
 def test_what_a_gate_keeps_inside_stays_inside() -> None:
-    part, offsets = from_parts(copy_of(R + 504, build("CMPLT", R, idx(8))), 2)
+    part, offsets = rebased_kernel(copy_of(R + 504, build("CMPLT", R, idx(8))), 2)
     assert offsets == (0, 496 * 4)
     check_bounds(part)
 
@@ -53,7 +53,7 @@ def test_what_a_gate_keeps_inside_stays_inside() -> None:
     ids=["from the first", "in the first line", "before the first", "never inside"],
 )
 def test_other_kernels_stay_as_they_are(kernel: UOp) -> None:
-    assert from_parts(kernel, 2) == (kernel, ())
+    assert rebased_kernel(kernel, 2) == (kernel, ())
 
 
 def unrolled(x: Tensor, w: Tensor, n: int) -> Tensor:

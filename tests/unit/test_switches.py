@@ -107,8 +107,8 @@ def test_keys_of_caches_hold_what_is_off():
 def test_caches_without_such_keys_are_emptied():
     (array(33, 40) / 3 % 5).exp().sum(1).realize()
     lower_kernel(first_kernel((array(33, 40) / 3).exp()), Device["cpu"].target)
-    rebase.from_parts(first_kernel(array(6, 46)[2:] + 1), 2)
-    caches = [cost._decomposed, rebase.from_parts]
+    rebase.rebased_kernel(first_kernel(array(6, 46)[2:] + 1), 2)
+    caches = [cost._decomposed, rebase.rebased_kernel]
     assert all(c.cache_info().currsize for c in caches)
     with Context(DISABLE="PEEL"):
         assert not any(c.cache_info().currsize for c in caches)

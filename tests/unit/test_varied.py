@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from monolect import Tensor, jit
 from monolect.runtime.realize import execute, varied
-from monolect.runtime.realize.varied import ENOUGH
+from monolect.runtime.realize.varied import MIN_PLANS
 
 X = np.random.default_rng(5).standard_normal((6, 16)).astype(np.float32)
 
@@ -41,7 +41,7 @@ def test_a_number_that_falls_compiles_nothing_more() -> None:
         want = want - want * np.float32(lr)
 
     new = planned(step, [0.1 / (1 + k) for k in range(40)])
-    assert sum(new[ENOUGH:]) == 0 and sum(new[:ENOUGH]) == ENOUGH
+    assert sum(new[MIN_PLANS:]) == 0 and sum(new[:MIN_PLANS]) == MIN_PLANS
     assert state[0].numpy().tobytes() == want.tobytes()
 
 
@@ -90,7 +90,7 @@ def test_gradients_and_captured_steps() -> None:
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varied, "MOST_PROGRAMS", 3)
+    monkeypatch.setattr(varied, "MAX_PROGRAMS", 3)
     for n in range(1, 9):
         (Tensor(X[:, :n].copy()) * 0.5).realize()
         assert len(varied._programs) <= 3

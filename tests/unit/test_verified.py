@@ -184,9 +184,11 @@ def test_a_comparison_that_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_memory_that_is_taken_again_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of the memory plan, which each kernel by itself does not show."""
-    right = memory.place
+    right = memory.assign_offsets
     monkeypatch.setattr(
-        memory, "place", lambda lives, align=64: right({b: x._replace(last=x.first) for b, x in lives.items()}, align)
+        memory,
+        "assign_offsets",
+        lambda lives, align=64: right({b: x._replace(last=x.first) for b, x in lives.items()}, align),
     )
     with pytest.raises(VerifyError, match="a value in memory is not that of the tensor graph"):
         a = (t(64, 64) @ t(64, 64, seed=1)).contiguous()

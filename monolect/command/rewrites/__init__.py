@@ -1,1 +1,1 @@
-"""The passes over command buffers."""
+"""The passes over command buffers, one a module."""

@@ -1,14 +1,14 @@
-"""What each item must come after, in the sense of memory.
+"""Order items by the memory that they touch: put AFTER on each operand.
 
-An item comes after the last writer of what it reads, and after the last writer of what it writes with all that read it
-since. In the arena, where intermediates follow each other, that is asked of bytes; elsewhere of whole buffers. An item
-names the fewest: none that comes before another one that it names.
+An item comes after the last writer of what it reads. It also comes after the last writer of what it writes, and after
+all readers since. In the arena, whose bytes several intermediates use in turn, this is decided by bytes; elsewhere by
+whole buffers. An item names a minimal set: no item that precedes another one that it names.
 
 Before: LINEAR(CALL(a, B, P0), CALL(b, P1, B))
 After:  LINEAR(CALL(a, B, P0), CALL(b, P1, AFTER(B, CALL(a, B, P0))))
-What a call brings may be bound anywhere, also twice, as none of it is written: written is memory that nobody else
-holds, or that of a donated argument, which `StepInfo.reuse` tells.
-Invariant: of two items one of which writes what the other touches, the later one is behind the earlier one.
+Two arguments of a call may be the same memory, as arguments are only read. Written memory has no other holder, or is
+that of a donated argument, which `StepInfo.reuse` names.
+Invariant: of two items, one of which writes what the other touches, the later one comes after the earlier one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from monolect.ir.uop import UOp, node
 
 
 class Use(NamedTuple):
-    """One operand: its buffer, the bytes of it, None for all, and whether the item writes it."""
+    """One operand of an item: its buffer, its range of bytes (None for the whole buffer), and whether the item writes
+    it.
+    """
 
     base: UOp
     span: tuple[int, int] | None
@@ -44,7 +46,9 @@ class Use(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A range of bytes that begins at `start`, its last writer, -1 where there is none, and who read it since."""
+    """A range of bytes from `start` to the next piece: the item that wrote it last (-1 for none), and its readers
+    since.
+    """
 
     start: int
     writer: int
@@ -52,13 +56,13 @@ class _Piece(NamedTuple):
 
 
 class _Bytes:
-    """Memory of which items use parts, in pieces up to where the next begins."""
+    """Memory that items use in parts, as pieces in the order of their start."""
 
     def __init__(self) -> None:
         self.pieces = [_Piece(0, -1, [])]
 
     def _cut(self, at: int) -> int:
-        """The number of the piece that begins there."""
+        """Split the pieces at byte `at`; return the index of the piece that begins there."""
         k = bisect_left(self.pieces, at, key=lambda p: p.start)
         if k == len(self.pieces) or self.pieces[k].start != at:
             _, writer, readers = self.pieces[k - 1]
@@ -66,7 +70,7 @@ class _Bytes:
         return k
 
     def use(self, i: int, u: Use) -> set[int]:
-        """The items that item `i` comes after for this operand."""
+        """Note the use of item `i`; return the items that it comes after, -1 included."""
         assert u.span is not None
         first = self._cut(u.span[0])
         last = self._cut(u.span[1])
@@ -96,23 +100,25 @@ class _Whole:
 
 
 def needs(uses: Sequence[Sequence[Use]]) -> list[list[tuple[int, ...]]]:
-    """For each item and operand the items that it must come after, each named once; not those behind another."""
+    """Return for each item and operand the items that it must come after: a minimal set, each item named at one
+    operand.
+    """
     written = {u.base for mine in uses for u in mine if u.is_write}
     memory: dict[UOp, _Bytes | _Whole] = {}
     out: list[list[tuple[int, ...]]] = []
-    behind: list[int] = []  # all that an item comes after, as bits
+    predecessors: list[int] = []  # for each item a bit set of all items that it comes after
     for i, mine in enumerate(uses):
         by_operand: list[set[int]] = []
         for u in mine:
             found: set[int] = set()
-            if u.base in written:  # who reads what nobody writes waits for nobody
+            if u.base in written:  # reads of memory that no item writes need no order
                 m = memory.get(u.base)
                 if m is None:
                     m = memory[u.base] = _Whole() if u.span is None else _Bytes()
                 found = m.use(i, u)
             by_operand.append(found)
-        needed, known = _fewest(set().union(*by_operand) - {-1, i}, behind)
-        behind.append(known)
+        needed, known = _minimal(set().union(*by_operand) - {-1, i}, predecessors)
+        predecessors.append(known)
         left = set(needed)
         rows = []
         for found in by_operand:
@@ -123,27 +129,29 @@ def needs(uses: Sequence[Sequence[Use]]) -> list[list[tuple[int, ...]]]:
 
 
 def all_before(after: Sequence[Collection[int]]) -> list[int]:
-    """For each item everything it comes after, as bits."""
-    behind: list[int] = []
+    """Return for each item a bit set of all items that it comes after, given those that it names."""
+    predecessors: list[int] = []
     for needed in after:
-        behind.append(_fewest(needed, behind)[1])
-    return behind
+        predecessors.append(_minimal(needed, predecessors)[1])
+    return predecessors
 
 
-def _fewest(found: Collection[int], behind: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """What of `found` no other of it comes after, and all that these come after with themselves, as bits."""
+def _minimal(found: Collection[int], predecessors: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return the items of `found` that do not precede another one of `found`, and a bit set of `found` with all
+    predecessors.
+    """
     known = 0
     needed = []
-    for j in sorted(found, reverse=True):  # the latest first, as it may be behind others
+    for j in sorted(found, reverse=True):  # the latest first, as it may come after others
         if not known >> j & 1:
             needed.append(j)
-            known |= behind[j] | 1 << j
+            known |= predecessors[j] | 1 << j
     return tuple(reversed(needed)), known
 
 
 # ---- items -----------------------------------------------------------------------------------------------------------
 def uses_of(item: UOp, same: dict[UOp, UOp]) -> list[Use]:
-    """The uses of an item, one for each operand."""
+    """Return a Use for each operand of an item. `same`: buffers that may share the memory of another one."""
     written = {*writes(item)}
     out = []
     for k, u in enumerate(operands_of(item)):
@@ -153,7 +161,7 @@ def uses_of(item: UOp, same: dict[UOp, UOp]) -> list[Use]:
 
 
 def dependencies(step: UOp) -> UOp:
-    """The pass; see the module docstring."""
+    """The pass: return the step with AFTER on operands; see the module docstring."""
     linear = program_of(step)
     if not linear.src:
         return step
@@ -163,7 +171,7 @@ def dependencies(step: UOp) -> UOp:
 
 
 def _ordered(items: Sequence[UOp], same: dict[UOp, UOp]) -> list[UOp]:
-    """The items with AFTER on their operands."""
+    """Return the items with AFTER on their operands."""
     out: list[UOp] = []
     for item, rows in zip(items, needs([uses_of(c, same) for c in items]), strict=True):
         if any(rows):

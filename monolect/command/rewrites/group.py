@@ -1,13 +1,13 @@
-"""Items that may run at the same time: a BARRIER where threads must meet, and nowhere else.
+"""Group items that may run at the same time, with a BARRIER only where threads must meet.
 
-A group is what runs between two barriers. It has a lane for each thread; the items of one lane run in order, so items
-that need each other can share a lane. An item that several threads share has a part in each lane. Independent kernels
-then run at once, and several that are shared out cost one barrier together. What is too small for that stays on the
-caller's thread, one item after the other, without a barrier.
+A group is the items between two barriers. It has a lane for each thread. The items of one lane run in order, so items
+that depend on each other can share a lane. An item that several threads share has a part in each lane. So independent
+kernels run in parallel, and several multi-threaded kernels cost one barrier together. Items that are too small to gain
+run in sequence on the caller's thread, without a barrier.
 
 Before: LINEAR(CALL(a, B1, P0), CALL(b, B2, P0), CALL(c, P1, B1, B2))
 After:  LINEAR(GROUP(CALL(a, ..), CALL(b, ..)), BARRIER(GROUP), CALL(c, ..))
-A device whose items wait for each other one by one (`Target.concurrency` "graph") has one group of all of them.
+A device whose items wait for single items (`Target.concurrency` "graph") has one group of all items.
 Invariant: of two items in different lanes of a group, neither writes what the other touches.
 """
 
@@ -32,31 +32,34 @@ from monolect.command.forms import (
 )
 from monolect.ir.uop import UOp, node
 
-BARRIER_NS = 3000  # ns; what a group must save, with the threads' waking and waiting
-OPS_PER_NS, BYTES_PER_NS, LAUNCH_NS = 8, 16, 20  # per ns of one thread, roughly; ns of a launch
+BARRIER_NS = 3000  # ns that a barrier costs, with waking the threads; a group of single-thread items must save more
+OPS_PER_NS, BYTES_PER_NS = 8, 16  # rough throughput of one thread per ns
+LAUNCH_NS = 20  # ns that a launch costs
 
 
 class Work(NamedTuple):
-    """An item as grouping sees it: the buffers it touches and writes, its threads and its time."""
+    """The properties of an item that matter for grouping: buffers that it touches and writes, threads, and time."""
 
     touched: frozenset[UOp]
     written: frozenset[UOp]
     threads: int
     ns: int
-    is_opaque: bool = False  # it may touch anything
+    is_opaque: bool = False  # native code, which may touch any memory
 
 
 class Group(NamedTuple):
-    """Items by number, in order. `lanes`: for each thread the (number of an item, its part of it) that it runs, one
-    after the other; without lanes the items run one after the other.
+    """A group of items, by number, in order.
+
+    `lanes`: for each thread the (item number, part of the item) pairs that it runs in sequence. Without lanes the items
+    run in sequence on one thread.
     """
 
     items: tuple[int, ...]
     lanes: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
-class _Open:
-    """A group that is being filled."""
+class _OpenGroup:
+    """A group under construction."""
 
     def __init__(self, n_lanes: int) -> None:
         self.lanes: list[list[tuple[int, int]]] = [[] for _ in range(n_lanes)]
@@ -68,12 +71,12 @@ class _Open:
         self.single_ns = 0
 
     def needed(self, w: Work) -> set[int]:
-        """The lanes that hold something which an item must come after."""
+        """Return the lanes with items that an item must come after."""
         out = {lane for b in w.touched for lane in self.wrote.get(b, ())}
         return out.union(lane for b in w.written for lane in self.touched.get(b, ()))
 
     def add(self, i: int, w: Work, lane: int) -> None:
-        """Item `i`, so that its first thread is in `lane`."""
+        """Add item `i` with its first thread in lane `lane`."""
         n_lanes = len(self.lanes)
         self.items.append(i)
         for t in range(w.threads):
@@ -89,24 +92,26 @@ class _Open:
 
 
 def groups(work: Sequence[Work], n_threads: int) -> list[Group]:
-    """The items as groups for so many threads."""
+    """Split the items into groups for `n_threads` threads."""
     done: list[Group] = []
-    now = _Open(n_threads)
+    now = _OpenGroup(n_threads)
     for i, w in enumerate(work):
         needed = now.needed(w)
         if w.is_opaque or len(needed) > 1 or (w.threads > 1 and needed):
             done += _closed(now)
-            now, needed = _Open(n_threads), set()
+            now, needed = _OpenGroup(n_threads), set()
         free = 0 if w.threads > 1 else min(range(n_threads), key=now.load_ns.__getitem__)
         now.add(i, w, needed.pop() if needed else free)
         if w.is_opaque:
             done += _closed(now)
-            now = _Open(n_threads)
+            now = _OpenGroup(n_threads)
     return done + _closed(now)
 
 
-def _closed(p: _Open) -> list[Group]:
-    """The group in lanes where that pays; where a barrier is needed anyway, it always does."""
+def _closed(p: _OpenGroup) -> list[Group]:
+    """Return the finished group, with lanes if they pay. They always pay if a multi-threaded item needs a barrier
+    anyway.
+    """
     if not p.items:
         return []
     if len(p.items) > 1 and (p.is_shared or p.single_ns - max(p.load_ns) >= BARRIER_NS):
@@ -116,7 +121,7 @@ def _closed(p: _Open) -> list[Group]:
 
 # ---- items -----------------------------------------------------------------------------------------------------------
 def work_of(item: UOp, same: Mapping[UOp, UOp]) -> Work:
-    """An item as grouping sees it. `same`: memory that may be that of another buffer."""
+    """Return the properties of an item. `same`: buffers that may share the memory of another one."""
     bases = [same.get(b, b) for b in map(base_of, operands_of(item))]
     program = item.src[0]
     threads = program.arg.threads if program.op == "PROGRAM" else 1
@@ -127,7 +132,7 @@ def work_of(item: UOp, same: Mapping[UOp, UOp]) -> Work:
 
 
 def reused(step: UOp) -> dict[UOp, UOp]:
-    """The results that may be in the memory of an argument, with that argument."""
+    """Return {result: argument} of the results that may take the memory of an argument."""
     pairs = dict(step.arg.reuse)
     if not pairs:
         return {}
@@ -137,7 +142,7 @@ def reused(step: UOp) -> dict[UOp, UOp]:
 
 
 def group(step: UOp, target: Target) -> UOp:
-    """The pass; see the module docstring."""
+    """The pass: return the step with GROUPs and BARRIERs; see the module docstring."""
     linear = program_of(step)
     items = items_of(linear)
     if has_loops(items) or any(c.op == "STORE" for c in items):

@@ -1,7 +1,7 @@
-"""Which state of a captured step is updated in place: its new version written over the old one.
+"""Decide which state of a captured step is updated in place: its new version is written over the old one.
 
-What it is for: a step that assigns a large tensor, or a few rows of one, needs no second one. It looks at the kernels
-of the step alone; whether somebody else holds the old version is asked at each replay.
+What it is for: a step that assigns a large tensor, or a few rows of one, needs no second buffer. The decision depends
+only on the step's kernels; each replay checks whether the old version has another holder.
 Invariant: no launch reads an element of the old version after that element was written.
 """
 
@@ -13,11 +13,11 @@ from monolect.command.forms import buffer_bytes
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, toposort
 
-Uses = dict[UOp, list[tuple[int, UOp, int]]]  # for each buffer: (number of the item, its kernel, the slot), in order
+Uses = dict[UOp, list[tuple[int, UOp, int]]]  # by buffer: (item number, kernel, slot), in order
 
 
 def uses_of(items: Sequence[tuple[UOp, Sequence[UOp]]]) -> Uses:
-    """The uses of each buffer by (kernel, buffers) pairs, in the order in which they run."""
+    """Return the uses of each buffer. `items`: (kernel, buffers by slot) in the order in which they run."""
     out: Uses = {}
     for at, (kernel, buffers) in enumerate(items):
         for slot, b in enumerate(buffers):
@@ -26,8 +26,10 @@ def uses_of(items: Sequence[tuple[UOp, Sequence[UOp]]]) -> Uses:
 
 
 def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
-    """True when `after` can be written over `before`: nobody reads `before` once `after` is being written, except the
-    writing kernel itself at the very element it writes.
+    """Return whether `after` can be written over `before`.
+
+    This holds if no kernel reads `before` once `after` is being written, except the writing kernel, at the element that
+    it writes.
     """
     if buffer_bytes(before) != buffer_bytes(after):
         return False
@@ -43,30 +45,32 @@ def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
 
 
 def is_copy(sink: UOp) -> bool:
-    """True for a kernel that stores one PARAM into the other, element for element."""
+    """Return whether a kernel stores one PARAM into another, element by element."""
     stores = [u for u in toposort(sink) if u.op in ("STORE", "ATOMICADD", "CUSTOM")]
     if len(stores) != 1 or stores[0].op != "STORE" or len(stores[0].src) != 2:
         return False
     to, value = stores[0].src
-    places = to.op == "INDEX" and value.op == "LOAD" and len(value.src) == 1 and value.src[0].op == "INDEX"
-    return places and to.src[1:] == value.src[0].src[1:] and {to.src[0].op, value.src[0].src[0].op} == {"PARAM"}
+    are_indexed = to.op == "INDEX" and value.op == "LOAD" and len(value.src) == 1 and value.src[0].op == "INDEX"
+    return are_indexed and to.src[1:] == value.src[0].src[1:] and {to.src[0].op, value.src[0].src[0].op} == {"PARAM"}
 
 
 def same_elements(sink: UOp, source: int, out: int) -> bool:
-    """True when the kernel reads PARAM `source` only at the index at which it stores PARAM `out`, and before it does.
+    """Return whether the kernel reads PARAM `source` only at the index at which it stores PARAM `out`, and before that
+    store.
 
-    A kernel of several stores may load for one after it did another: what this one loads itself comes before it.
+    If a kernel has several stores, a load for another store may follow this one; only loads that this store itself uses
+    are known to precede it.
     """
     order = toposort(sink)
     of_source, of_out = ({u for u in order if _is_at(u, slot)} for slot in (source, out))
-    at_source, at_out = ({u.src[1] for u in places} for places in (of_source, of_out))
+    at_source, at_out = ({u.src[1] for u in accesses} for accesses in (of_source, of_out))
     mine = set(toposort(*(s for s in order if s.op in ("STORE", "ATOMICADD") and s.src[0] in of_out)))
     reads = {u for u in order if not of_source.isdisjoint(u.src)}
     return len(at_out) == 1 and at_source <= at_out and reads <= mine
 
 
 def _is_at(u: UOp, slot: int) -> bool:
-    """Whether `u` names elements of PARAM `slot`."""
+    """Return whether `u` is an INDEX into PARAM `slot`."""
     return u.op == "INDEX" and (memory := memory_of(u)).op == "PARAM" and memory.arg.slot == slot
 
 

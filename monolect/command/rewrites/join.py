@@ -1,10 +1,10 @@
-"""Runs one after the other as one program.
+"""Join consecutive runs into one program.
 
 Before: LINEAR(FUNCTION(TUPLE(AFTER(BUFFER0, LINEAR(CALL(k, BUFFER0, PARAM0)))), PARAM0, PARAM1))
 After:  LINEAR(CALL(k, PARAM1, PARAM0))
-A run is a schedule applied to its inputs, to the memory of its results, in the order of the schedule's results, and to
-the sizes of the step. Memory of its own gets a BUFFER that no other run has.
-Invariant: the program launches what the runs launch, in their order, but for copies of a buffer to itself.
+A run is a schedule applied to its inputs, to the memory of its results in their order, and to the sizes of the step.
+Each intermediate of a run gets a BUFFER with a slot that no other run uses.
+Invariant: the program launches what the runs launch, in their order, except copies of a buffer to itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from monolect.schedule.result import schedule_of
 
 
 def join(step: UOp) -> UOp:
-    """See the module docstring."""
+    """The pass: return the step with the items of all runs; see the module docstring."""
     args = [a for run in program_of(step).src for a in run.src[1:] if a.op == "BUFFER"]
     slots = count(1 + max([a.arg.slot for a in args], default=-1))
     items: list[UOp] = []
@@ -29,7 +29,7 @@ def join(step: UOp) -> UOp:
 
 
 def items_of_run(run: UOp, slots: Iterator[int]) -> list[UOp]:
-    """The items of one run over its arguments. `slots`: those of BUFFERs that no other run has."""
+    """Return the items of one run over its arguments. `slots`: yields unused slots for its intermediates."""
     schedule, *args = run.src
     sizes = {a.arg.symbol: a for a in args if is_size(a)}
     args = [a for a in args if not is_size(a)]
@@ -52,6 +52,6 @@ def items_of_run(run: UOp, slots: Iterator[int]) -> list[UOp]:
                 new[b] = u
             operands.append(u)
         if item.op == "CALL" and len(operands) == 2 and operands[0] is operands[1] and is_copy(item.src[0]):
-            continue  # of a state to itself: its parts are stored in place
+            continue  # copies a state to itself: the kernels before stored its parts in place
         out.append(with_operands(item, operands))
     return out

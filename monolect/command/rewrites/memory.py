@@ -1,15 +1,15 @@
-"""Intermediate buffers with disjoint lifetimes share storage: views of one arena.
+"""Plan memory: intermediate buffers with disjoint lifetimes share bytes of one arena.
 
 Before: LINEAR(CALL(a, B1, P0), CALL(b, B2, B1), CALL(c, P1, B2))              B1, B2 f32[16]
 After:  LINEAR(CALL(a, BITCAST(SHRINK(arena, 0, 64)), P0), CALL(b, BITCAST(SHRINK(arena, 64, 64)), ..), ..)
 
-Every intermediate gets an offset in one arena. Buffers are placed largest first, each at the lowest offset free during
-all of its life, so the arena stays near the largest set that is alive at once. That compares every buffer with those
-placed before it: thousands of buffers take some hundredths of a second. Walks through time that keep lists of what is
-free take less time and up to a sixth more memory (for GPT-2's size), so that is not what is done.
+Every intermediate gets an offset in one arena. Buffers are assigned largest first, each at the lowest offset that is
+free during its lifetime, so the arena stays near the largest set that is alive at once. Each buffer is compared with
+all that were assigned before: some hundredths of a second for thousands of buffers. A linear scan over time with free
+lists is faster, but takes up to a sixth more memory (for GPT-2's size).
 
-On devices that run launches side by side, a place that is taken again is a reason to wait. A large intermediate is
-worth that: who writes it has work for the whole device. A small one stays apart from those of launches beside it.
+On devices that run launches concurrently, reused memory adds a dependency. For a large intermediate that is worth it:
+its writer has work for the whole device. A small one does not share memory with intermediates of concurrent launches.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ from monolect.command.rewrites.dependencies import all_before, needs, uses_of
 from monolect.command.rewrites.group import reused
 from monolect.ir.uop import UOp
 
-ALIGN_BYTES = 64
-FEW = 1024  # blocks that are compared one by one: faster than whole arrays
-SMALL_BYTES = 1 << 20  # a GPU's lanes, 270 thousand on an H200, write less than this at once, a word each
-MOST_APART_BYTES = 64 << 20  # that an arena may be larger for launches side by side
+ALIGN_BYTES = 64  # alignment of intermediates in the arena, if the target has no other
+MAX_LISTED_BLOCKS = 1024  # blocks up to which a Python list is faster than NumPy arrays
+SMALL_BYTES = 1 << 20  # bytes that all lanes of a GPU write at once, a word each (270 thousand lanes on an H200)
+MAX_EXTRA_BYTES = 64 << 20  # bytes by which an arena may grow so that concurrent launches share no memory
 
 
 class MemoryPlan(NamedTuple):
-    """`offsets[b]` is where intermediate b starts in an arena of `arena_bytes`."""
+    """The byte offset of each intermediate in an arena of `arena_bytes`."""
 
     offsets: dict[Any, int]
     arena_bytes: int
 
 
 class Life(NamedTuple):
-    """What an intermediate takes: its bytes, and the first and the last step that touch it; where steps may run side by
-    side, all that touch it, as bits, and all that the first of them comes after.
+    """The bytes of an intermediate, and the first and last step that touch it.
+
+    For concurrent steps also two bit sets of steps: `users` touch it, `before` precede the first of them.
     """
 
     n_bytes: int
@@ -70,43 +71,49 @@ class Life(NamedTuple):
     users: int = 0
     before: int = 0
 
-    def is_beside(self, other: Life) -> bool:
-        """Whether both may be alive at the same time, when steps wait only for what they come after."""
+    def is_concurrent(self, other: Life) -> bool:
+        """Return whether both may be alive at the same time, if steps wait only for their predecessors."""
         return bool(other.users & ~self.before and self.users & ~other.before)
 
 
-def place(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
-    """An offset for each of `lives`; what is alive at the same step lies apart."""
-    return _placed(lives, align_bytes, Placed() if len(lives) <= FEW else PlacedMany(len(lives)))
+def assign_offsets(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
+    """Return an offset for each of `lives`; intermediates that are alive at the same step do not overlap."""
+    return _assigned(lives, align_bytes, Blocks() if len(lives) <= MAX_LISTED_BLOCKS else ManyBlocks(len(lives)))
 
 
-def place_apart(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
-    """The same, and small ones lie apart from all that may be alive beside them, if there is memory for that."""
-    least = place(lives, align_bytes)
-    if len(lives) > FEW:
+def assign_offsets_concurrent(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
+    """Return offsets for concurrent steps: small intermediates do not overlap with any that may be alive at the same
+    time.
+
+    If that takes more than MAX_EXTRA_BYTES, or there are more than MAX_LISTED_BLOCKS intermediates, return the offsets
+    of `assign_offsets`.
+    """
+    least = assign_offsets(lives, align_bytes)
+    if len(lives) > MAX_LISTED_BLOCKS:
         return least
-    apart = _placed(lives, align_bytes, PlacedApart())
-    return apart if apart.arena_bytes <= least.arena_bytes + MOST_APART_BYTES else least
+    apart = _assigned(lives, align_bytes, ConcurrentBlocks())
+    return apart if apart.arena_bytes <= least.arena_bytes + MAX_EXTRA_BYTES else least
 
 
-def _placed(lives: Mapping[Any, Life], align_bytes: int, placed: Placed) -> MemoryPlan:
+def _assigned(lives: Mapping[Any, Life], align_bytes: int, blocks: Blocks) -> MemoryPlan:
+    """Return an offset for each of `lives`, largest first, at the lowest free address in `blocks`."""
     offsets: dict[Any, int] = {}
     for b, life in sorted(lives.items(), key=lambda item: (-item[1].n_bytes, item[1].first)):
         size = -(-life.n_bytes // align_bytes) * align_bytes
-        offsets[b] = placed.lowest(size, life)
-        placed.add(offsets[b], size, life)
-    return MemoryPlan(offsets, placed.n_bytes)
+        offsets[b] = blocks.lowest(size, life)
+        blocks.add(offsets[b], size, life)
+    return MemoryPlan(offsets, blocks.n_bytes)
 
 
-class Placed:
-    """Blocks of the arena, by address, and the lives of what is in them: (start, end, number, life)."""
+class Blocks:
+    """The allocated blocks of the arena in the order of addresses: (start, end, number, lifetime)."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[int, int, int, Life]] = []
         self.n_bytes = 0
 
     def lowest(self, size: int, life: Life) -> int:
-        """The lowest address from which `size` bytes are free during all of `life`."""
+        """Return the lowest address from which `size` bytes are free during `life`."""
         free_from = 0
         for start, end, _, other in self.blocks:
             if self.collide(life, other):
@@ -117,25 +124,25 @@ class Placed:
         return free_from
 
     def collide(self, life: Life, other: Life) -> bool:
-        """Whether two may not share memory."""
+        """Return whether two intermediates must not overlap."""
         return life.first <= other.last and other.first <= life.last
 
     def add(self, start: int, size: int, life: Life) -> None:
-        """Take this block."""
+        """Allocate a block."""
         insort(self.blocks, (start, start + size, len(self.blocks), life))
         self.n_bytes = max(self.n_bytes, start + size)
 
 
-class PlacedApart(Placed):
-    """The same, for steps side by side; see the module docstring."""
+class ConcurrentBlocks(Blocks):
+    """Blocks for concurrent steps; see the module docstring."""
 
     def collide(self, life: Life, other: Life) -> bool:
         is_small = min(life.n_bytes, other.n_bytes) <= SMALL_BYTES
-        return super().collide(life, other) or (is_small and life.is_beside(other))
+        return super().collide(life, other) or (is_small and life.is_concurrent(other))
 
 
-class PlacedMany(Placed):
-    """The same for many: rows of an array, searched as a whole."""
+class ManyBlocks(Blocks):
+    """Blocks as rows of a NumPy array, for many intermediates."""
 
     def __init__(self, most: int) -> None:
         self.rows = np.empty((4, most), np.int64)
@@ -158,8 +165,10 @@ class PlacedMany(Placed):
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def plan_memory(step: UOp, target: Target) -> UOp:
-    """The pass: every BUFFER that the items write becomes a view of the arena, but for what items of "once" leave to
-    the others. Values that a padded frame surrounds share memory with equal frames, and with nothing else.
+    """The pass: replace every BUFFER that the items write by a view of the arena.
+
+    Results of items that run once keep their own BUFFER if other items use them. Values inside of a padded frame share
+    memory only with values in equal frames.
     """
     linear = program_of(step)
     once, items = once_of(linear), items_of(linear)
@@ -169,37 +178,40 @@ def plan_memory(step: UOp, target: Target) -> UOp:
     is_graph = target.concurrency == "graph"
     when = [*range(len(once)), *(len(once) + t for t in (range(len(order)) if is_graph else _times(items)))]
     lives: dict[UOp, Life] = {}
-    behind = _behind(once, order, step) if is_graph else [0] * len(when)
-    kept |= {base_of(c.src[0]) for c in order if c.op == "STORE"}  # a copy is to the first byte of a memory
+    predecessors = _predecessors(once, order, step) if is_graph else [0] * len(when)
+    kept |= {base_of(c.src[0]) for c in order if c.op == "STORE"}  # a copy needs a destination at offset 0
     private = {b for c in (*once, *order) for b in _written(c) if b.op == "BUFFER"} - kept
     for i, (at, c) in enumerate(zip(when, (*once, *order), strict=True)):
         if is_frame(c) and i < len(once):
-            continue  # a frame stays as it is, also while its middle holds nothing
+            continue  # a frame's lifetime is that of the values inside
         for b in map(base_of, operands_of(c)):
             if b in private:
-                life = lives.get(b) or Life(buffer_bytes(b), at, at, 0, behind[i])
+                life = lives.get(b) or Life(buffer_bytes(b), at, at, 0, predecessors[i])
                 lives[b] = life._replace(last=at, users=life.users | 1 << i)
-    places: dict[UOp, tuple[UOp, int]] = {}
+    locations: dict[UOp, tuple[UOp, int]] = {}
     for dev in dict.fromkeys(home(b, target.name) for b in lives):
         mine = {b: life for b, life in lives.items() if home(b, target.name) == dev}
-        offsets, n_bytes = _placed_in_groups(mine, once, target)
+        offsets, n_bytes = _offsets_by_group(mine, once, target)
         arena = memory(ARENA, n_bytes, dev)
-        places.update((b, (arena, offset)) for b, offset in offsets.items())
-    if not places:
+        locations.update((b, (arena, offset)) for b, offset in offsets.items())
+    if not locations:
         return step
-    new = {b: view(a, at, buffer_bytes(b) // b.dtype.itemsize, b.dtype) for b, (a, at) in places.items()}
-    moved = [_moved(c, new, places) for c in (*once, *order)]
+    new = {b: view(a, at, buffer_bytes(b) // b.dtype.itemsize, b.dtype) for b, (a, at) in locations.items()}
+    moved = [_in_arena(c, new, locations) for c in (*once, *order)]
     first, rest = moved[: len(once)], rebuilt(items, moved[len(once) :])
     return with_program(step, rest, first)
 
 
 def _written(c: UOp) -> list[UOp]:
+    """Return the bases of the operands that an item writes."""
     operands = operands_of(c)
     return [base_of(operands[k]) for k in writes(c)]
 
 
 def _times(items: Sequence[UOp]) -> Iterator[int]:
-    """For each CALL a time, by which lives are compared: members of a GROUP, and of a loop, are at the same time."""
+    """Yield a time for each CALL and copy, to compare lifetimes. The members of a GROUP or of a loop have the same
+    time.
+    """
     now = count()
     at, depth = next(now), 0
     for u in items:
@@ -212,38 +224,42 @@ def _times(items: Sequence[UOp]) -> Iterator[int]:
             at = next(now)
 
 
-def _moved(c: UOp, new: Mapping[UOp, UOp], places: Mapping[UOp, tuple[UOp, int]]) -> UOp:
-    """An item whose intermediates are in an arena."""
+def _in_arena(c: UOp, new: Mapping[UOp, UOp], locations: Mapping[UOp, tuple[UOp, int]]) -> UOp:
+    """Return an item with the intermediates replaced by views of an arena."""
     operands = []
     for u in operands_of(c):
         if u in new:
             u = new[u]
         elif u.op not in ("PARAM", "BUFFER") and (b := (at := read_operand(u)).base) in new:
-            arena, first = places[b]
+            arena, first = locations[b]
             u = view(arena, first + at.offset, buffer_bytes(u) // u.dtype.itemsize, u.dtype)
         operands.append(u)
     return with_operands(c, operands)
 
 
-def _placed_in_groups(lives: dict[UOp, Life], once: Sequence[UOp], target: Target) -> tuple[dict[UOp, int], int]:
-    """Offsets of buffers by their lives, and the bytes of all."""
+def _offsets_by_group(lives: dict[UOp, Life], once: Sequence[UOp], target: Target) -> tuple[dict[UOp, int], int]:
+    """Return offsets of intermediates, and the bytes of the arena. Values in equal frames form a group with its own
+    range.
+    """
     groups: dict[Any, dict[UOp, Life]] = {None: lives}
     for c in once:
         if is_frame(c):
             at = [(extent(u), buffer_bytes(base_of(u))) for u in operands_of(c)]
-            group = groups.setdefault((kernel_of(c), *at), {})  # a kernel that was rebased serves several places
+            group = groups.setdefault((kernel_of(c), *at), {})  # a rebased kernel stores frames at several offsets
             group.update((b, lives.pop(b)) for b in _written(c) if b in lives)
     offsets: dict[UOp, int] = {}
     n_bytes = 0
     for group in groups.values():
-        plan = (place_apart if target.concurrency == "graph" else place)(group, target.align_bytes)
+        plan = (assign_offsets_concurrent if target.concurrency == "graph" else assign_offsets)(
+            group, target.align_bytes
+        )
         offsets.update((b, n_bytes + offset) for b, offset in plan.offsets.items())
         n_bytes += plan.arena_bytes
     return offsets, n_bytes
 
 
-def _behind(once: Sequence[UOp], order: Sequence[UOp], step: UOp) -> list[int]:
-    """For each item all that it comes after, as bits, where the last ones run but for what they need side by side."""
+def _predecessors(once: Sequence[UOp], order: Sequence[UOp], step: UOp) -> list[int]:
+    """Return for each item a bit set of the items that it comes after, if the items after "once" run concurrently."""
     n = len(once)
     same = reused(step)
     after = [[j for row in rows for j in row] for rows in needs([uses_of(c, same) for c in order])]

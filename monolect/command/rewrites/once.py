@@ -1,13 +1,13 @@
-"""The part of a step that depends on nothing that changes: it runs once, not at every call.
+"""Hoist the items of a step that depend only on constants: they run once, not at every call.
 
-An item runs once when all it touches is constant: constants and reads of the step, or what other such items made. Its
-results are in memory of their own. So are the kernels that store a padded frame around a value, whose memory no other
-value takes; they come first.
+An item is hoisted if it touches only constants and reads of the step, or results of other hoisted items. Its results
+have their own memory. Kernels that store a padded frame around a value are hoisted too, and come first: no other value
+takes the memory of the frame.
 
 Before: LINEAR(CALL(a, B1, P3), CALL(b, P1, P0, B1))                                      P3 a constant
 After:  LINEAR(LINEAR(CALL(a, B1, P3), "once"), CALL(b, P1, P0, B1))
-A result is never stale: who runs the step runs this part again when a constant was bound anew, or may have been written
-to. Memory that code outside can write to at any time (`StepInfo.shared`) counts as changing.
+A result is never stale: the runtime runs these items again after a constant was rebound or may have been written to.
+Memory that code outside can write to at any time (`StepInfo.shared`) counts as changing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from monolect.base.settings import settings
 from monolect.command.forms import base_of, has_loops, is_frame, operands_of, program_of, roles, with_program, writes
 from monolect.ir.uop import UOp
 
-CONSTANT = frozenset(("read", "constant"))
+CONSTANT = frozenset(("read", "constant"))  # roles of PARAMs that no call changes
 
 
 def once(step: UOp) -> UOp:
-    """The pass; see the module docstring."""
+    """The pass: return the step with hoisted items in the LINEAR "once"; see the module docstring."""
     items = program_of(step).src
     if not settings.HOIST or not step.arg.is_replayed or not items or has_loops(items):
         return step
@@ -34,13 +34,15 @@ def once(step: UOp) -> UOp:
 
 
 def changing(step: UOp) -> set[int]:
-    """The slots of PARAMs that may hold something else at each call."""
+    """Return the slots of the PARAMs whose contents may differ at each call."""
     shared = {*step.arg.shared}
     return {k for k, role in enumerate(roles(step)) if role not in CONSTANT or k in shared}
 
 
 def split(items: Sequence[UOp], given: set[int]) -> tuple[list[UOp], list[UOp]]:
-    """The items that run once, and the others: those that touch what changes, or what one of them writes."""
+    """Return (items to hoist, other items). An item is not hoisted if it touches memory that changes, or that such an
+    item writes.
+    """
     changes: set[UOp] = set()
     late: set[int] = set()
     found = -1
@@ -55,6 +57,7 @@ def split(items: Sequence[UOp], given: set[int]) -> tuple[list[UOp], list[UOp]]:
 
 
 def _touches(c: UOp, given: set[int]) -> bool:
+    """Return whether an item touches a PARAM with a slot in `given`."""
     return any(b.op == "PARAM" and b.arg.slot in given for b in map(base_of, operands_of(c)))
 
 

@@ -1,12 +1,12 @@
-"""Packed once: a kernel that packs what it reads of a constant gets the blocks from a program that runs once.
+"""Pack constants once: a kernel that packs blocks of a constant gets them from a program that runs once.
 
-The kernel and its filling kernel are the same node but for two words of its info (`KernelInfo.frozen`, `fills`); the
-optimizer makes one plan for both, so they agree on the layout. Operands of the kernel are followed by its blocks;
-operands of the filling kernel are a block, its source, the next block, and so on.
+The kernel and its filling kernel are the same node except for two fields of KernelInfo (`frozen`, `fills`). The
+optimizer makes one plan for both, so they agree on the layout. The kernel's operands are followed by its blocks. The
+filling kernel's operands are a block, its source, the next block, and so on.
 
 Before: LINEAR(CALL(k, P1, P0, P3))                                                       P3 a constant
 After:  LINEAR(LINEAR(CALL(k fills, B1, P3), "once"), CALL(k frozen, P1, P0, P3, B1))
-Where it does not pay, the plan packs nothing: products that read a weight once a call stream it as it lies.
+If packing does not pay, the plan has no blocks: products that read a weight once a call stream it unpacked.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from monolect.ir.uop import UOp, node, toposort
 
 
 class Packed(NamedTuple):
-    """One block that is packed once: the slot of its source, its bytes, and a name of its layout. Copies of one source
-    in layouts of one name hold the same bytes.
+    """One block that is packed once: the slot of its source, its bytes, and the name of its layout.
+
+    Copies of one source with the same layout name hold the same bytes.
     """
 
     slot: int
@@ -44,22 +45,26 @@ class Packed(NamedTuple):
 
 
 class Budget(Protocol):
-    """What bounds the memory of packed copies."""
+    """A limit on the memory of packed copies."""
 
     def grants(self, copies: set[tuple[UOp, str, int]]) -> bool:
-        """Whether there is room for (source, layout, bytes)."""
+        """Return whether the copies, a set of (source, layout, bytes), fit."""
 
 
 def pack_once(step: UOp, blocks_of: Callable[[UOp], tuple[Packed, ...]], budget: Budget) -> UOp:
-    """The pass. `blocks_of`: the blocks that the plan of a kernel packs of its frozen PARAMs. Kernels with the same
-    constants share their blocks. A kernel whose blocks exceed the budget packs at every run.
+    """The pass: return the step whose kernels take packed blocks of constants from the LINEAR "once".
+
+    `blocks_of`: returns the blocks that a kernel's plan packs of its frozen PARAMs. Kernels with the same constants
+    share their blocks. A kernel whose blocks exceed the budget packs at every run.
     """
     linear = program_of(step)
     if not settings.HOIST or not step.arg.is_replayed or has_loops(items_of(linear)):
         return step
     once, items = [*once_of(linear)], [*items_of(linear)]
     given = changing(step)
-    made = {base_of(c.src[1 + k]) for c in once if not is_frame(c) for k in writes(c)}  # others write inside of frames
+    made = {
+        base_of(c.src[1 + k]) for c in once if not is_frame(c) for k in writes(c)
+    }  # not frames: other items write inside of them
     filled: dict[tuple[UOp, tuple[UOp, ...]], tuple[UOp, ...]] = {}
     slot = new_slot([*once, *items])
     found = False
@@ -84,8 +89,9 @@ def pack_once(step: UOp, blocks_of: Callable[[UOp], tuple[Packed, ...]], budget:
 
 
 def frozen_kernel(call: UOp, given: set[int], made: set[UOp]) -> UOp | None:
-    """The kernel of a CALL with its constants named, None when it sums nothing over them. `given`: the slots of what
-    changes; `made`: BUFFERs that items of "once" leave.
+    """Return the kernel of a CALL with its constants named in `KernelInfo.frozen`; None if no reduction reads them.
+
+    `given`: slots of memory that changes; `made`: BUFFERs that items of "once" write.
     """
     sink = call.src[0]
     if sink.op != "SINK":
@@ -99,14 +105,14 @@ def frozen_kernel(call: UOp, given: set[int], made: set[UOp]) -> UOp | None:
 
 @lru_cache(maxsize=4096)
 def slots_in_sums(sink: UOp) -> frozenset[int]:
-    """The PARAMs that a kernel reads inside of reductions."""
+    """Return the slots of the PARAMs that a kernel reads inside of reductions."""
     sums = [u for u in toposort(sink) if u.op == "REDUCE" and len(u.src) > 1]
     loads = {u for u in toposort(*sums) if u.op == "LOAD"} if sums else set()
     return frozenset(p.arg.slot for u in loads for p in toposort(u.src[0]) if p.op == "PARAM")
 
 
 def filling(kernel: UOp) -> UOp:
-    """The kernel that fills the blocks of `kernel`."""
+    """Return the kernel that fills the packed blocks of `kernel`."""
     return node("SINK", kernel.src, kernel.arg._replace(fills=True))
 
 

@@ -1,12 +1,14 @@
-"""Kernels that differ only in where in their buffers they begin are one kernel: the launch says where.
+"""Rebase kernels that differ only in the offsets at which they access their buffers: they become one kernel, and the
+launch supplies the offsets.
 
-An unrolled recurrence reads and writes its own part of one tensor at each step. Its kernels are equal but for constants
-in their indices; a kernel that counts from the first element it touches is the same node for all of them, and is
-optimized, lowered and compiled once. A part begins at whole lines of memory: what a kernel knows of alignment holds.
+An unrolled recurrence accesses another part of one tensor at each step. Its kernels are equal except for constants in
+their indices. A kernel that counts from the first element that it touches is the same node for all of them, and is
+optimized, lowered and compiled once. An offset is a multiple of ALIGN_BYTES, so that a kernel's assumptions about
+alignment hold.
 
-What it is not: a change of what is launched on what. Launches name whole buffers and their CALLs keep whole kernels, so
-whoever asks what a step reads, writes or may overwrite sees no parts.
-Invariant: each access is to the address that the whole kernel gives it, and lies inside of its PARAM.
+What it is not: a change of the schedule, which keeps whole buffers and whole kernels. Code that looks at a step's
+reads, writes and overwrites before this pass sees no parts.
+Invariant: each access has the same address as in the original kernel, and is inside of its PARAM.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
 
 
-class FromParts(NamedTuple):
-    """A kernel over parts of its buffers; for each of its PARAMs the byte at which the part begins, () where all begin
-    at their first.
+class RebasedKernel(NamedTuple):
+    """A kernel over parts of its buffers, and the byte offset of the part for each argument; () if all offsets are
+    0.
     """
 
     kernel: UOp
@@ -33,14 +35,16 @@ class FromParts(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def from_parts(kernel: UOp, n_args: int) -> FromParts:
-    """A kernel of `n_args` arguments that counts from the first line of memory that it touches in each of them."""
+def rebased_kernel(kernel: UOp, n_args: int) -> RebasedKernel:
+    """Return a kernel of `n_args` arguments rebased to the first cache line that it touches of each argument."""
     if kernel.op != "SINK":
-        return FromParts(kernel, ())
+        return RebasedKernel(kernel, ())
     order = toposort(kernel)
-    parts = {p: part for p, (low, high) in _reach(order).items() if (part := _part(p, low, high)) is not None}
+    parts = {
+        p: part for p, (low, high) in _index_bounds(order).items() if (part := _rebased_param(p, low, high)) is not None
+    }
     if not parts:
-        return FromParts(kernel, ())
+        return RebasedKernel(kernel, ())
     new: dict[UOp, UOp] = {}
     for u in order:
         src = tuple([new[s] for s in u.src])
@@ -53,14 +57,14 @@ def from_parts(kernel: UOp, n_args: int) -> FromParts:
     offsets = [0] * n_args
     for p, (first, _) in parts.items():
         offsets[p.arg.slot] = first * p.dtype.itemsize
-    return FromParts(new[kernel], tuple(offsets))
+    return RebasedKernel(new[kernel], tuple(offsets))
 
 
-switched.append(from_parts.cache_clear)
+switched.append(rebased_kernel.cache_clear)
 
 
-def _reach(order: list[UOp]) -> dict[UOp, tuple[int, int]]:
-    """The least and the greatest element named of each PARAM that is memory and is only indexed."""
+def _index_bounds(order: list[UOp]) -> dict[UOp, tuple[int, int]]:
+    """Return (least, greatest) element index of each PARAM of memory that is accessed only by INDEX."""
     out: dict[UOp, tuple[int, int]] = {}
     whole: set[UOp] = set()
     for u in order:
@@ -77,9 +81,11 @@ def _reach(order: list[UOp]) -> dict[UOp, tuple[int, int]]:
     return {p: reach for p, reach in out.items() if p not in whole}
 
 
-def _part(p: UOp, low: int, high: int) -> tuple[int, UOp] | None:
-    """The element at which the part of PARAM `p` from `low` to `high` begins, and the PARAM it is; None for one that
-    begins where its buffer does. What a gate keeps inside may name elements beyond.
+def _rebased_param(p: UOp, low: int, high: int) -> tuple[int, UOp] | None:
+    """Return (element offset, PARAM of the part) for accesses to elements `low` to `high` of `p`; None if the offset is
+    0.
+
+    Indices that a gate masks may be beyond the buffer.
     """
     size = count(p.shape)
     line = max(1, ALIGN_BYTES // p.dtype.itemsize)
@@ -91,7 +97,9 @@ def _part(p: UOp, low: int, high: int) -> tuple[int, UOp] | None:
 
 
 def rebase(step: UOp) -> UOp:
-    """The pass: each CALL of such a kernel takes parts of its buffers. Kernels over packed blocks stay as they are."""
+    """The pass: let each CALL of a rebased kernel take views of its buffers. Kernels over packed blocks are
+    unchanged.
+    """
     linear = program_of(step)
     once, items = once_of(linear), items_of(linear)
     calls = [*once, *calls_in(items)]
@@ -102,11 +110,12 @@ def rebase(step: UOp) -> UOp:
 
 
 def _rebased(call: UOp) -> UOp:
+    """Return the CALL with the rebased kernel and views; unchanged if there is nothing to rebase."""
     if call.op != "CALL" or call.src[0].op != "SINK" or (call.src[0].arg or KernelInfo()).frozen:
         return call
     if any(b.op not in ("PARAM", "BUFFER") for b in call.src[1:]):
         return call
-    kernel, offsets = from_parts(call.src[0], len(call.src) - 1)
+    kernel, offsets = rebased_kernel(call.src[0], len(call.src) - 1)
     if not offsets:
         return call
     sizes = {p.arg.slot: p.shape[0] for p in toposort(kernel) if p.op == "PARAM" and p.arg.name is None}
@@ -117,4 +126,4 @@ def _rebased(call: UOp) -> UOp:
     return node("CALL", (kernel, *operands))
 
 
-__all__ = ["FromParts", "from_parts", "rebase"]
+__all__ = ["RebasedKernel", "rebased_kernel", "rebase"]

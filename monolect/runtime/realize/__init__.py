@@ -1,1 +1,1 @@
-"""From requested values to memory: schedules, programs, command buffers, launches."""
+"""Compute requested values into memory: schedules, programs, command buffers, launches."""

@@ -1,11 +1,11 @@
-"""Batches with calls and copies between devices as one schedule.
+"""Schedule a batch with CALLs and copies between devices as one LINEAR.
 
-A batch is cut where it calls a precompiled function, a kernel of the user's or native code, and where a value comes
-from a device whose memory kernels cannot reach. Operands and results of a call or a copy get buffers. Each part is
-scheduled by itself, so that equal bodies have equal kernels; the parts follow each other in one LINEAR, in which a copy
-is STORE(there, LOAD(here)).
+The batch is cut at calls of precompiled functions, of user kernels and of native code, and where a value comes from a
+device whose memory kernels cannot reach. Operands and results of a call or a copy get buffers. Each part is scheduled
+separately, so that equal bodies have equal kernels. The parts follow each other in one LINEAR; a copy is
+STORE(destination, LOAD(source)).
 
-Invariant: the schedule is in the form that the pass `order` leaves; no value crosses devices but by a copy.
+Invariant: the schedule has the form that the pass `order` leaves. Only a copy moves a value between devices.
 """
 
 from __future__ import annotations
@@ -18,24 +18,28 @@ from monolect.base.errors import DeviceError
 from monolect.command.rewrites.join import items_of_run
 from monolect.ir.check.custom_kernels import admit_called
 from monolect.ir.ops import BufferArg, LoadArg, ParamArg
-from monolect.ir.placement import device as place
+from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.calls import applied, check_arguments, is_body, is_opaque, stored_slots
 from monolect.ir.uop import UOp, build, node, rebuild, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_bytes, one_device
 from monolect.schedule.callify import callify, resolve_functions
 from monolect.schedule.result import schedule_of
 
-HOST_DEVICE = "cpu"  # computes on the contents of a file, before they go to a device with memory of its own
-Schedule = Callable[[UOp, str], UOp]  # of a TUPLE of values over PARAMs, on a device
+HOST_DEVICE = "cpu"  # computes on the contents of a disk file before they are copied to a device with separate memory
+Schedule = Callable[[UOp, str], UOp]  # (TUPLE of values over PARAMs, device) -> schedule
 
 
-def is_apart(a: str, b: str) -> bool:
-    """Whether kernels of one device cannot reach memory of the other."""
+def needs_copy(a: str, b: str) -> bool:
+    """Return whether kernels of device `a` cannot reach memory of device `b`, so that values must be copied."""
     return bool(Device[a].space != Device[b].space)
 
 
 def compound_schedule(values: UOp, n_inputs: int, dev: str, schedule: Schedule) -> UOp:
-    """The schedule of a TUPLE of values over PARAMs, with CALLs and copies among them."""
+    """Return the schedule of a TUPLE of values over PARAMs that contains CALLs and copies between devices.
+
+    `n_inputs`: number of input PARAMs; further buffers take slots from there on. `schedule`: schedules a TUPLE without
+    calls on one device.
+    """
     parts = _Parts(n_inputs, dev, schedule)
     roots = parts.resolved([*values.src])
     found = parts.stored(roots)
@@ -45,8 +49,11 @@ def compound_schedule(values: UOp, n_inputs: int, dev: str, schedule: Schedule) 
     return node("TUPLE", tuple([node("AFTER", (o, linear)) if o.op == "BUFFER" and o in written else o for o in outs]))
 
 
-def with_bytes_bound(batch: list[UOp], dev: str) -> list[UOp]:
-    """The batch with a buffer of `dev` for each BINARY; those inside of a precompiled function become its arguments."""
+def with_binaries_loaded(batch: list[UOp], dev: str) -> list[UOp]:
+    """Return the batch with each BINARY node replaced by a BUFFER on `dev`.
+
+    A BINARY inside of a precompiled function becomes a PARAM of the function and an argument of its CALL.
+    """
 
     def bound(u: UOp) -> UOp:
         return from_bytes(u.arg, u.shape, u.dtype, dev)
@@ -67,7 +74,11 @@ def with_bytes_bound(batch: list[UOp], dev: str) -> list[UOp]:
 
 
 class _Parts:
-    """The items so far. `memory`: for each buffer of the graphs that are scheduled, the PARAM or BUFFER that it is."""
+    """The schedule under construction.
+
+    `items`: the LINEAR's items so far. `memory`: for each BUFFER of the scheduled graphs, the PARAM or BUFFER of the
+    LINEAR.
+    """
 
     def __init__(self, n_inputs: int, dev: str, schedule: Schedule) -> None:
         self.dev, self.schedule = dev, schedule
@@ -76,19 +87,21 @@ class _Parts:
         self.slots = count(n_inputs)
 
     def buffer(self, shape: tuple, like: UOp, dev: str) -> UOp:
-        """One more buffer, which only this schedule knows."""
+        """Return a new BUFFER of `shape` on `dev` with the dtype of `like`; it is internal to this schedule."""
         b = node("BUFFER", (shape_source(shape),), BufferArg(next(self.slots), like.dtype, dev))
         self.memory[b] = b
         return b
 
     def input(self, p: UOp) -> UOp:
-        """The buffer that is an input."""
+        """Return a BUFFER node for the input PARAM `p`, for use in the graphs that are scheduled."""
         b = node("BUFFER", p.src, BufferArg(p.arg.slot, p.dtype, p.arg.device))
         self.memory[b] = p
         return b
 
     def resolved(self, roots: list[UOp]) -> list[UOp]:
-        """The values over buffers, without calls and without copies between devices that do not share memory."""
+        """Append the items of all calls and copies below `roots`; return the roots with the buffers of their results
+        instead.
+        """
         roots = resolve_functions(roots)
         new: dict[UOp, UOp] = {}
         results: dict[UOp, list[UOp]] = {}
@@ -109,28 +122,28 @@ class _Parts:
         return [new[r] for r in roots]
 
     def is_copy(self, u: UOp) -> bool:
-        """Whether `u` is a value of another device, whose memory kernels of its own cannot reach."""
+        """Return whether `u` is a LOAD to a device whose kernels cannot reach the memory of the loaded value."""
         to = u.arg.device if u.op == "LOAD" and u.arg is not None else None
-        home = place(u.src[0]) if to is not None else None
-        return isinstance(home, str) and is_apart(home, str(to))
+        home = device_of(u.src[0]) if to is not None else None
+        return isinstance(home, str) and needs_copy(home, str(to))
 
     def copied(self, u: UOp) -> UOp:
-        """The buffer on the device that a LOAD is to."""
+        """Append the copy of the LOAD `u`; return the buffer on the destination device."""
         source, *gated = u.src
-        if is_on_disk(place(source)):  # a file computes nothing
+        if is_on_disk(device_of(source)):  # a disk device runs no kernels
             source = build("LOAD", source, arg=LoadArg(HOST_DEVICE, "GLOBAL"))
         if len(gated) > 1:
             source = build("WHERE", gated[1], source, gated[0])
         (b,) = self.stored([self.whole(source, None)])
-        if not is_apart(str(b.arg.device), u.arg.device):
+        if not needs_copy(str(b.arg.device), u.arg.device):
             return rebuild(u, (b,))
         out = self.buffer(b.shape, b, u.arg.device)
         self.items.append(node("STORE", (self.memory[out], node("LOAD", (self.memory[b],), u.arg))))
         return out
 
     def called(self, call: UOp, args: list[UOp]) -> list[UOp]:
-        """The buffers with the results of a CALL."""
-        body, dev = call.src[0], place(call)
+        """Append the items of a CALL with arguments `args`; return the buffers of its results."""
+        body, dev = call.src[0], device_of(call)
         if body.op == "TUPLE":
             given = self.stored([self.whole(a, dev) for a in args])
             inner = self.resolved([*applied(body, tuple(given))])
@@ -146,30 +159,36 @@ class _Parts:
         return results
 
     def whole(self, u: UOp, dev: str | None) -> UOp:
-        """A value that is stored in a buffer of its own; on `dev` if it has no device, as a constant."""
+        """Wrap `u` so that scheduling it stores it in a buffer of its own: CONTIGUOUS, or a LOAD to `dev` if `u` has no
+        device (a constant). A BUFFER is returned unchanged.
+        """
         if u.op == "BUFFER":
             return u
-        if dev is None or place(u) is not None:
+        if dev is None or device_of(u) is not None:
             return build("CONTIGUOUS", u)
         return build("LOAD", u, arg=LoadArg(dev, "GLOBAL"))
 
     def stored(self, values: Sequence[UOp]) -> list[UOp]:
-        """A buffer for each value; those of one device are scheduled together."""
+        """Append the items that compute `values`; return a BUFFER for each. Values of one device are scheduled
+        together.
+        """
         done: dict[UOp, UOp] = {v: v for v in values if v.op == "BUFFER"}
         groups: dict[str, list[UOp]] = {}
         for v in dict.fromkeys(values):
             if v not in done:
-                groups.setdefault(one_device([v]) if place(v) is not None else self.dev, []).append(v)
+                groups.setdefault(one_device([v]) if device_of(v) is not None else self.dev, []).append(v)
         for dev, mine in groups.items():
             done.update(zip(mine, self.run(mine, dev), strict=True))
         return [done[v] for v in values]
 
     def run(self, values: list[UOp], dev: str) -> list[UOp]:
-        """Values of one device as items."""
+        """Append the items that compute `values` on `dev`; return a BUFFER for each. Raises DeviceError for an input
+        that kernels of `dev` cannot reach.
+        """
         function = callify(node("TUPLE", tuple(values)))
         buffers = function.src[1:]
         for b in buffers:
-            if is_apart(str(b.arg.device), dev):
+            if needs_copy(str(b.arg.device), dev):
                 found = sorted({str(b.arg.device) for b in buffers} | {dev})
                 raise DeviceError("values of several devices in one kernel", expected="one device", found=found)
         schedule = self.schedule(function.src[0], dev)
@@ -181,4 +200,4 @@ class _Parts:
         return [buffers[o.arg.slot] if o.op == "PARAM" else fresh[o] for o in outputs]
 
 
-__all__ = ["compound_schedule", "is_apart", "with_bytes_bound"]
+__all__ = ["compound_schedule", "needs_copy", "with_binaries_loaded"]

@@ -1,11 +1,10 @@
-"""Realising: from requested values to memory that holds them.
+"""Realize values: compute a batch of UOps into buffers.
 
-`realize` callifies the batch, takes its plan from the schedule cache or makes it (schedule, compile, memory plan,
-command buffer), binds memory and runs it. A plan is stateless: it can be run again on other buffers, which is what
-replay does.
+`realize` callifies the batch, takes its plan from the cache or makes it (schedule, compile, memory plan, command
+buffer), binds memory and runs it. A plan is stateless: replay runs it again on other buffers.
 
-Invariant: nothing is visible before everything ran; a failed batch leaves every tensor as it was. Plans, command
-buffers and arenas are shared by all threads: whoever compiles, binds or launches holds `running`.
+Invariant: no result is visible before the whole batch ran; a failed batch leaves every tensor as it was. All threads
+share plans, command buffers and arenas, so a thread holds `running` while it compiles, binds or launches.
 """
 
 from __future__ import annotations
@@ -28,39 +27,41 @@ from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import VIEWS, base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.realize.held import note_stored, to_store
-from monolect.runtime.realize.locks import Turns
+from monolect.runtime.realize.locks import CheckedLock
 from monolect.runtime.realize.varied import with_inputs
 from monolect.schedule.callify import callify, independent, over_params, resolve_functions, structure
 
 if TYPE_CHECKING:
     from monolect.runtime.realize.plan import Plan
 
-MOST_PLANS = 1024
+MAX_PLANS = 1024  # plans in `plans`; beyond it the least recently used one is dropped
 
 
 class Run(NamedTuple):
-    """One execution of a plan, for capture: which memory it read and wrote."""
+    """One execution of a plan, as a capture records it: the plan and the memory that it read and wrote."""
 
     plan: Plan
     inputs: tuple[UOp, ...]
-    fresh: tuple[UOp, ...]  # the BUFFERs it wrote
+    fresh: tuple[UOp, ...]  # the new BUFFERs that it wrote
 
 
-plans: OrderedDict[tuple, Plan] = OrderedDict()  # of a batch by its function, and by the `structure` it was made from
-native_functions: dict[str, tuple[int, Any]] = {}  # of the user's, by the name of their CUSTOMFUNCTION: address, owner
-stand_ins: weakref.WeakSet[UOp] = weakref.WeakSet()  # what stands for Tensors while a function is traced
+plans: OrderedDict[tuple, Plan] = OrderedDict()  # by (structure or function of the batch, device, settings)
+native_functions: dict[str, tuple[int, Any]] = {}  # by name of a CUSTOMFUNCTION: (address, object that owns the code)
+placeholders: weakref.WeakSet[UOp] = weakref.WeakSet()  # BUFFERs without values, for Tensors of a traced function
 
 
 class _Listeners(threading.local):
-    """Captures under way in this thread: the runs are appended to each. A capture records its own thread alone."""
+    """The captures under way in this thread; each run is appended to all of them. Other threads' runs are not
+    recorded.
+    """
 
     def __init__(self) -> None:
         self.captures: list[list[Run]] = []
-        self.see: Callable[[list[UOp], str], None] | None = None  # called before each batch, by `batches_to`
+        self.see: Callable[[list[UOp], str], None] | None = None  # set by `batches_to`: called before each batch
 
     @contextmanager
     def to(self, runs: list[Run]) -> Iterator[None]:
-        """What runs in the block is appended to `runs`, too."""
+        """In the block, also append each run to `runs`."""
         outer, self.captures = self.captures, [*self.captures, runs]
         try:
             yield
@@ -73,24 +74,24 @@ listening = _Listeners()
 
 @contextmanager
 def batches_to(see: Callable[[list[UOp], str], None]) -> Iterator[None]:
-    """In the block, `see` is called before each batch that this thread runs, with its values and its device."""
+    """In the block, call `see(values, device)` before each batch that this thread runs."""
     outer, listening.see = listening.see, see
-    plans.clear()  # a plan that is known runs unseen
+    plans.clear()  # `see` is not called for a cached plan
     try:
         yield
     finally:
         listening.see = outer
 
 
-running = Turns()  # around compiling, binding and launching
+running = CheckedLock()  # held while compiling, binding and launching
 
 
 def realize(roots: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
-    """For each root a BUFFER with storage, or a view of one, holding its value.
+    """Return for each root a BUFFER with storage that holds its value, or a view of such a BUFFER.
 
-    A BUFFER of symbolic shape gets the shape that it has at the bound values; with `as_symbolic` it keeps its own, for
-    graphs that are valid at every value. `also`: takes nodes that were stored besides (`runtime/realize/held.py`), with
-    theirs.
+    A BUFFER of symbolic shape gets the shape for the bound values. With `as_symbolic` it keeps its symbolic shape, for
+    graphs that are valid at every value. `also`: a list that receives (node, memory) of further nodes of the batch that
+    were stored (`runtime/realize/held.py`).
     """
     todo = [r for r in roots if not is_realized(r)]
     if not todo:
@@ -105,20 +106,20 @@ def realize(roots: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, U
 
 
 def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
-    """`realize` of values that have no memory, by who holds `running`."""
+    """Realize values that have no memory. The caller holds `running`; the arguments are those of `realize`."""
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
     for r in dict.fromkeys(todo):
         b = base_of(r)
         if b.op == "BUFFER" and b.storage is None:
-            refuse_stand_in(b)
+            refuse_placeholder(b)
             b.storage = Device[b.arg.device].alloc(buffer_bytes(b))
         elif 0 in r.shape:
             dev = one_device([r])
             done[r] = with_storage(r.shape, r.dtype, dev, Device[dev].alloc(1))
         else:
             dev = one_device([r])
-            if len(todo) == 1:  # as most batches are: what follows would take half a microsecond
+            if len(todo) == 1:  # fast path: grouping would cost 0.5 us
                 return _run_batch(todo, dev, as_symbolic, also)
             groups.setdefault(dev, []).append(r)
     for dev, values in groups.items():
@@ -128,19 +129,20 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
 
 
 def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
+    """Run values of one device as one batch, from a cached or a new plan; return a BUFFER with storage for each."""
     shape, buffers, known = structure(batch)
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
         try:
             outs = _run_batch([*batch, *more], dev, as_symbolic)
         except AllocationError:
-            pass  # there is no room for what nobody asked for
+            pass  # out of memory: run the batch without the optional values
         else:
             for u, b in zip(more, outs[len(batch) :], strict=True):
                 note_stored(u, b)
                 also.append((u, b))
             return outs[: len(batch)]
-    here = (shape, dev, settings.choices)
-    plan = None if shape is None else _known(here)
+    structure_key = (shape, dev, settings.choices)
+    plan = None if shape is None else _cached(structure_key)
     if plan is None:
         if shape is not None and not listening.captures and (general := with_inputs(batch, shape, dev)) is not None:
             return _run_batch(general, dev, as_symbolic)
@@ -148,7 +150,7 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
             listening.see(batch, dev)
             plans.clear()
         _prepare(batch, Device[dev])
-        plan = None if shape is None else _planned(here, "kept_plan", shape, len(batch), len(buffers), dev)
+        plan = None if shape is None else _plan_for(structure_key, "cached_plan", shape, len(batch), len(buffers), dev)
     if plan is not None:
         return run_plan(plan, buffers, as_symbolic, batch)
     function = _callified(node("TUPLE", tuple(batch)))
@@ -156,17 +158,19 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     if any(b.op != "BUFFER" for b in buffers):
         return _run_compound(batch, dev, as_symbolic)
     bases = map(base_of, values.src)
-    if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns what it was given
+    if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns one of its arguments
         return realize(resolve_functions(batch), as_symbolic)
-    if _crosses(values, buffers, dev):
-        return _run_compound(batch, dev, as_symbolic, here if shape is not None else None)
-    key = here if shape is not None else (values, dev, settings.choices)  # a structure keeps no graph alive
-    plan = _planned(key, "make_plan", values, len(buffers), dev, shape)
+    if _crosses_devices(values, buffers, dev):
+        return _run_compound(batch, dev, as_symbolic, structure_key if shape is not None else None)
+    key = (
+        structure_key if shape is not None else (values, dev, settings.choices)
+    )  # a structure, unlike `values`, keeps no graph alive
+    plan = _plan_for(key, "make_plan", values, len(buffers), dev, shape)
     return run_plan(plan, buffers, as_symbolic, batch)
 
 
 def _callified(values: UOp) -> UOp:
-    """The batch as a FUNCTION over PARAMs; by the pipeline where a setting looks at each pass."""
+    """Return the batch as a FUNCTION over PARAMs. If a setting traces passes, the pipeline runs the pass."""
     if settings.looking:
         pipeline = import_module("monolect.pipeline")
         function: UOp = pipeline.run_pass(pipeline.GRAPH[0], values, pipeline.NO_TARGET)
@@ -175,26 +179,24 @@ def _callified(values: UOp) -> UOp:
 
 
 def _prepare(batch: list[UOp], device: Any) -> None:
-    """Memory for the results, whose pages come while their plan is read or made."""
+    """Preallocate memory for the results, so that its pages are faulted in while the plan is read or made."""
     if isinstance(device, Preparing):
         device.prepare([buffer_bytes(r) for r in batch if base_of(r).op not in ("BUFFER", "AFTER")])
 
 
-def _known(key: tuple) -> Plan | None:
-    """The plan of that key, if this process has it: it is now the one used last."""
+def _cached(key: tuple) -> Plan | None:
+    """Return the cached plan of `key` and mark it most recently used; None if there is none."""
     plan = plans.get(key)
-    if plan is not None and plan is not next(reversed(plans.values())):  # looking up a long key again takes its time
+    if plan is not None and plan is not next(reversed(plans.values())):  # hashing a long key again is slow
         plans.move_to_end(key)
     return plan
 
 
-def _planned(key: tuple, make: str, *args: Any) -> Any:
-    """The plan of that key, which that function of `runtime.realize.plan` makes or finds."""
-    if (plan := _known(key)) is not None:
+def _plan_for(key: tuple, make: str, *args: Any) -> Any:
+    """Return the plan of `key`: cached, or from the function `make` of `runtime.realize.plan`, called with `args`."""
+    if (plan := _cached(key)) is not None:
         return plan
-    compiler = import_module(
-        "monolect.runtime.realize.plan"
-    )  # the compiler is imported when something must be compiled
+    compiler = import_module("monolect.runtime.realize.plan")  # imported only if a plan must be made
     plan = getattr(compiler, make)(*args)
     if plan is not None:
         _remember(key, plan)
@@ -202,14 +204,14 @@ def _planned(key: tuple, make: str, *args: Any) -> Any:
 
 
 def _remember(key: tuple, plan: Plan) -> None:
-    """Keep a plan under a key; the one used longest ago makes room for it."""
+    """Cache a plan under `key`; beyond MAX_PLANS drop the least recently used one."""
     plans[key] = plan
-    if len(plans) > MOST_PLANS:
+    if len(plans) > MAX_PLANS:
         plans.popitem(last=False)
 
 
-def _crosses(values: UOp, buffers: Sequence[UOp], dev: str) -> bool:
-    """Whether a value comes from a device whose memory kernels of `dev` cannot reach, or is taken to one."""
+def _crosses_devices(values: UOp, buffers: Sequence[UOp], dev: str) -> bool:
+    """Return whether the batch reads or writes memory that kernels of `dev` cannot reach."""
     names = {b.arg.device for b in buffers}.union(
         u.arg.device for u in toposort(values) if u.op == "LOAD" and u.arg is not None and u.arg.device is not None
     )
@@ -217,24 +219,26 @@ def _crosses(values: UOp, buffers: Sequence[UOp], dev: str) -> bool:
 
 
 def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | None = None) -> list[UOp]:
-    """A batch with calls, or with copies between devices: one plan, whose results are memory that views are made of.
+    """Run a batch with calls, or with copies between devices, as one plan; then realize views of its results.
 
-    `key`: where the plan is found again, if its results are the values of the batch.
+    `key`: the key of the plan in `plans`, used if the plan's results are exactly the values of the batch.
     """
-    batch = import_module("monolect.runtime.realize.compound").with_bytes_bound(resolve_functions(batch), dev)
+    batch = import_module("monolect.runtime.realize.compound").with_binaries_loaded(resolve_functions(batch), dev)
     bases = [_viewed(r) for r in batch]
     todo = [b for b in dict.fromkeys(bases) if b.op != "BUFFER"]
-    if not todo:  # functions that return what they were given
+    if not todo:  # functions that return their arguments
         return realize(batch, as_symbolic)
     values, buffers, _ = over_params(todo, with_calls=True)
     key = key if key is not None and todo == batch else (values, dev, settings.choices)
-    plan = _planned(key, "make_compound_plan", values, len(buffers), dev)
+    plan = _plan_for(key, "make_compound_plan", values, len(buffers), dev)
     done = dict(zip(todo, run_plan(plan, buffers, as_symbolic), strict=True))
     return realize([substitute(r, {b: done.get(b, b)}) for r, b in zip(batch, bases, strict=True)], as_symbolic)
 
 
 def _viewed(u: UOp) -> UOp:
-    """The value that a result is a view of; of one of symbolic size itself, as a result has the size of the call."""
+    """Return the node below the views of `u`; `u` itself if that node has a symbolic size, as a result has the size of
+    the call.
+    """
     base = u
     while base.op in VIEWS:
         base = base.src[0]
@@ -242,14 +246,15 @@ def _viewed(u: UOp) -> UOp:
 
 
 def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: Sequence[UOp] = ()) -> list[UOp]:
-    """Run on `buffers`, the inputs in order; one BUFFER for each root, of the shape that `realize` says. `batch`: the
-    values, where they are known.
+    """Run a plan on `buffers`, its inputs in order; return a BUFFER for each root, shaped as `realize` says.
+
+    `batch`: the values that the plan computes, for VERIFY; empty if unknown.
     """
     device = Device[plan.device]
     sizes = [value_of(v) for v in plan.variables] if plan.variables else []
     try:
         addresses = [b.storage.address for b in buffers]
-    except AttributeError:  # some have no memory
+    except AttributeError:  # an input without storage
         addresses = [_input_address(b, i in plan.reads) for i, b in enumerate(buffers)]
     new = []
     for template, n_bytes in zip(plan.fresh, plan.fresh_bytes, strict=True):
@@ -263,7 +268,7 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
     owned = [Device[home(b, plan.device)].alloc(buffer_bytes(b)) for b in plan.owned] if plan.owned else []
     addresses += [memory.address for memory in owned]
     if settings.VERIFY > 1 and not hasattr(plan.commands, "bind_memory"):
-        verified = import_module("monolect.runtime.realize.verified")  # imported where a setting asks for it
+        verified = import_module("monolect.runtime.realize.verified")  # imported only for VERIFY
         verified.run_plan(plan, batch, [*(b.storage for b in buffers), *(b.storage for b in new)], owned, sizes)
     else:
         if hasattr(plan.commands, "bind_memory"):
@@ -278,7 +283,9 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
 
 
 def run(commands: Any, addresses: list[int], items: tuple[UOp, ...], replayed: bool = False) -> None:
-    """Bind the first positions of a command buffer, and run it: by one call where the device has one."""
+    """Bind `addresses` to the first positions of a command buffer and run it, by one call if the device supports
+    that.
+    """
     if settings.tracing or profile.recording or not hasattr(commands, "run"):
         for number, address in enumerate(addresses):
             commands.bind(number, address)
@@ -288,7 +295,7 @@ def run(commands: Any, addresses: list[int], items: tuple[UOp, ...], replayed: b
 
 
 def launch(commands: Any, items: tuple[UOp, ...], replayed: bool = False) -> None:
-    """Run a bound command buffer, each item timed when a setting or a recorder asks."""
+    """Run a bound command buffer. Each item is timed if a setting or a Recorder needs times."""
     if settings.tracing or profile.recording:
         profile.record(items, commands.launch_timed(), replayed)
     else:
@@ -296,21 +303,20 @@ def launch(commands: Any, items: tuple[UOp, ...], replayed: bool = False) -> Non
 
 
 def _input_address(b: UOp, is_read: bool) -> int:
+    """Return the address of an input; allocate memory for a declared buffer that is read before it was written."""
     if b.storage is None:
         if not is_read:
             return 0  # overwritten before it is read
-        refuse_stand_in(b)
-        b.storage = Device[b.arg.device].alloc(buffer_bytes(b))  # declared and never written: whatever is there
+        refuse_placeholder(b)
+        b.storage = Device[b.arg.device].alloc(buffer_bytes(b))  # declared and never written: uninitialized
     return b.storage.address
 
 
-def refuse_stand_in(b: UOp) -> None:
-    """Raise JitError for a buffer that stands for a Tensor while a function is traced: it has no value."""
-    if b in stand_ins:
+def refuse_placeholder(b: UOp) -> None:
+    """Raise JitError if `b` is the placeholder of a Tensor in a traced function: it has no value."""
+    if b in placeholders:
         expected = "a function that only builds graphs; or a Tensor that another thread does not trace at this moment"
-        raise JitError(
-            "reading values while a @function is traced", expected=expected, found="a value that is asked for"
-        )
+        raise JitError("reading values while a @function is traced", expected=expected, found="a request for a value")
 
 
 __all__ = [
@@ -325,6 +331,6 @@ __all__ = [
     "run",
     "run_plan",
     "running",
-    "stand_ins",
+    "placeholders",
     "to_numpy",
 ]

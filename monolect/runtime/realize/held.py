@@ -1,12 +1,12 @@
-"""Which values of a batch get memory though nobody asked for them: those that are held and would be computed again.
+"""Choose values of a batch to store besides its roots: values that a Tensor holds and that would be computed again.
 
-What it is for: a Tensor that is not asked for is computed inside the kernels that need it, and has no memory. Where it
-is needed again it would be computed again; where it is state that a loop carries, so would all earlier steps, and each
-number of steps is another program. So a batch that would compute a value a second time also stores those of its values
-that a Tensor stands for. The first batch stays as fused as it is.
-What it is not: it computes nothing and knows no Tensor. A node knows its holder weakly.
+What it is for: a Tensor that was not requested is computed inside the kernels that need it and has no memory, so each
+later use computes it again. If the Tensor is state carried by a loop, each step would also recompute all earlier steps,
+and each number of steps would be another program. So a batch that would compute a value a second time also stores those
+of its values that a Tensor holds. The first batch stays fused.
+What it is not: it computes nothing and does not import Tensor. A node refers to its holder weakly.
 
-Invariant: what is stored was to be computed by the batch anyway.
+Invariant: a stored value was to be computed by the batch anyway.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from monolect.ir.uop import UOp, toposort
 from monolect.runtime.binding import variables
 from monolect.runtime.buffer import is_realized
 
-SMALL_BYTES = 1 << 20  # of what is stored, beside as much as the inputs and results have
+SMALL_BYTES = 1 << 20  # bytes; a value up to this size, or up to that of inputs and roots together, may be stored
 
 
 def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: str) -> list[UOp]:
-    """The nodes that `batch` is to store beside its own. `known`: those of it that ever had a holder, and BUFFERs of
-    state that a loop carries.
+    """Return the nodes that `batch` shall store besides its roots.
 
-    The others with a holder are marked: they are computed now, and get no memory.
+    `known`: the nodes of the batch that ever had a holder, and BUFFERs of state that a loop carries. If the batch
+    computes none of them a second time, mark those that a Tensor holds (`recomputed`) and return nothing.
     """
     again = [u for u in known if u.recomputed and u not in batch]
     if not again:
@@ -36,11 +36,11 @@ def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: str) -> list[UOp]:
         return []
     roots = frozenset(batch)
     order = toposort(*batch)
-    if variables(*batch):  # another value, where it is computed later
+    if variables(*batch):  # a later batch may bind other values
         return []
     room = len(again) * max(SMALL_BYTES, sum(_bytes(u) for u in order if u.op == "BUFFER" or u in roots))
     held = {u for u in known if u not in roots and _is_held(u) and _is_computed(u, dev)}
-    after: set[UOp] = set()  # what is computed again or carried, and what is made of that: its graph would grow
+    after: set[UOp] = set()  # recomputed or carried nodes and their users: their graphs grow with each step
     out = []
     for u in order:
         if not u.recomputed and after.isdisjoint(u.src):
@@ -48,26 +48,32 @@ def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: str) -> list[UOp]:
         fits = _bytes(u) <= room
         if u in held and fits:
             out.append(u)
-        if fits or u not in held or not u.recomputed:  # what is held and far larger is as the user wants it
+        if fits or u not in held or not u.recomputed:  # a far larger held value stays fused, as the user wrote it
             after.add(u)
     return out
 
 
 def note_stored(u: UOp, memory: UOp) -> None:
-    """`u`, of `to_store`, has `memory` now. State that a loop carries is stored at once from the next step on."""
+    """Note that the node `u` of `to_store` is stored in `memory`. State carried by a loop is stored immediately from
+    the next step on.
+    """
     if not u.recomputed and memory.op == "BUFFER":
         memory.recomputed = True
 
 
 def _is_held(u: UOp) -> bool:
+    """Return whether a live Tensor holds the node."""
     return u.holder is not None and u.holder() is not None
 
 
 def _is_computed(u: UOp, dev: str) -> bool:
-    """Whether `u` is a value that has no memory and could have: no constant, no view of memory, of known size."""
+    """Return whether `u` is a computed value of `dev` with a known size above 0: no realized buffer or view, no
+    index.
+    """
     return not is_realized(u) and u.dtype.kind != "x" and device(u) == dev and _bytes(u) > 0
 
 
 def _bytes(u: UOp) -> int:
+    """Return the bytes of a value; 0 if its size is symbolic."""
     n = count(u.shape)
     return n * u.dtype.itemsize if n.__class__ is int else 0

@@ -1,7 +1,7 @@
-"""Command buffers that the host takes part in: loops, branches, copies between devices, several devices.
+"""Run command buffers with loops, branches, copies between devices or several devices, controlled by the host.
 
-The items are cut into the longest runs that one device can encode; the host runs the parts in order. An operand that
-moves with a loop has a position of its own, which is bound anew in each iteration.
+The items are cut into the longest runs that one device can encode; the host runs these parts in order. An operand whose
+offset depends on a loop has its own position, which is bound again in each iteration.
 
 Invariant: parts run in the order of the items, each on the memory that was bound last.
 """
@@ -36,32 +36,34 @@ from monolect.ir.uop import UOp, node, shape_source
 
 
 class HostCommands(Commands):
-    """See the module docstring."""
+    """A command buffer whose parts the host launches in order; see the module docstring."""
 
     def __init__(
         self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program], dev: str
     ) -> None:
         self.number, self.programs, self.dev = dict(number), programs, dev
         self.new = count(1 + max(self.number.values(), default=-1)).__next__
-        self.at: dict[int, int] = {}  # what each position is bound to
-        self.memory: dict[int, Any] = {}  # the memory behind it, for copies between devices
-        self.env: dict[Any, int] = {}
+        self.at: dict[int, int] = {}  # address, or value of a size, by position
+        self.memory: dict[int, Any] = {}  # memory object by position, for copies between devices
+        self.env: dict[Any, int] = {}  # values of Variables by symbol, and of RANGEs
         self.sizes = {b.arg.symbol: n for b, n in number.items() if b.op == "PARAM" and b.arg.name is not None}
         self.calls = calls_in(items)
         self.ns = [0] * len(self.calls)
         self.parts = [*self._parts(items, iter(range(len(self.calls))))]
 
     def _parts(self, items: Sequence[UOp], ids: Iterator[int]) -> Iterator[Any]:
-        """The items as parts: runs of one device, copies, loops, branches."""
+        """Cut the items into parts: runs of one device, copies, loops and branches. `ids`: numbers for the calls in
+        them.
+        """
         k = 0
         while k < len(items):
             u = items[k]
             if u.op in ("RANGE", "IF"):
                 end = next(e for e in range(k, len(items)) if items[e].op in ("END", "ENDIF") and u in items[e].src)
-                yield _Block(self, u, [*self._parts(items[k + 1 : end], ids)])
+                yield _ControlPart(self, u, [*self._parts(items[k + 1 : end], ids)])
                 k = end + 1
             elif u.op == "STORE":
-                yield _Copy(self, u, next(ids))
+                yield _CopyPart(self, u, next(ids))
                 k += 1
             elif u.op in ("CALL", "GROUP"):
                 first = k
@@ -70,9 +72,9 @@ class HostCommands(Commands):
                     if any(device_of(c, self.dev) != dev for c in calls_in([items[k]])):
                         break
                     k += 1
-                yield _Run(self, items[first:k], dev, ids)
+                yield _DevicePart(self, items[first:k], dev, ids)
             else:
-                raise InternalError("an item that no encoder knows", expected="CALL, STORE, GROUP", found=u.op)
+                raise InternalError("an item that cannot be encoded", expected="CALL, STORE, GROUP", found=u.op)
 
     def bind(self, number: int, address: int) -> None:
         """See `Commands`."""
@@ -81,7 +83,7 @@ class HostCommands(Commands):
             part.bind(number, address)
 
     def bind_memory(self, number: int, memory: Any) -> None:
-        """The memory behind a position, which copies between devices need."""
+        """Bind the memory object of a position, which copies between devices need."""
         self.memory[number] = memory
 
     def launch(self) -> None:
@@ -91,7 +93,7 @@ class HostCommands(Commands):
             part.launch(False)
 
     def launch_timed(self) -> list[int]:
-        """The same; nanoseconds of each item, of one in a loop those of all iterations."""
+        """Run all parts; return nanoseconds of each call or copy, summed over the iterations of its loops."""
         self.ns = [0] * len(self.calls)
         self.env.update((symbol, self.at[n]) for symbol, n in self.sizes.items() if n in self.at)
         for part in self.parts:
@@ -99,23 +101,23 @@ class HostCommands(Commands):
         return self.ns
 
 
-class _Run:
-    """Items of one device."""
+class _DevicePart:
+    """Consecutive items of one device, encoded by that device."""
 
     def __init__(self, host: HostCommands, items: Sequence[UOp], dev: str, ids: Iterator[int]) -> None:
         self.host = host
-        self.moving: list[tuple[int, UOp, Any]] = []  # position, base or scalar, offset
+        self.moving: list[tuple[int, UOp, Any]] = []  # (position, base or scalar, byte offset) of operands that change
         number = dict(host.number)
         new: list[UOp] = []
         for u in items:
-            new.append(self._still(u, number))
+            new.append(self._with_bound_operands(u, number))
         self.ids = [next(ids) for _ in calls_in(items)]
         self.commands: Commands = Device[dev].encode([u for u in new if u.op != "BARRIER"], number, host.programs)
 
-    def _still(self, u: UOp, number: dict[UOp, int]) -> UOp:
-        """An item with a position for each operand that moves."""
+    def _with_bound_operands(self, u: UOp, number: dict[UOp, int]) -> UOp:
+        """Return an item in which a PARAM with its own position replaces each operand that depends on a loop."""
         if u.op == "GROUP":
-            return node("GROUP", tuple([self._still(c, number) for c in u.src]), u.arg)
+            return node("GROUP", tuple([self._with_bound_operands(c, number) for c in u.src]), u.arg)
         if u.op != "CALL":
             return u
         operands = []
@@ -132,9 +134,11 @@ class _Run:
         return with_operands(u, operands)
 
     def bind(self, number: int, address: int) -> None:
+        """See `Commands`."""
         self.commands.bind(number, address)
 
     def launch(self, timed: bool) -> None:
+        """Bind the operands that change, and run the part; `timed`: add the times to the host's."""
         env = self.host.env
         for n, base, offset in self.moving:
             if is_scalar(base):
@@ -149,13 +153,14 @@ class _Run:
 
 
 def _without_after(u: UOp) -> UOp:
+    """Return the node below AFTERs."""
     while u.op == "AFTER":
         u = u.src[0]
     return u
 
 
-class _Copy:
-    """A copy between devices."""
+class _CopyPart:
+    """A STORE of a LOAD: a copy between devices."""
 
     def __init__(self, host: HostCommands, item: UOp, k: int) -> None:
         self.host, self.k = host, k
@@ -163,9 +168,10 @@ class _Copy:
         self.to, self.source, self.n_bytes = read_operand(to), read_operand(source), buffer_bytes(source)
 
     def bind(self, number: int, address: int) -> None:
-        """Nothing: addresses are read at the launch."""
+        """Do nothing: addresses are read at the launch."""
 
     def launch(self, timed: bool) -> None:
+        """Copy now, device to device if possible; add the time to the host's."""
         start = time.perf_counter_ns()
         home, there = (Device[str(o.base.arg.device)] for o in (self.source, self.to))
         to, source = (self.host.number[o.base] for o in (self.to, self.source))
@@ -177,6 +183,7 @@ class _Copy:
         self.host.ns[self.k] += time.perf_counter_ns() - start
 
     def _by_the_host(self, home: Any, there: Any, source: int, to: int, a: int, b: int) -> None:
+        """Copy through host memory, from byte `a` of position `source` to byte `b` of position `to`."""
         data = _bytes(home, self.host, source)[a : a + self.n_bytes]
         if there.space == HOST:
             _bytes(there, self.host, to)[b : b + self.n_bytes] = data
@@ -187,7 +194,7 @@ class _Copy:
 
 
 def _bytes(device: Any, host: HostCommands, position: int) -> np.ndarray:
-    """The memory at a position: itself where the host reaches it, else a copy of it."""
+    """Return the memory at a position as uint8: a view if the host reaches it, else a copy."""
     if device.space != HOST:
         found: np.ndarray = host.memory[position].view(np.uint8)
         return found
@@ -195,17 +202,19 @@ def _bytes(device: Any, host: HostCommands, position: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint8 * buffer_bytes(base)).from_address(host.at[position]))
 
 
-class _Block:
+class _ControlPart:
     """A loop or a branch around parts."""
 
     def __init__(self, host: HostCommands, opened: UOp, parts: list[Any]) -> None:
         self.host, self.opened, self.parts = host, opened, parts
 
     def bind(self, number: int, address: int) -> None:
+        """See `Commands`."""
         for part in self.parts:
             part.bind(number, address)
 
     def launch(self, timed: bool) -> None:
+        """Run the parts once for each iteration of the loop, or if the branch is taken."""
         n = value_of(self.opened.src[0], self.host.env)
         for i in range(n if self.opened.op == "RANGE" else min(n, 1)):
             if self.opened.op == "RANGE":

@@ -1,9 +1,9 @@
-"""Threads take turns: the lock around compiling, binding and launching, and that around capturing steps.
+"""Provide the lock around compiling, binding and launching, and around capturing steps, with a check for deadlocks.
 
-A capture runs the user's function with its lock held. Where that function waits for another thread, and that thread
-calls a step, both would wait for ever: the second looks what the first does, and raises.
+A capture runs the user's function with its lock held. If that function waits for another thread, and that thread calls
+a step, both would wait forever. The second thread detects this and raises.
 
-Invariant: who holds a lock has it alone, whatever thread was interrupted or forked.
+Invariant: at most one thread holds a lock, also after an interrupt or a fork.
 """
 
 from __future__ import annotations
@@ -18,41 +18,42 @@ from typing import Any
 
 from monolect.base.errors import JitError
 
-LOOK_S = 0.01  # between two looks at what the other thread does
-MOST_LOOKS = 1000  # in a row which all found that it waits: it will not stop
-_WAITING = frozenset(("threading", "queue", "concurrent", "multiprocessing", "selectors", "asyncio"))
+POLL_S = 0.01  # seconds between two inspections of the other thread's stack
+MAX_POLLS = 1000  # consecutive inspections that find it waiting for a thread; after them it counts as a deadlock
+_WAITING = frozenset(("threading", "queue", "concurrent", "multiprocessing", "selectors", "asyncio"))  # top packages
 
 
-class Turns:
-    """`lock` may be taken again by the thread that has it, and is new in a forked child; `wait` comes before taking it.
+class CheckedLock:
+    """A reentrant lock that is replaced in a forked child. Call `wait`, which detects deadlocks, before taking `lock`.
 
-    `with turns.lock`, and never a method of this class: an interrupt between the two would leave it locked.
+    Write `with running.lock`; this class has no method that takes the lock in a block, as an interrupt between the two
+    would leave the lock taken.
     """
 
     def __init__(self) -> None:
         self.renew()
         if hasattr(os, "register_at_fork"):
-            # a fork waits until nobody compiles: the compiler's own locks would stay locked in the child
+            # a fork waits until no thread compiles: the compiler's own locks would stay locked in the child
             os.register_at_fork(before=self.acquire, after_in_parent=self.release, after_in_child=self.renew)
 
     def renew(self) -> None:
-        """A lock that nobody holds: in a forked child, the thread that held the old one does not exist."""
+        """Replace the lock by a free one: in a forked child the thread that held the old lock does not exist."""
         self.lock = threading.RLock()
-        # who runs a function of the user's with the lock held, and where
+        # (thread id, frame) of `call`, while a user's function runs with the lock held
         self.user: tuple[int, FrameType] | None = None
 
     def acquire(self) -> None:
-        """Before a fork, in the parent."""
+        """Take the lock, in the parent before a fork."""
         self.lock.acquire()
 
     def release(self) -> None:
-        """After a fork, in the parent."""
+        """Release the lock, in the parent after a fork."""
         self.lock.release()
 
     def call(self, f: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
-        """`f(*args, **kwargs)`, a function of the user's, by a thread that holds the lock.
+        """Call the user's function `f` in a thread that holds the lock, and return its result.
 
-        Raises JitError where it recurses beyond Python's limit: at its line that does, once nothing else is under way.
+        Raises JitError if the outermost such call exceeds Python's recursion limit, with the line of `f` that recursed.
         """
         outer, self.user = self.user, (threading.get_ident(), sys._getframe())
         try:
@@ -68,21 +69,25 @@ class Turns:
             self.user = outer
 
     def wait(self) -> None:
-        """Until no other thread runs the user's function. Raises JitError when that waits, maybe for this thread."""
-        n_looks = 0
+        """Wait until no other thread runs a user's function with the lock held.
+
+        Raises JitError if that function has waited MAX_POLLS * POLL_S seconds for a thread, perhaps for this one.
+        """
+        n_polls = 0
         while (user := self.user) is not None and user[0] != threading.get_ident():
             frames = [*_stack(user[0])]
-            if user[1] not in frames:  # interrupted before it could say so
+            if user[1] not in frames:  # `call` was interrupted before it reset `user`
                 return
-            n_looks = n_looks + 1 if _waits_for_a_thread(frames) else 0
-            if n_looks >= MOST_LOOKS:
+            n_polls = n_polls + 1 if _waits_for_a_thread(frames) else 0
+            if n_polls >= MAX_POLLS:
                 expected = "a step that waits for no thread which runs another, while it is captured or traced"
-                found = f"a thread that waited {LOOK_S * MOST_LOOKS:g} s in it"
-                raise JitError("a step is captured that waits for other threads", expected=expected, found=found)
-            time.sleep(LOOK_S)
+                found = f"a thread that waited {POLL_S * MAX_POLLS:g} s in it"
+                raise JitError("a step under capture waits for other threads", expected=expected, found=found)
+            time.sleep(POLL_S)
 
 
 def _stack(ident: int) -> Iterator[FrameType]:
+    """Yield the frames of a thread, innermost first."""
     frame = sys._current_frames().get(ident)
     while frame is not None:
         yield frame
@@ -90,17 +95,19 @@ def _stack(ident: int) -> Iterator[FrameType]:
 
 
 def _line_in(f: Callable[..., Any], trace: TracebackType | None) -> tuple[str, int] | None:
-    """The first line of `f` in a traceback."""
+    """Return (file, line) of the first frame of `f` in a traceback; None if there is none."""
     while trace is not None and trace.tb_frame.f_code is not getattr(f, "__code__", None):
         trace = trace.tb_next
     return None if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
 
 
 def _waits_for_a_thread(frames: list[FrameType]) -> bool:
-    """Whether these are in Python's own means to wait for threads, called by the user's code."""
+    """Return whether the innermost frames are in Python's modules for waiting (`_WAITING`), called by the user's
+    code.
+    """
     names = [frame.f_globals.get("__name__", "") for frame in frames]
     caller = next((name for name in names if name.partition(".")[0] not in _WAITING), "")
     return caller != names[0] and not caller.startswith("monolect.")
 
 
-__all__ = ["Turns"]
+__all__ = ["CheckedLock"]

@@ -1,7 +1,7 @@
-"""Kernels through the passes: where the runtime meets the compiler.
+"""Lower kernels through the compiler passes, on behalf of the runtime.
 
-`runtime/realize/plan.py` imports it when a kernel is in no cache, so that a process which finds all its kernels does
-not import the compiler.
+`runtime/realize/programs.py` imports this module when a kernel is in no cache. A process that finds all its kernels in
+caches does not import the compiler.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ READY = "merge_ranges"  # the last pass before actions are chosen
 
 
 def lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str, UOp]]:
-    """(name, key, LINEAR) of (kernel, key), each lowered when it is asked for. Where a search failed the key is
-    another: who looks for a program whose actions were searched finds none.
+    """Yield (name, key, LINEAR) for each (kernel, key), lowered lazily.
+
+    If the BEAM search of a kernel failed, "/not searched" is appended to its key, so that a lookup of the searched
+    program misses.
     """
     sinks, first = prepared([s for s, _ in missing], dev)
     failed = import_module("monolect.runtime.search.beam").failed if first else ()
@@ -38,37 +40,42 @@ def lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str
 
 
 def lower(sinks: list[UOp], dev: str, last: str = "") -> Iterator[UOp]:
-    """Each kernel through the kernel passes, up to `last`; with BEAM its actions are searched."""
+    """Yield each kernel lowered by the kernel passes up to `last` ("" for all). With BEAM its actions are searched
+    first.
+    """
     sinks, first = prepared(sinks, dev)
     return (lower_kernel(s, Device[dev].target, first=first, last=last) for s in sinks)
 
 
 def prepared(sinks: list[UOp], dev: str) -> tuple[list[UOp], str]:
-    """(kernels, the pass to begin with, "" for the first): with BEAM they are ready for `choose`, and searched."""
+    """Return (kernels, name of the pass to start with). With BEAM the kernels are lowered up to `choose` and searched;
+    otherwise they are unchanged and the name is "".
+    """
     if not settings.BEAM or settings.STOP_AFTER:
         return sinks, ""
     return searched([lower_kernel(s, Device[dev].target, last=READY) for s in sinks], dev), "choose"
 
 
 def searched(sinks: list[UOp], dev: str) -> list[UOp]:
-    """Kernels that are ready for `choose`, with the actions that a search found named in their info.
+    """Return kernels that are ready for `choose` with the actions found by a search in their KernelInfo.
 
-    They are left alone where BEAM does not ask for a search, or the device's programs cannot be timed elsewhere.
+    They are returned unchanged without BEAM, and if the device's programs cannot be timed in another process.
     """
     if not settings.BEAM or settings.NOOPT:
         return sinks
-    return list(
-        import_module("monolect.runtime.search.beam").tuned(sinks, Device[dev])
-    )  # only a search needs processes
+    beam = import_module("monolect.runtime.search.beam")  # imported only for a search, which starts processes
+    return list(beam.tuned(sinks, Device[dev]))
 
 
 def _interpret(linear: UOp, args: dict[int, Any]) -> None:
-    """Run a program on the Python device, in place on the arrays of `args`: how VERIFY=2 sees what a program means."""
+    """Run a LINEAR on the Python device, in place on the arrays of `args` (by slot). VERIFY=2 runs programs this
+    way.
+    """
     device = Device["python"]
     (program,) = device.compile([("verify", "verify", linear)])
     commands = device.encode(*launching((program, range(1 + max(args, default=-1)))))
     for slot in range(1 + max(args, default=-1)):
-        a = args.get(slot, 0)  # a pass may have made an argument needless
+        a = args.get(slot, 0)  # a pass may have removed an argument
         commands.bind(slot, a if isinstance(a, int) else a.ctypes.data)
     commands.launch()
 

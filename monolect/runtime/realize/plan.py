@@ -1,7 +1,7 @@
-"""Making plans: a batch of values scheduled, compiled and bound to a command buffer, once for each structure.
+"""Make plans: schedule and compile a batch of values and encode its command buffer, once for each structure.
 
-`execute` imports it when the first batch needs a plan. Where something was not compiled before, it imports the compiler
-(`runtime/realize/lowering.py`, `schedule/order.py`); a process that finds everything on disk never does.
+`execute` imports this module when the first batch needs a plan. It imports the compiler (`runtime/realize/lowering.py`,
+`schedule/order.py`) only if something is in no cache; a process that finds everything on disk never does.
 """
 
 from __future__ import annotations
@@ -31,71 +31,74 @@ from monolect.ir.ops import ParamArg, StepInfo
 from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import as_written
-from monolect.runtime.realize import schedule_cache as kept
+from monolect.runtime.realize import schedule_cache
 from monolect.runtime.realize.compound import compound_schedule
 from monolect.runtime.realize.encode import encode
 from monolect.schedule.result import schedule_of
 
 
 class Plan(NamedTuple):
-    """A batch ready to run. Positions of memory: inputs, then outputs, then sizes, then the arena of intermediates."""
+    """A batch that is ready to run. Positions of memory are numbered: inputs, outputs, sizes, then the arenas."""
 
     device: str
     commands: Any
-    schedule: UOp  # as the pass `order` left it
-    items: tuple[UOp, ...]  # the CALLs of the command buffer
+    schedule: UOp  # in the form that the pass `order` leaves
+    items: tuple[UOp, ...]  # the CALLs and copies of the command buffer
     number: dict[UOp, int]  # the position of each PARAM and BUFFER
     n_inputs: int
     outputs: tuple[int, ...]  # for each root, the position of its buffer
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
-    fresh_bytes: tuple[int, ...]  # of each
-    owned: tuple[UOp, ...]  # the BUFFERs of the command buffer: arenas, and what copies between devices leave
-    variables: tuple[UOp, ...]  # the sizes
-    reads: frozenset[int]  # the inputs that some kernel takes
+    fresh_bytes: tuple[int, ...]  # bytes of each output
+    owned: tuple[UOp, ...]  # BUFFERs that the command buffer allocates: arenas, and destinations of copies
+    variables: tuple[UOp, ...]  # PARAMs of the sizes
+    reads: frozenset[int]  # inputs that are an operand of some item
 
 
 def make_plan(values: UOp, n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:
-    """Schedule, compile and bind a TUPLE of values, whose inputs are PARAM 0..n_inputs-1.
+    """Return the plan of a TUPLE of values whose inputs are PARAM 0..n_inputs-1.
 
-    `shape` is the `structure` they were made from, if it has one: other processes find the schedule by it. Raises
-    DTypeError for a value without storage, as an index.
+    `shape`: the `structure` that the values were made from, if known; other processes find the schedule by it. Raises
+    DTypeError for a value of a dtype without storage, such as an index.
     """
     for v in values.src:
         to_numpy(v.dtype)
     start = time.perf_counter_ns()
     with collection_paused():
         target = target_of(dev)
-        found = kept.kept_schedule(values, target, kept.name_of(shape or values, target))
-        return _planned(found, n_inputs, dev, start)
+        found = schedule_cache.cached_schedule(values, target, schedule_cache.name_of(shape or values, target))
+        return _plan_of_schedule(found, n_inputs, dev, start)
 
 
-def kept_plan(shape: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | None:
-    """The plan of a batch of that `structure`, where a schedule of it is kept."""
+def cached_plan(shape: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | None:
+    """Return the plan of a batch of `structure` `shape` if the schedule cache has its schedule; None otherwise."""
     start = time.perf_counter_ns()
     with collection_paused():
-        found = kept.find(kept.name_of(shape, target_of(dev)), n_roots)
-        return None if found is None else _planned(found, n_inputs, dev, start)
+        found = schedule_cache.find(schedule_cache.name_of(shape, target_of(dev)), n_roots)
+        return None if found is None else _plan_of_schedule(found, n_inputs, dev, start)
 
 
 def target_of(dev: str) -> Target:
-    """The target of a device, named as the device is."""
+    """Return the target of a device, with the device's name."""
     target: Target = Device[dev].target
     return target if target.name == dev else target._replace(name=dev)
 
 
 def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
-    """Schedule, compile and bind a TUPLE of values over PARAMs with calls, or with copies between devices."""
+    """Return the plan of a TUPLE of values over PARAMs that contains calls or copies between devices."""
     start = time.perf_counter_ns()
 
     def schedule(values: UOp, dev: str) -> UOp:
         target = target_of(dev)
-        return kept.kept_schedule(values, target, kept.name_of(values, target))
+        return schedule_cache.cached_schedule(values, target, schedule_cache.name_of(values, target))
 
     with collection_paused():
-        return _planned(compound_schedule(values, n_inputs, dev, schedule), n_inputs, dev, start)
+        return _plan_of_schedule(compound_schedule(values, n_inputs, dev, schedule), n_inputs, dev, start)
 
 
-def _planned(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
+def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
+    """Return the plan of a schedule: join, lower and memory-plan it, and encode the command buffer. `start`: the time
+    in ns when scheduling began.
+    """
     target = target_of(dev)
     linear, outputs = schedule_of(schedule)
     fresh = [b for b in dict.fromkeys(outputs) if b.op == "BUFFER"]
@@ -127,7 +130,7 @@ def _planned(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
 
 
 def schedule_step(schedule: UOp, dev: str) -> UOp:
-    """A schedule, as the pass `order` left it, as a step with one run."""
+    """Return a schedule, in the form that the pass `order` leaves, as a step with one run."""
     linear, outputs = schedule_of(schedule)
     inputs = [b for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)]
     n_inputs = 1 + max((b.arg.slot for b in (*inputs, *outputs) if b.op == "PARAM"), default=-1)
@@ -136,7 +139,9 @@ def schedule_step(schedule: UOp, dev: str) -> UOp:
 
 
 def batch_step(schedule: UOp, n_inputs: int, fresh: Sequence[UOp], variables: Sequence[UOp], dev: str) -> UOp:
-    """A schedule as a step with one run: its inputs are arguments, what it stores are results."""
+    """Return a schedule as a step with one run. Its inputs become arguments; the BUFFERs `fresh` that it stores become
+    results.
+    """
     linear, outputs = schedule_of(schedule)
     inputs: dict[int, UOp] = {b.arg.slot: b for b in outputs if b.op == "PARAM"}
     inputs |= {b.arg.slot: b for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)}
@@ -152,11 +157,11 @@ def batch_step(schedule: UOp, n_inputs: int, fresh: Sequence[UOp], variables: Se
 
 
 def positions(step: UOp) -> dict[UOp, int]:
-    """The position of each PARAM and BUFFER that a step binds, PARAMs by their slots."""
+    """Return the position of each PARAM and BUFFER that a step binds. A PARAM's position is its slot."""
     program = program_of(step)
     n = len(step.arg.roles)
     number: dict[UOp, int] = {}
-    if has_loops(items_of(program)):  # sizes that only loops and branches look at
+    if has_loops(items_of(program)):  # include sizes that only loops and branches use
         below = toposort(*items_of(program), stop=lambda u: u.op in ("SINK", "PROGRAM"))
         number |= {p: p.arg.slot for p in below if is_size(p)}
     for c in (*once_of(program), *calls_in(items_of(program))):
@@ -171,7 +176,9 @@ def positions(step: UOp) -> dict[UOp, int]:
 
 
 def _variables(calls: Sequence[UOp]) -> tuple[UOp, ...]:
-    """The Variables the kernels take, each once: kernels hold it in different slots."""
+    """Return the PARAM of each Variable that the kernels take, once. Raises ArgumentError for two Variables of one
+    name.
+    """
     found: dict[str, UOp] = {}
     for b in (b for c in calls for b in operands_of(c) if is_size(b)):
         if (same := found.setdefault(b.arg.name, b)).arg.symbol != b.arg.symbol:

@@ -1,8 +1,7 @@
-"""Programs of kernels, by their PROGRAM nodes: what the pass `lower` asks for, and what encoders take.
+"""Compile kernels to Programs and map PROGRAM nodes to them, for the pass `lower` and for encoders.
 
-A kernel that no cache has goes through the compiler (`runtime/realize/lowering.py`), with all others of its step at
-once.
-Invariant: `loaded` has the Program of every PROGRAM node that `lower` made in this process.
+Kernels that are in no cache are lowered and compiled together (`runtime/realize/lowering.py`).
+Invariant: `loaded` has the Program of every PROGRAM node that the pass `lower` made in this process.
 """
 
 from __future__ import annotations
@@ -26,11 +25,13 @@ from monolect.ir.uop import UOp, node
 from monolect.runtime import profile
 from monolect.runtime.realize.execute import native_functions
 
-loaded: weakref.WeakKeyDictionary[UOp, Program] = weakref.WeakKeyDictionary()
+loaded: weakref.WeakKeyDictionary[UOp, Program] = weakref.WeakKeyDictionary()  # by PROGRAM node
 
 
 def programs(operands: Mapping[UOp, Sequence[UOp]], target: Target) -> dict[UOp, UOp]:
-    """The PROGRAM node of each kernel; see `passes.Services`."""
+    """Return the PROGRAM node of each kernel, compiled for `target`. `operands`: the operands of each kernel; see
+    `passes.Services`.
+    """
     made = compile_kernels([*operands], target.name)
     out: dict[UOp, UOp] = {}
     for kernel, program in made.items():
@@ -41,7 +42,7 @@ def programs(operands: Mapping[UOp, Sequence[UOp]], target: Target) -> dict[UOp,
 
 
 def info_of(kernel: UOp, operands: Sequence[UOp], program: Program, target: Target) -> ProgramInfo:
-    """The info of the PROGRAM that a kernel was made into, to run on operands such as these."""
+    """Return the ProgramInfo of a compiled kernel that runs on operands like these."""
     info = program_info(kernel, operands, program.name, key_of(kernel), program.n_threads, program.local_bytes)
     if not isinstance(kernel.arg, KernelInfo) or not kernel.arg.fills:
         return info
@@ -51,22 +52,22 @@ def info_of(kernel: UOp, operands: Sequence[UOp], program: Program, target: Targ
 
 
 def _unfilled(kernel: UOp) -> UOp:
-    """The kernel that reads what `kernel` fills."""
+    """Return the kernel that reads the packed blocks which `kernel` fills."""
     return node("SINK", kernel.src, kernel.arg._replace(fills=False))
 
 
 def key_of(kernel: UOp) -> str:
-    """The name of a kernel's code in the caches of a device."""
+    """Return the key of a kernel's machine code in the caches of a device."""
     if kernel.op == "CUSTOMFUNCTION":
         return str(kernel.arg)
     return f"{digest(kernel)}/{'/'.join(map(str, settings.choices))}/{compiler_version()}"
 
 
 def compile_kernels(kernels: Iterable[UOp], dev: str) -> dict[UOp, Program]:
-    """A Program for each distinct kernel; those in no cache are compiled together."""
+    """Return a Program for each distinct kernel. Kernels that are in no cache are compiled together."""
     device = Device[dev]
     out: dict[UOp, Program] = {}
-    missing: dict[str, UOp] = {}  # of kernels that differ in the order of operands alone, one
+    missing: dict[str, UOp] = {}  # one kernel a key; kernels that differ only in the order of operands share a key
     wanted: list[tuple[UOp, str]] = []
     for s in dict.fromkeys(kernels):
         if s.op == "CUSTOMFUNCTION":
@@ -93,7 +94,9 @@ def compile_kernels(kernels: Iterable[UOp], dev: str) -> dict[UOp, Program]:
 
 
 def _native(function: UOp, dev: str) -> Program:
-    """Machine code of the user's as a Program. Raises DeviceError where the device runs none of this processor."""
+    """Return the user's machine code as a Program. Raises DeviceError if the device does not run the host processor's
+    code.
+    """
     address = native_functions[function.arg][0]
     if not isinstance(Device[dev], NativeDevice):
         raise DeviceError(

@@ -1,9 +1,11 @@
-"""Schedules kept on disk, so that a second process does not partition and order again what a first one did.
+"""Cache schedules on disk, so that a second process does not partition and order the same batch again.
 
-What it is for: a process that finds all its schedules never imports the scheduler. One kernel is read in 0.1 ms,
-half of what its schedule takes to make, more are read faster; an entry is written in 0.2 ms.
-What it is not: it keeps no programs (a device does) and no user's lines: whoever wants to see those makes it anew.
-Invariant: what is read equals what `schedule` gives; an entry that is no schedule is a miss.
+What it is for: a process that finds all its schedules never imports the scheduler. A schedule of one kernel is read in
+0.1 ms, half of the time to make it; longer ones gain more. An entry is written in 0.2 ms.
+What it is not: it stores no programs (the device does) and no origins, so settings that show the user's lines bypass
+it.
+Invariant: a schedule that is read equals the one that the scheduler would make. An entry that cannot be parsed is a
+miss.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _cache = DiskCache("schedules")
 
 
 def name_of(batch: tuple | UOp, target: Target) -> str:
-    """What names a batch in every process, by its `structure` or its function; "" where it is not to be kept."""
+    """Return the name of a batch's schedule in the cache, from its `structure` or its function; "" if a setting
+    bypasses the cache. The name is the same in every process.
+    """
     if (
         not settings.COMPILE_CACHE
         or settings.tracing
@@ -40,6 +44,7 @@ def name_of(batch: tuple | UOp, target: Target) -> str:
 
 
 def _digest(batch: tuple | UOp) -> str:
+    """Return the digest of a structure or a function."""
     if not isinstance(batch, tuple):
         return digest(batch)
     names = {u: digest(u) for u in set(batch) if u.__class__ is UOp}
@@ -48,23 +53,24 @@ def _digest(batch: tuple | UOp) -> str:
 
 
 def find(name: str, n_roots: int) -> UOp | None:
-    """The schedule of that many values which some process kept under that name."""
+    """Return the cached schedule of `n_roots` values under `name`; None if there is none."""
     return _read(name, n_roots) if name else None
 
 
-def kept_schedule(values: UOp, target: Target, name: str) -> UOp:
-    """The schedule of a TUPLE of values, from the disk where it is known there under that name, and put there where it
-    was not.
+def cached_schedule(values: UOp, target: Target, name: str) -> UOp:
+    """Return the schedule of a TUPLE of values from the cache; if it is not there, make it and cache it under `name`
+    ("": do not cache).
     """
     found = find(name, len(values.src))
     if found is None:
-        found = import_module("monolect.pipeline").scheduled(values, target)  # imported when something is scheduled
+        found = import_module("monolect.pipeline").scheduled(values, target)  # imported on a miss
         if name:
             _write(name, found)
     return found
 
 
 def _read(key: str, n_roots: int) -> UOp | None:
+    """Return the schedule of `n_roots` values under `key`; None for a missing or corrupt entry."""
     data = _cache.get(key)
     if data is None:
         return None
@@ -76,11 +82,12 @@ def _read(key: str, n_roots: int) -> UOp | None:
 
 
 def _write(key: str, found: UOp) -> None:
+    """Store a schedule under `key`, unless it has an arg that cannot be serialized."""
     try:
         data = pack(found)
-    except IRError:  # an argument that cannot be kept
+    except IRError:  # an arg that cannot be serialized
         return
     _cache.put(key, data)
 
 
-__all__ = ["find", "kept_schedule", "name_of"]
+__all__ = ["find", "cached_schedule", "name_of"]

@@ -1,11 +1,11 @@
-"""Numbers that differ each time a program runs, as inputs of it.
+"""Turn float constants that differ from run to run into inputs, so that one plan serves all their values.
 
-What it is for: a number of the user's is a constant of the kernels, which is best where it stays the same. One that
-does not, such as a learning rate that falls, would make another program at each step. So where a batch has been planned
-for some numbers already, those that differed become inputs, and one plan serves all.
-What it is not: it says nothing about integers, whose values decide about indices and shapes.
+What it is for: a number of the user's is a constant in the kernels, which is fastest while it does not change. A number
+that changes, such as a decaying learning rate, would need another plan at each step. After a batch has been planned for
+MIN_PLANS different sets of numbers, the numbers that differed become inputs.
+What it is not: it does not treat integers, whose values determine indices and shapes.
 
-Invariant: a batch with inputs in place of numbers computes the same operations on the same values.
+Invariant: a batch with inputs for numbers computes the same operations on the same values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from monolect.ir.rewrite.normal import is_mark
 from monolect.ir.uop import UOp, substitute_all
 from monolect.runtime.buffer import from_numpy, is_realized
 
-ENOUGH = 4  # plans of one program for different numbers
-MOST_PROGRAMS = 256  # that are known by what is left of them without their numbers
+MIN_PLANS = 4  # plans of one program for different numbers; from this one on the numbers become inputs
+MAX_PROGRAMS = 256  # programs in `_programs`; beyond it the least recently used one is dropped
 _DTYPES = (dtypes.float32, dtypes.float64)
-_programs: OrderedDict[tuple, _Program] = OrderedDict()
+_programs: OrderedDict[tuple, _Numbers] = OrderedDict()  # by the structure with dtypes instead of numbers
 
 
-class _Program:
-    """The last numbers of a program, in the order of its structure; which differed so far; how often some did."""
+class _Numbers:
+    """The float constants of one program.
+
+    `numbers`: the last ones, in the order of the structure. `varied`: indices of those that have differed so far. `n`:
+    how many sets of numbers were seen.
+    """
 
     __slots__ = ("n", "numbers", "varied")
 
@@ -35,8 +39,10 @@ class _Program:
 
 
 def with_inputs(batch: list[UOp], shape: tuple, dev: str) -> list[UOp] | None:
-    """`batch`, which has no plan, with inputs in place of numbers that differ each time; None where none do. `shape`:
-    its `structure`.
+    """Return `batch`, which has no plan, with an input BUFFER for each number that differs between runs; None if it
+    stays as it is.
+
+    `shape`: the `structure` of the batch.
     """
     numbers = [x for x in shape if _is_number(x)]
     if not numbers:
@@ -44,15 +50,15 @@ def with_inputs(batch: list[UOp], shape: tuple, dev: str) -> list[UOp] | None:
     key = (dev, *[x.dtype if _is_number(x) else x for x in shape])
     program = _programs.get(key)
     if program is None:
-        _programs[key] = _Program(numbers)
-        if len(_programs) > MOST_PROGRAMS:
+        _programs[key] = _Numbers(numbers)
+        if len(_programs) > MAX_PROGRAMS:
             _programs.popitem(last=False)
         return None
     _programs.move_to_end(key)
     differ = {i for i, (a, b) in enumerate(zip(program.numbers, numbers, strict=True)) if a is not b}
     program.numbers, program.n = numbers, program.n + bool(differ)
     program.varied |= differ
-    if not program.varied or program.n < ENOUGH:
+    if not program.varied or program.n < MIN_PLANS:
         return None
     inputs = {u: from_numpy(np.array(u.value, u.dtype.numpy), dev) for u in (numbers[i] for i in program.varied)}
     new = list(substitute_all(tuple(batch), inputs))
@@ -60,6 +66,7 @@ def with_inputs(batch: list[UOp], shape: tuple, dev: str) -> list[UOp] | None:
 
 
 def _is_number(x: Any) -> bool:
+    """Return whether an item of a structure is a float constant that may become an input."""
     if x.__class__ is not UOp or x.op != "CONST" or x.dtype not in _DTYPES:
         return False
     return isinstance(x.value, float) and not is_mark(x)

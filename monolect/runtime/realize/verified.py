@@ -1,13 +1,14 @@
-"""What a program really wrote, compared at a few elements with what it should have: `VERIFY=2` and 3.
+"""Compare a few elements that a program stored with their expected values: `VERIFY=2` and 3.
 
-What it is for: faults of any part, at real sizes, also in code that came from a cache. Launches run one at a time.
-After each, elements that its kernel stored are computed from the kernel as the scheduler left it, and elements of each
-value that is complete by then from the tensor graph, both from what lies in memory.
-What it is not: part of the usual path, which imports nothing of it.
+What it is for: it finds faults of any part of the compiler, at real sizes, also in code that came from a cache.
+Launches run one at a time. After each launch, sampled elements that its kernel stored are computed from the kernel as
+the scheduler left it. Sampled elements of each value that is complete by then are computed from the tensor graph. Both
+are computed from the contents of memory.
+What it is not: part of the fast path, which imports nothing of this module.
 
-What is left out is named under TRACE=passes: sums too long, native code, loops of the user's that carry values. Of
-replays of a captured step kernels are compared, not values; launches that it would run at the same time run one by one.
-Invariant: nothing is reported that other roundings explain (`ir.check.arithmetics`).
+Not compared, and named under TRACE=passes: reductions that are too long, native code, user loops that carry values. In
+replays of a captured step kernels are compared, not values; launches that would run in parallel run one by one.
+Invariant: a difference that rounding can explain is not reported (`ir.check.arithmetics`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from monolect.backend.registry import Device
 from monolect.base.dtype import DType
 from monolect.base.errors import VerifyError
 from monolect.base.settings import Context, settings
-from monolect.base.target import Target as CompileTarget
+from monolect.base.target import Target
 from monolect.command.forms import buffer_bytes, is_size, kernel_of, read_operand, writes
 from monolect.ir.check.arrays import Array, storage
 from monolect.ir.check.compare import SEED, Arithmetic, Difference, KernelCheck, compare_value
@@ -46,7 +47,7 @@ HOST = "host"
 
 
 class Piece(NamedTuple):
-    """Memory of a buffer: bytes from `offset` on."""
+    """A range of bytes in the memory of a buffer."""
 
     storage: Any
     offset: int
@@ -54,14 +55,17 @@ class Piece(NamedTuple):
 
     @property
     def address(self) -> int:
+        """Address of the first byte."""
         return int(self.storage.address) + self.offset
 
     def overlaps(self, other: Piece) -> bool:
-        """Whether they have a byte in common."""
+        """Return whether the two ranges have a byte in common."""
         return self.address < other.address + other.n_bytes and other.address < self.address + self.n_bytes
 
     def read(self, d: DType, device: Any) -> Array:
-        """Its elements: the memory itself where the host reaches it, without counting as a view of it."""
+        """Return the elements of dtype `d`: a view if the host reaches the memory (not counted as a view of it), else a
+        copy.
+        """
         kind = storage(d)
         n = self.n_bytes // kind.itemsize * kind.itemsize
         if device.space == HOST:
@@ -71,7 +75,7 @@ class Piece(NamedTuple):
         return flat.view(kind)
 
 
-Pieces = Mapping[int, Any]  # by position: memory, or the value of a Variable
+Pieces = Mapping[int, Any]  # by position: memory object, or int value of a Variable
 
 
 # ---- items -----------------------------------------------------------------------------------------------------------
@@ -84,10 +88,10 @@ def run_items(
     done: Callable[[int], None] = lambda i: None,
     replayed: bool = False,
 ) -> None:
-    """Run the items of a command buffer one by one; compare what each stored. Then `done` is told its number.
+    """Run the items of a command buffer one by one, and compare the elements that each stored. Raises VerifyError.
 
-    `number` gives the position of each PARAM and BUFFER. `replayed`: of a captured step, for the lines of DEBUG=2.
-    Raises VerifyError.
+    `number`: the position of each PARAM and BUFFER. `done`: called with an item's index after its comparison.
+    `replayed`: whether the items are a replay of a captured step, for the lines of DEBUG=2.
     """
     arithmetic = arithmetic_of(variables)
     times: list[int] = []
@@ -103,17 +107,19 @@ def run_items(
 
 
 def piece_of(u: UOp, number: Mapping[UOp, int], pieces: Pieces) -> Piece | int:
-    """The memory of an operand, or the value of a size."""
+    """Return the memory of an operand, or the value of a size."""
     o = read_operand(u)
     memory = pieces[number[o.base]]
     if isinstance(memory, int):
         return memory
-    n_bytes = min(buffer_bytes(u), memory.n_bytes - o.offset)  # a size may be below its largest value
+    n_bytes = min(buffer_bytes(u), memory.n_bytes - o.offset)  # a bound size may be below its maximum
     return Piece(memory, o.offset, n_bytes)
 
 
 def _check_of(device: Any, call: UOp, operands: Sequence[Piece | int]) -> KernelCheck | None:
-    """The kernel to compare with, and a copy of what it changes and needs; None where it is left out."""
+    """Return the check of a CALL, with copies of operands that it reads and overwrites; None if the kernel is not
+    compared.
+    """
     sink, name = kernel_of(call), call.src[0].arg.name
     if sink.op != "SINK" or sink.arg.fills:
         _skip(name, "native code, or a kernel that packs")
@@ -123,22 +129,23 @@ def _check_of(device: Any, call: UOp, operands: Sequence[Piece | int]) -> Kernel
     except Unsupported as why:
         _skip(name, str(why))
         return None
-    written = [_memory(operands[slot]) for slot in check.written]
+    written = [_as_piece(operands[slot]) for slot in check.written]
     for p in check.params:
-        piece = _memory(operands[p.arg.slot])
+        piece = _as_piece(operands[p.arg.slot])
         needed = p.arg.slot in check.read or p.arg.slot in check.met
         if needed and any(piece.overlaps(w) for w in written):
             check.before[p.arg.slot] = piece.read(p.dtype, device).copy()
     return check
 
 
-def _memory(piece: Piece | int) -> Piece:
+def _as_piece(piece: Piece | int) -> Piece:
+    """Return an operand that is memory, not a size."""
     assert isinstance(piece, Piece)
     return piece
 
 
 def _run_one(device: Any, call: UOp, operands: Sequence[Piece | int]) -> int:
-    """Nanoseconds."""
+    """Run one CALL; return its time in nanoseconds."""
     items, number, programs = launching((loaded[call.src[0]], range(len(operands))))
     commands = device.encode(items, number, programs)
     for k, piece in enumerate(operands):
@@ -149,8 +156,10 @@ def _run_one(device: Any, call: UOp, operands: Sequence[Piece | int]) -> int:
 def _compare(
     check: KernelCheck, device: Any, call: UOp, operands: Sequence[Piece | int], arithmetic: Arithmetic
 ) -> None:
+    """Compare sampled elements that a kernel stored. Raises VerifyError."""
+
     def now(p: UOp) -> Array:
-        return _memory(operands[p.arg.slot]).read(p.dtype, device)
+        return _as_piece(operands[p.arg.slot]).read(p.dtype, device)
 
     name = call.src[0].arg.name
     try:
@@ -163,6 +172,7 @@ def _compare(
 
 
 def _error(text: str, what: str, d: Difference, graph: UOp) -> VerifyError:
+    """Return the VerifyError for the difference `d`, with the origin of `graph`."""
     origins = profile.origins(graph)
     return VerifyError(
         f"{text}: {what}, element {d.at} (samples of seed {SEED})",
@@ -174,19 +184,22 @@ def _error(text: str, what: str, d: Difference, graph: UOp) -> VerifyError:
 
 
 def _skip(name: str, why: str) -> None:
+    """Print why something is not compared, under TRACE=passes."""
     if "passes" in settings.tracing:
         print(f"       {name:15} not compared: {why}", file=sys.stderr)
 
 
 def arithmetic_of(variables: Sequence[UOp]) -> Arithmetic:
-    """The values that Variables have now, and how the settings let floats round."""
+    """Return the current values of Variables, and how the settings let floats round."""
     return Arithmetic({v.arg.symbol: value_of(v) for v in variables}, bool(settings.TF32))
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
-class Target(NamedTuple):
-    """A value that is complete after item `last`, in the memory of this operand: as it was scheduled, and as it was
-    asked for, if an equal one was. `needed`: the last item after which another value is computed from it.
+class StoredValue(NamedTuple):
+    """A value that a plan stores, complete after item `last` in the memory of `operand`.
+
+    `value`: the value as scheduled. `before`: the equal value of the requested graph, None if there is none. `needed`:
+    the last item after which another value is computed from this one.
     """
 
     value: UOp
@@ -196,55 +209,60 @@ class Target(NamedTuple):
     needed: int = -1
 
     @property
-    def node(self) -> UOp:
-        """What it is compared with."""
+    def reference(self) -> UOp:
+        """The node that the memory is compared with."""
         return self.value if self.before is None else self.before
 
 
-class Held:
-    """What memory held when values were complete, for the graph that was asked for and for the one scheduled."""
+class Snapshots:
+    """Contents of memory at the time when values were complete: by nodes of the requested and of the scheduled
+    graph.
+    """
 
     def __init__(self) -> None:
-        self.asked: dict[UOp, Array] = {}
+        self.requested: dict[UOp, Array] = {}
         self.scheduled: dict[UOp, Array] = {}
 
-    def put(self, t: Target, array: Array) -> None:
+    def put(self, t: StoredValue, array: Array) -> None:
+        """Note the elements of a complete value."""
         self.scheduled[t.value] = array
         if t.before is not None:
-            self.asked[t.before] = array
+            self.requested[t.before] = array
 
-    def drop(self, t: Target) -> None:
+    def drop(self, t: StoredValue) -> None:
+        """Forget the elements of a value."""
         self.scheduled.pop(t.value, None)
         if t.before is not None:
-            self.asked.pop(t.before, None)
+            self.requested.pop(t.before, None)
 
-    def around(self, t: Target) -> dict[UOp, Array]:
-        """What the value is computed from."""
-        return self.scheduled if t.before is None else self.asked
+    def known(self, t: StoredValue) -> dict[UOp, Array]:
+        """Return the snapshots of the graph that `t` is compared with."""
+        return self.scheduled if t.before is None else self.requested
 
 
 def run_plan(
     plan: Plan, batch: Sequence[UOp], storages: Sequence[Any], owned: Sequence[Any], sizes: Sequence[int]
 ) -> None:
-    """Run a plan that computes `batch` (nothing for a kernel of the user's), and compare. Raises VerifyError.
+    """Run a plan that computes `batch` and compare its values. Raises VerifyError.
 
-    `storages`: memory of its inputs, then of its outputs; `owned`: of what is between; `sizes`: values of Variables.
+    `batch`: empty for a user's kernel. `storages`: memory of the inputs, then of the outputs. `owned`: memory of the
+    plan's own BUFFERs. `sizes`: values of the Variables.
     """
-    device, arithmetic, held = Device[plan.device], arithmetic_of(plan.variables), Held()
+    device, arithmetic, held = Device[plan.device], arithmetic_of(plan.variables), Snapshots()
     pieces = dict(enumerate([*storages, *sizes, *owned]))
     roots = over_params(list(batch))[0].src if batch else ()
     for p in toposort(*roots):
         if p.op == "PARAM" and p.arg.name is None and (memory := pieces.get(p.arg.slot)) is not None:
-            held.asked[p] = held.scheduled[p] = Piece(memory, 0, memory.n_bytes).read(p.dtype, device)
-    targets = _targets(plan, roots)
+            held.requested[p] = held.scheduled[p] = Piece(memory, 0, memory.n_bytes).read(p.dtype, device)
+    targets = _stored_values(plan, roots)
 
     def done(i: int) -> None:
         mine = [t for t in targets if t.last == i]
         for t in mine:
-            array = _memory(piece_of(t.operand, plan.number, pieces)).read(t.value.dtype, device)
+            array = _as_piece(piece_of(t.operand, plan.number, pieces)).read(t.value.dtype, device)
             held.put(t, array.copy() if t.needed > i else array)
         for t in mine:
-            _compare_value(t, held.around(t), arithmetic)
+            _compare_value(t, held.known(t), arithmetic)
         for t in targets:
             if t.last <= i and t.needed <= i:
                 held.drop(t)
@@ -252,12 +270,13 @@ def run_plan(
     run_items(device, plan.items, plan.number, pieces, plan.variables, done)
 
 
-def _compare_value(t: Target, around: dict[UOp, Array], arithmetic: Arithmetic) -> None:
-    what = f"{t.node.op} {t.node.dtype.name} {t.node.shape}"
+def _compare_value(t: StoredValue, around: dict[UOp, Array], arithmetic: Arithmetic) -> None:
+    """Compare sampled elements of a complete value, computed from the elements in `around`. Raises VerifyError."""
+    what = f"{t.reference.op} {t.reference.dtype.name} {t.reference.shape}"
     try:
         with np.errstate(all="ignore"):
-            for d in _differences(t.node, around, arithmetic):
-                raise _error("a value in memory is not that of the tensor graph", what, d, t.node)
+            for d in _differences(t.reference, around, arithmetic):
+                raise _error("a value in memory is not that of the tensor graph", what, d, t.reference)
     except Unsupported as why:
         _skip(what, str(why))
 
@@ -273,22 +292,22 @@ def _differences(u: UOp, around: dict[UOp, Array], arithmetic: Arithmetic) -> li
     return [*compare_value(u, around[u], inputs, arithmetic)]
 
 
-_known: dict[int, tuple[Plan, tuple[UOp, ...], list[Target]]] = {}
+_known: dict[int, tuple[Plan, tuple[UOp, ...], list[StoredValue]]] = {}
 
 
-def _targets(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
-    """The values that a plan stores, in whole."""
+def _stored_values(plan: Plan, roots: tuple[UOp, ...]) -> list[StoredValue]:
+    """Return the values that a plan stores as a whole, from a cache of 256 plans."""
     known = _known.get(id(plan))
     if known is None or known[0] is not plan or known[1] != roots:
         if len(_known) > 256:
             _known.clear()
-        known = _known[id(plan)] = plan, roots, _lived(_stored(plan, roots))
+        known = _known[id(plan)] = plan, roots, _with_last_use(_stored(plan, roots))
     return known[2]
 
 
 class Stored(NamedTuple):
-    """A value that a schedule stores: as it is scheduled, its buffer, and the value that was asked for, if there was
-    an equal one.
+    """A value that a schedule stores: the value as scheduled, its buffer, and the equal value of the requested graph or
+    None.
     """
 
     value: UOp
@@ -296,9 +315,9 @@ class Stored(NamedTuple):
     before: UOp | None
 
 
-def stored_values(roots: Sequence[UOp], target: CompileTarget) -> tuple[Schedule, list[Stored]]:
-    """The schedule of values, and which values its buffers hold."""
-    pipeline = import_module("monolect.pipeline")  # the scheduler tells what it stored: verification can wait for it
+def stored_values(roots: Sequence[UOp], target: Target) -> tuple[Schedule, list[Stored]]:
+    """Return the schedule of the values `roots`, and the values that its buffers hold."""
+    pipeline = import_module("monolect.pipeline")  # schedules again, as cached schedules lack provenance
     with following() as followed, Context(STOP_AFTER="", VERIFY=0, CHECK_BOUNDS=0, DUMP="", DEBUG=0, TRACE=""):
         found = pipeline.scheduled(node("TUPLE", tuple(roots)), target)
     before: dict[UOp, UOp] = {}
@@ -308,30 +327,31 @@ def stored_values(roots: Sequence[UOp], target: CompileTarget) -> tuple[Schedule
             v = step.get(v, v)
         before.setdefault(v, u)
     made = schedule_of(found)
-    results = dict(zip(made.outputs, roots, strict=True))  # whatever a rewrite records, a result is what was asked for
+    results = dict(zip(made.outputs, roots, strict=True))  # a result counts as requested, whatever rewrites recorded
     return made, [Stored(u, b, before.get(u, results.get(b))) for u, b in followed.buffers.items()]
 
 
-def _stored(plan: Plan, roots: tuple[UOp, ...]) -> list[Target]:
+def _stored(plan: Plan, roots: tuple[UOp, ...]) -> list[StoredValue]:
+    """Return the values that a plan stores as a whole, without their last use."""
     if not roots:
         return []
     found, stored = stored_values(roots, target_of(plan.device))
     made = schedule_of(plan.schedule)
     views = _views(made, plan)
-    last: dict[UOp, int] = {}  # for each buffer; an item of the command buffer may name a part of it alone
+    last: dict[UOp, int] = {}  # by buffer: the last item that writes it
     for i, call in enumerate(made.linear.src):
         last |= {_view(call.src[1 + k]): i for k in writes(call)}
     if found.linear is not made.linear:
-        _skip("values", "the schedule is another one than would be made now: only results")
+        _skip("values", "the plan's schedule differs from a new one: only results are compared")
         pairs = zip(roots, made.outputs, strict=True)
-        return [Target(r, r, views[b], last[b]) for r, b in dict(pairs).items() if b in views and b in last]
+        return [StoredValue(r, r, views[b], last[b]) for r, b in dict(pairs).items() if b in views and b in last]
     overwritten = {(s.value.src[0], s.buffer) for s in stored if s.value.op == "AFTER"}
     final = [s for s in stored if (s.value, s.buffer) not in overwritten and s.buffer in views and s.buffer in last]
-    return [Target(s.value, s.before, views[s.buffer], last[s.buffer]) for s in final]
+    return [StoredValue(s.value, s.before, views[s.buffer], last[s.buffer]) for s in final]
 
 
 def _views(made: Schedule, plan: Plan) -> dict[UOp, UOp]:
-    """The view that each buffer of a schedule became, where the command buffer takes it as a whole."""
+    """Return the operand of the command buffer for each buffer of a schedule that it takes as a whole."""
     out: dict[UOp, UOp] = {}
     for before, after in zip(made.linear.src, plan.items, strict=True):
         for b, u in zip(before.src[1:], after.src[1:], strict=True):
@@ -341,20 +361,20 @@ def _views(made: Schedule, plan: Plan) -> dict[UOp, UOp]:
 
 
 def _view(u: UOp) -> UOp:
-    """An operand without what it comes after."""
+    """Return an operand without the AFTERs around it."""
     while u.op == "AFTER":
         u = u.src[0]
     return u
 
 
-def _lived(targets: list[Target]) -> list[Target]:
-    """The same, each with how long it is needed."""
+def _with_last_use(targets: list[StoredValue]) -> list[StoredValue]:
+    """Return the values with `needed` set."""
     needed: dict[UOp, int] = {}
-    scheduled, asked = {t.value: t for t in targets}, {t.before: t for t in targets if t.before is not None}
+    scheduled, requested = {t.value: t for t in targets}, {t.before: t for t in targets if t.before is not None}
     for t in targets:
-        among = scheduled if t.before is None else asked
+        among = scheduled if t.before is None else requested
         seen: set[UOp] = set()
-        stack = [*t.node.src]
+        stack = [*t.reference.src]
         while stack:
             u = stack.pop()
             if u not in seen:

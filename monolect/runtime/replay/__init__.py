@@ -1,1 +1,1 @@
-"""Captured steps: recorded as IR, kept in files, bound and replayed."""
+"""Record steps as IR, store them in files, bind them to memory and replay them."""

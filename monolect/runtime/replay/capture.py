@@ -1,11 +1,11 @@
-"""Capture and replay: what one call of a step ran becomes one command buffer that runs again on other memory.
+"""Bind a recorded step to memory and tensors, and replay it as one command buffer.
 
-What it runs on which memory is a step (`runtime/replay/record.py`); here that is planned, and bound to memory and to
-the tensors around it. What depends on constants alone is a prologue (`runtime/replay/prologue.py`). Replaying does no
-graph work.
+A step (`runtime/replay/record.py`) says which kernels run on which memory. This module plans the step and binds it to
+memory and to the tensors outside of it. Kernels that depend only on constants are a prologue
+(`runtime/replay/prologue.py`). A replay does no graph work.
 
-Invariant: a replay leaves exactly what running the step again would leave; a captured value is never stale, because
-what may change is an argument or state, and the caller keys captures on everything else.
+Invariant: a replay has exactly the effects of running the step again. A captured value is never stale: whatever may
+change is an argument or state, and the caller keys captures on everything else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.realize.encode import encode
 from monolect.runtime.realize.execute import realize, run, running
-from monolect.runtime.realize.locks import Turns
+from monolect.runtime.realize.locks import CheckedLock
 from monolect.runtime.realize.plan import positions, target_of
 from monolect.runtime.replay.packing import PackedCopy, packed_copy
 from monolect.runtime.replay.prologue import Prologue
@@ -52,15 +52,17 @@ from monolect.runtime.replay.record import Outside, mark
 
 
 class Check(NamedTuple):
-    """Indices that a step computes, from `first` to n - 1: their least and greatest are looked at after a call."""
+    """Bounds of the indices that a step computes: `first` to n - 1. After a call, their minimum and maximum are
+    checked.
+    """
 
     first: int
     n: int
-    name: str  # of the method, called there
-    line: tuple[str, int]
+    name: str  # the Tensor method that takes the indices
+    line: tuple[str, int]  # (file, line) of its call
 
     def look(self, least: int, greatest: int) -> None:
-        """Raise IndexRangeError where one is outside."""
+        """Raise IndexRangeError if the minimum or the maximum is out of range."""
         if least < self.first or greatest >= self.n:
             expected = f"{self.first}..{self.n - 1}, at {self.line[0]}:{self.line[1]}"
             found = least if least < self.first else greatest
@@ -70,98 +72,101 @@ class Check(NamedTuple):
 
 
 class Noted:
-    """What was noted first of each Tensor, for as long as it lives: one that a step makes and nobody keeps is not what
-    the step changes, and is gone when the step is over.
+    """A map from live Tensors, by identity and weakly, to the first value that was noted for each.
+
+    A Tensor that a step makes and drops is no change of the step; it is gone when the step is over.
     """
 
     def __init__(self) -> None:
         self._by_identity: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
     def note(self, tensor: Any, value: Any) -> None:
+        """Note `value` for a tensor, unless the tensor has one."""
         known = self._by_identity.get(id(tensor))
-        if known is None or known[0]() is None:  # of another, which is gone
+        if known is None or known[0]() is None:  # of a freed tensor with the same id
             self._by_identity[id(tensor)] = weakref.ref(tensor), value
 
     def knows(self, tensor: Any) -> bool:
+        """Return whether a value was noted for the tensor."""
         known = self._by_identity.get(id(tensor))
         return known is not None and known[0]() is not None
 
     def alive(self) -> list[tuple[Any, Any]]:
-        """The Tensors that are still held by somebody, with what was noted."""
+        """Return (Tensor, noted value) of the Tensors that are still alive."""
         return [(t, value) for ref, value in self._by_identity.values() if (t := ref()) is not None]
 
 
 class Assigned(Noted):
-    """Tensors with their nodes before; `looked`: those whose gradient was read before it was set; `checks`: None where
-    nobody would look; `start`: what was made before is no part of the step; `inputs`: what stands for its arguments.
-    """
+    """The Tensors that a capture or a trace saw assigned, with their nodes before, and its other records."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.looked = Noted()
-        self.before = Noted()  # of all that changes: node, gradient, and whether it is a leaf
-        self.checks: list[tuple[Check, Any, Any]] | None = None  # with the least and the greatest, as Tensors
-        self.start = 0
-        self.bring: Callable[[Any, Any], Any] | None = None  # what stands for a gradient from outside; see a capture
-        self.asked: Callable[[], None] | None = None  # as in NotKept, of the step under capture
-        self.inputs: frozenset[UOp] = frozenset()
+        self.looked = Noted()  # tensors whose gradient was read or set, with the gradient found; OWN if set first
+        self.before = Noted()  # tensors that change, with (node, gradient, requires_grad) before
+        self.checks: list[tuple[Check, Any, Any]] | None = None  # (check, min Tensor, max Tensor); None: not checked
+        self.start = 0  # serial number; nodes with a lower one existed before the step
+        self.bring: Callable[[Any, Any], Any] | None = None  # (tensor, external gradient) -> its placeholder
+        self.on_read: Callable[[], None] | None = None  # NotKept.on_read of the step under capture
+        self.inputs: frozenset[UOp] = frozenset()  # placeholders of the arguments
 
 
-SHORT_WORK = 1 << 17  # operations and bytes of a step that is over in a few times what letting in another thread takes
-under_way: list[Any] = []  # captures, traces and derivatives of all threads
-OWN: Any = object()  # in place of a gradient that was set before it was read
+SHORT_WORK = 1 << 17  # operations + bytes; a step up to this runs without releasing the GIL, which would cost as much
+under_way: list[Any] = []  # captures, traces and derivatives in progress, of all threads
+OWN: Any = object()  # marks a gradient that was set before it was read
 
 
 class NotKept:
-    """In place of the gradient of a tensor that a step updated with it. Whoever asks for it is told to `asked`, of the
-    step that did: its next call keeps it. `tensor`: the gradient, where the call that left it was the capture.
+    """A marker for the gradient of a tensor that a captured step updated and did not return.
+
+    Reading the gradient calls `on_read` of that step, whose next call then keeps it. `tensor`: the gradient, available
+    only after the call that was captured.
     """
 
-    __slots__ = ("asked", "tensor")
+    __slots__ = ("on_read", "tensor")
 
-    def __init__(self, asked: Callable[[], None] | None = None, tensor: Any = None) -> None:
-        self.asked, self.tensor = asked, tensor
+    def __init__(self, on_read: Callable[[], None] | None = None, tensor: Any = None) -> None:
+        self.on_read, self.tensor = on_read, tensor
 
     def __reduce__(self) -> tuple:
         return NotKept, (None, self.tensor)
 
     def read(self, shape: tuple) -> Any:
-        """The gradient. Raises JitError where there is none."""
-        if self.asked is not None:
-            self.asked()
+        """Return the gradient. Raises JitError if it is not available."""
+        if self.on_read is not None:
+            self.on_read()
         if self.tensor is None:
             expected = "a gradient that the step returns, or one that was read after its first call"
             raise JitError(
                 "the gradient of a tensor that a jitted step updated",
-                expected=expected if self.asked is None else f"{expected}; the next call keeps it",
+                expected=expected if self.on_read is None else f"{expected}; the next call keeps it",
                 found=f"a gradient that was not kept, of shape {shape}",
             )
         return self.tensor
 
     def plus(self, own: Any) -> NotKept:
-        """Once `own` is added to it."""
-        return self if self.tensor is None else NotKept(self.asked, self.tensor + own)
+        """Return the marker of the gradient after `own` was added to it."""
+        return self if self.tensor is None else NotKept(self.on_read, self.tensor + own)
 
     def without(self) -> NotKept:
-        """As it is once a replay has added to it."""
-        return self if self.tensor is None else NotKept(self.asked)
+        """Return the marker of the gradient after a replay added to it: the tensor is no longer available."""
+        return self if self.tensor is None else NotKept(self.on_read)
 
 
-# held by who captures, and by calls that are not usual: a capture sees no state of another thread's step
-steps = Turns()
+# Held while capturing, and by calls off the fast path, so that a capture sees no state of another thread's step.
+steps = CheckedLock()
 
 
 class _Changes(threading.local):
-    """Captures and traces under way in this thread: the tensors each saw assigned."""
+    """The captures and traces in progress in this thread, with the tensors that each saw assigned."""
 
     def __init__(self) -> None:
         self.captures: list[Assigned] = []
-        self.around: list[Assigned] = []  # those that took no note of assignments, too
-        self.is_inside = False  # steps that are called are parts of what is under way
+        self.enclosing: list[Assigned] = []  # `captures`, and those that do not record assignments here
+        self.is_inside = False  # whether a called step is part of the capture or trace in progress
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Steps that are called in the block are parts of it, as any function would be."""
+        """In the block, run called steps as plain functions, as part of what is in progress."""
         outer, self.is_inside = self.is_inside, True
         under_way.append(self)
         try:
@@ -172,85 +177,93 @@ class _Changes(threading.local):
 
     @contextmanager
     def seen(self, alone: bool = False) -> Iterator[Assigned]:
-        """The tensors that are assigned in the block. `alone`: captures around it take no note of them; they do of
-        gradients that are read.
+        """In the block, record the tensors that are assigned. `alone`: enclosing captures record only reads of
+        gradients.
         """
         mine = Assigned()
-        outer = self.captures, self.around
-        self.captures, self.around = [mine] if alone else [*self.captures, mine], [*self.around, mine]
+        outer = self.captures, self.enclosing
+        self.captures = [mine] if alone else [*self.captures, mine]
+        self.enclosing = [*self.enclosing, mine]
         under_way.append(mine)
         try:
             yield mine
         finally:
-            self.captures, self.around = outer
-            under_way.pop()  # whichever: it is asked only whether there are any
+            self.captures, self.enclosing = outer
+            under_way.pop()  # any entry: only their number matters
 
 
 changes = _Changes()
 
 
 def note_assign(tensor: Any, before: UOp) -> None:
-    """Called by an assign while a capture is under way."""
+    """Note for each capture in progress that `tensor`, whose node was `before`, is assigned."""
     for c in changes.captures:
         c.note(tensor, before)
     note_before(tensor, before)
 
 
 def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
-    """Where a capture notes what is to be looked at after each call; None where none is under way."""
+    """Return the list in which the current capture collects index checks; None if there is no capture or no
+    checking.
+    """
     return changes.captures[-1].checks if changes.captures else None
 
 
-def is_held(u: UOp) -> bool:
-    """Whether `u` is memory that the step under capture finds and that no call brings: what is made of it is kept from
-    one call to the next, if nobody assigns to it.
+def is_external_state(u: UOp) -> bool:
+    """Return whether `u` is a BUFFER from before the step under capture, and no argument.
+
+    Values computed from it may be hoisted: they are kept from call to call unless it is assigned.
     """
     return u.op == "BUFFER" and bool(changes.captures and settings.HOIST) and u.serial < changes.captures[-1].start
 
 
 def note_gradient(tensor: Any, gradient: Any) -> Any:
-    """Called when a gradient is read, or set (then it is OWN), while a capture is under way: what it is there."""
+    """Note that a tensor's gradient is read, or set (`gradient` is OWN), during a capture; return the gradient, or its
+    placeholder in the capture.
+    """
     note_before(tensor, tensor._uop)
-    for c in changes.around:
+    for c in changes.enclosing:
         if c.bring is not None and not c.looked.knows(tensor):
-            if gradient.__class__ is NotKept and gradient.tensor is not None and gradient.asked is c.asked:
-                gradient = gradient.read(tensor.shape)  # of a step that adds to its own
+            if gradient.__class__ is NotKept and gradient.tensor is not None and gradient.on_read is c.on_read:
+                gradient = gradient.read(tensor.shape)  # this step adds to the gradient that it left
             if gradient is not None and gradient is not OWN and gradient.__class__ is not NotKept:
                 gradient = tensor._grad = c.bring(tensor, gradient)
-    for c in changes.around:
+    for c in changes.enclosing:
         c.looked.note(tensor, gradient)
     return gradient
 
 
 def sums_unkept(tensor: Any) -> bool:
-    """Whether the step under capture has added to a gradient of the tensor that is not kept."""
-    return any(c.looked.knows(tensor) for c in changes.around if c.bring is not None)
+    """Return whether the step under capture has accumulated into a gradient of the tensor that is not kept."""
+    return any(c.looked.knows(tensor) for c in changes.enclosing if c.bring is not None)
 
 
 def note_before(tensor: Any, node: UOp) -> None:
-    """Called before anything of a tensor changes while a capture is under way; its node was this."""
+    """Note for each capture in progress the state of a tensor before it changes; its node was `node`."""
     for c in changes.captures:
         c.before.note(tensor, (node, tensor._grad, tensor._requires_grad))
 
 
 def refuse_while_capturing(what: str, u: UOp) -> None:
-    """Raise JitError when a capture is under way, or another thread's that has brought `u` its arguments: what a replay
-    could not repeat must not be recorded.
+    """Raise JitError if a capture is in progress, or if `u` depends on the inputs of another thread's capture.
+
+    `what`: the operation, a host read, which a replay cannot repeat.
     """
     if changes.captures or (under_way and _is_of_a_capture(u)):
         raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
 
 
 def _is_of_a_capture(u: UOp) -> bool:
+    """Return whether `u` depends on an input of a capture in progress."""
     captures = [c for c in under_way if isinstance(c, Assigned) and c.inputs]
     return bool(captures) and not set(toposort(u)).isdisjoint(*(c.inputs for c in captures))
 
 
 class State:
-    """A tensor that the step assigns: `tensor`, or the argument `argument` of each call.
+    """A tensor that the step assigns: `tensor`, or argument number `argument` of each call.
 
-    In place, buffer `number` is bound to the memory of `uop`, for as long as nobody else sees that. Otherwise (`after`)
-    the old version is brought at each call and the tensor becomes a new one.
+    Updated in place, buffer `number` is bound to the memory of `uop` while no other reference to that memory exists.
+    With `after`, the old version is supplied at each call and the tensor is rebound to a new BUFFER.
     """
 
     __slots__ = ("after", "argument", "memory", "number", "tensor", "uop")
@@ -264,7 +277,7 @@ class State:
 
 
 class Read:
-    """A tensor that the step reads from outside, and the BUFFER it is bound to."""
+    """A tensor that the step reads but does not assign, and the BUFFER that its slot `number` is bound to."""
 
     __slots__ = ("number", "tensor", "uop")
 
@@ -272,20 +285,23 @@ class Read:
         self.tensor, self.uop, self.number = tensor, uop, number
 
 
-def two_ways(tensors: Sequence[Any], assigned: Sequence[Any], read: Sequence[Any]) -> list[Any]:
-    """The arguments that a step also reaches from outside, when it assigns to them either way. `assigned`: tensors, and
-    arguments by place.
+def aliased_arguments(tensors: Sequence[Any], assigned: Sequence[Any], read: Sequence[Any]) -> list[Any]:
+    """Return the arguments that a step also reaches from outside, if it assigns them in either way.
+
+    `assigned`: tensors, and numbers of arguments; `read`: tensors that are read from outside.
     """
     given = {id(t): i for i, t in enumerate(tensors)}
-    places = {s for s in assigned if s.__class__ is int}
+    assigned_arguments = {s for s in assigned if s.__class__ is int}
     outside = [t for t in assigned if t.__class__ is not int and id(t) in given]
-    return outside + [t for t in read if given.get(id(t)) in places]
+    return outside + [t for t in read if given.get(id(t)) in assigned_arguments]
 
 
-class Value(NamedTuple):
-    """How to rebuild a result of a replay: `node` with the mark `base` replaced by item `at` of the list `source`.
+class Output(NamedTuple):
+    """A rule to rebuild a result at a replay: replace the placeholder `base` in `node` by item `at` of the list
+    `source`.
 
-    The lists are "given" (arguments and old versions of states), "fresh" memory, "read" from outside, and "constant".
+    The lists are "given" (arguments and old versions of states), "fresh" (new memory), "read" (from outside) and
+    "constant".
     """
 
     source: str
@@ -295,7 +311,7 @@ class Value(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Fresh memory of each call: a mark of its kind, its bytes, and its shape where that is symbolic."""
+    """Memory that each call allocates: a placeholder BUFFER, its bytes, and its shape if that is symbolic."""
 
     mark: UOp
     n_bytes: int
@@ -303,10 +319,11 @@ class Fresh(NamedTuple):
 
 
 class Capture:
-    """A replayable step: its command buffer bound to memory, and to the tensors and constants around it.
+    """A replayable step: its command buffer, bound to memory and to the tensors and constants outside of it.
 
-    Each call brings the addresses of the first positions: of arguments, of states that are not updated in place, sizes,
-    and fresh memory for results. `woven` are tensors, weakly, that cannot be bound anew, with the nodes they were.
+    Each call supplies the addresses of the first positions: arguments, states that are not updated in place, sizes, and
+    fresh memory for results. `baked_in`: (weak reference to a tensor, its node) for tensors whose nodes are part of the
+    kernels, so that they cannot be rebound.
     """
 
     def __init__(
@@ -314,12 +331,12 @@ class Capture:
         step: UOp,
         outside: Outside,
         device: str | None,
-        woven: Sequence[tuple[Callable[[], Any], UOp]] = (),
+        baked_in: Sequence[tuple[Callable[[], Any], UOp]] = (),
     ) -> None:
-        self.woven = woven
+        self.baked_in = baked_in
         self.device = None if device is None else Device[device]
         ready = step if device is None else planned(step, target_of(device))
-        self.params = step.src[1:]  # by slot; of constants the BUFFERs that they were
+        self.params = step.src[1:]  # by slot; for a constant its BUFFER
         self.step, self.ready = _unbound(step), _unbound(ready)
         self.roles = roles = step.arg.roles
         self.n_args = roles.count("argument")
@@ -336,23 +353,25 @@ class Capture:
             if once := once_of(self.program):
                 self.prologue = Prologue(encode(once, self.number, device), once, self.constants)
         self.keep: list[Any] = []
-        self.owned: dict[UOp, Any] = {}  # memory of the step's own, by its BUFFER
+        self.owned: dict[UOp, Any] = {}  # memory private to the step, by BUFFER
         self.packed = _packed(once_of(self.program))
         self.copies: dict[UOp, PackedCopy] = {}  # of constants, by BUFFER
         if self.device is not None:
             self._bind_private()
-        by_host = hasattr(self.commands, "bind_memory")  # several devices, or loops
+        by_host = hasattr(self.commands, "bind_memory")  # HostCommands: several devices, or loops
         self.native: Any = None if by_host else getattr(self.commands, "run", None)
-        self.may_fail = not hasattr(self.commands, "run_held")  # native code runs all launches, and does not
+        self.may_fail = not hasattr(self.commands, "run_held")  # False if native code runs all launches
         self.short: Any = None
         alone = self.prologue is None and not getattr(self.commands, "shares_local", False)
         if alone and not any(u.op == "GROUP" for u in items_of(self.program)) and _is_short(self.items):
-            # never `run`: it would let in threads whose calls, without a lock, bind their addresses in the same slots
+            # not `run`, which releases the GIL: threads that call without a lock would bind addresses in the same slots
             self.native = self.short = getattr(self.commands, "run_held", self.native)
         profile.captured(self.device, len(self.items), len(once_of(self.program)), self.bytes_by_kind)
 
     def _bind_outside(self, outside: Outside) -> None:
-        """What is around the step: tensors and constants by slot, and what its results are made of."""
+        """Set the attributes that connect the step with the outside: tensors and constants by slot, rules for
+        results.
+        """
         step, roles = self.step, self.roles
         slots = {role: [k for k, r in enumerate(roles) if r == role] for role in set(roles)}
         params = self.params
@@ -370,13 +389,15 @@ class Capture:
         self.moves = [State(t, k, after) for t, k, after in zip(outside.moves, moves, news, strict=True)]
         self.brought = [s for s in self.moves if s.number >= self.n_args]
         self.in_place = [State(t, k) for t, k in zip(outside.in_place, slots.get("state", ()), strict=True)]
-        self.assigned = [*outside.moves, *outside.in_place]  # arguments by place
+        self.assigned = [*outside.moves, *outside.in_place]  # arguments by number
         self.read = outside.reads
         whole = all(v.source == "fresh" and v.node is v.base for v in self.outputs)
-        self.plain = whole and [v.at for v in self.outputs] == [*range(len(self.made))]  # it returns all that it makes
+        self.plain = whole and [v.at for v in self.outputs] == [
+            *range(len(self.made))
+        ]  # the results are exactly the fresh BUFFERs
 
-    def _value(self, u: UOp) -> Value:
-        """What a result will be at a replay."""
+    def _value(self, u: UOp) -> Output:
+        """Return the rule to rebuild the result `u` at a replay."""
         u = u.src[0] if u.op == "AFTER" else u
         p = memory_of(u)
         slot = p.arg.slot
@@ -384,21 +405,21 @@ class Capture:
         b = mark(p)
         new = b if u is p else substitute(u, {p: b})
         if role == "result":
-            return Value("fresh", self.fresh_slots.index(slot), new, b)
+            return Output("fresh", self.fresh_slots.index(slot), new, b)
         if role == "read":
-            return Value("read", next(i for i, r in enumerate(self.reads) if r.number == slot), new, b)
+            return Output("read", next(i for i, r in enumerate(self.reads) if r.number == slot), new, b)
         if role == "constant":
-            return Value("constant", slot, substitute(u, {p: self.constants[slot]}), b)
-        return Value("given", slot, new, b)
+            return Output("constant", slot, substitute(u, {p: self.constants[slot]}), b)
+        return Output("given", slot, new, b)
 
     def home(self, b: UOp) -> Any:
-        """The device that the memory of a BUFFER is on."""
+        """Return the device that owns the memory of a BUFFER."""
         assert self.device is not None
         return Device[home(b, self.device.name)]
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:
-        """What a call takes besides its arguments, state and constants."""
+        """Bytes that a call takes besides its arguments, state and constants, by kind."""
         owned = [b for b in self.number if b.op == "BUFFER"]
         return {
             "intermediates": sum(buffer_bytes(b) for b in owned if is_arena(b)),
@@ -408,7 +429,7 @@ class Capture:
         }
 
     def _bind_private(self) -> None:
-        """Addresses that no call brings: constants, what runs once leaves, intermediates."""
+        """Bind the addresses that no call supplies: constants, results of the prologue, intermediates."""
         for b, n in self.number.items():
             if b.op != "BUFFER":
                 if n in self.constants:
@@ -422,48 +443,52 @@ class Capture:
     def _bind_packed(self, b: UOp) -> None:
         """Bind the packed copy of a constant, which other captures may share."""
         source, layout = self.packed[b]
-        self.copies.pop(b, None)  # its memory may be the new copy's
+        self.copies.pop(b, None)  # freed first, so that the new copy can take its memory
         copy = self.copies[b] = packed_copy(self.device, self.constants[source], layout, buffer_bytes(b))
         self._bind(self.number[b], copy.memory.address)
 
     def _pieces(self) -> dict[int, Any]:
-        """The memory behind each position that a call does not bring."""
+        """Return the memory of each position that no call supplies."""
         out: dict[int, Any] = {n: b.storage for n, b in self.constants.items()}
         out |= {self.number[b]: m for b, m in self.owned.items()}
         out |= {self.number[b]: c.memory for b, c in self.copies.items()}
         return out | {s.number: s.memory for s in self.in_place if s.memory is not None}
 
     def _run_verified(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
-        """The items one by one, and what each wrote compared with what it should have."""
+        """Run the items one by one and compare what each stored."""
         sizes = addresses[len(args) : len(addresses) - len(made)]
         brought = [*(u.storage for u in args), *sizes, *(u.storage for u in made)]
         self._verify(self.items, self._pieces() | dict(enumerate(brought)))
 
     def _verify(self, items: tuple[UOp, ...], pieces: dict[int, Any] | None = None) -> None:
-        verified = import_module("monolect.runtime.realize.verified")  # imported where a setting asks for it
+        """Run items one by one and compare what each stored. `pieces`: memory or size by position."""
+        verified = import_module("monolect.runtime.realize.verified")  # imported only for VERIFY
         pieces = self._pieces() if pieces is None else pieces
         verified.run_items(self.device, items, self.number, pieces, self.variables, replayed=True)
 
     def _bind(self, number: int, address: int) -> None:
+        """Bind an address in the command buffer and in the prologue's."""
         self.commands.bind(number, address)
         if self.prologue is not None:
             self.prologue.commands.bind(number, address)
 
     def is_current(self) -> bool:
-        """False once a tensor whose node is part of the kernels stands for another one: capture again."""
-        return all((t := ref()) is None or t._uop is u for ref, u in self.woven)
+        """Return False if a tensor that is baked into the kernels has another node now, so that the step must be
+        captured again.
+        """
+        return all((t := ref()) is None or t._uop is u for ref, u in self.baked_in)
 
-    def weaves(self, tensors: Sequence[Any]) -> bool:
-        """Whether the node of one of them is part of the kernels, or of a result."""
-        return any(ref() is t for t in tensors for ref, _ in self.woven)
+    def bakes_in(self, tensors: Sequence[Any]) -> bool:
+        """Return whether one of the tensors is baked into the kernels or a result."""
+        return any(ref() is t for t in tensors for ref, _ in self.baked_in)
 
     def bound_now(self) -> dict[int, UOp]:
-        """The BUFFERs of states and constants, by slot."""
+        """Return the BUFFERs of states and constants, by slot."""
         out = {s.number: s.tensor._uop for s in (*self.brought, *self.in_place)}
         return out | self.constants
 
     def outside(self) -> Outside:
-        """The tensors and constants of today, by slot."""
+        """Return the current tensors and constants by slot; rebind tensors that were assigned since."""
         for r in self.reads:
             if r.tensor._uop is not r.uop:
                 self._rebind(r)
@@ -482,12 +507,14 @@ class Capture:
         tensors: Sequence[Any],
         finish: Callable[[list[UOp]], None] = lambda _: None,
     ) -> list[UOp]:
-        """Run on these BUFFERs, at these addresses, of the arguments `tensors`; the results, in memory of their own.
+        """Run the step on the BUFFERs `args` at `addresses`, of the argument tensors `tensors`; return the results in
+        fresh memory.
 
-        `finish` gets them, and does what else a call leaves behind: with the states, or not at all.
+        `finish` is called with the results, to apply the call's other effects. It runs together with the update of
+        states; if a launch fails, neither happens.
         """
         if self.device is None:
-            outs = [self._today(v, {"given": args, "read": self.reads}) for v in self.outputs]
+            outs = [self._rebuilt(v, {"given": args, "read": self.reads}) for v in self.outputs]
             finish(outs)
             return outs
         running.wait()
@@ -502,23 +529,23 @@ class Capture:
                 addresses.append(memory.address)
                 made.append(u)
             lists = {"fresh": made, "given": args, "read": self.reads}
-            outs = made if self.plain else [self._today(v, lists) for v in self.outputs]
+            outs = made if self.plain else [self._rebuilt(v, lists) for v in self.outputs]
             moved = [s.tensor if s.argument is None else tensors[s.argument] for s in self.moves]
-            news = [self._today(s.after, lists) for s in self.moves]
+            news = [self._rebuilt(s.after, lists) for s in self.moves]
             if self.may_fail or settings.VERIFY > 1 or settings.tracing or profile.recording:
-                self._run_in_steps(args, addresses, made)
+                self._run_with_rollback(args, addresses, made)
                 _move(moved, news)
                 finish(outs)
                 return outs
             try:
                 self.native(*addresses)
-            finally:  # an interrupt is raised once it has run
+            finally:  # an interrupt is raised after the native code has run
                 _move(moved, news)
                 finish(outs)
         return outs
 
-    def _run_in_steps(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
-        """The launches, of which one may fail: states in host memory are then what they were."""
+    def _run_with_rollback(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
+        """Run launches of which one may fail; after a failure restore the states in host memory."""
         assert self.device is not None
         saved = []
         for s in self.in_place:
@@ -541,7 +568,10 @@ class Capture:
             raise
 
     def _bring(self, args: Sequence[UOp], addresses: list[int]) -> tuple[Sequence[UOp], dict[int, Any] | None]:
-        """What a call brings beside its arguments, at `addresses` too; and the memory that results may take."""
+        """Bind or append what a call needs besides its arguments: reads, states, prologue, sizes.
+
+        Returns `args` with the old versions of states, and the memory of donated arguments by number of result.
+        """
         taken = self._donated(args) if self.reuse else None
         for r in self.reads:
             if r.tensor._uop is not r.uop:
@@ -549,7 +579,7 @@ class Capture:
         for s in self.in_place:
             # references: the tensor's, the state's, the argument of getrefcount; the BUFFER's, the state's, that
             if s.tensor._uop is not s.uop or getrefcount(s.uop) > 3 or getrefcount(s.memory) > 3:
-                self._own(s)
+                self._bind_state(s)
         for s in self.brought:
             args = [*args, _buffer_of(s.tensor)]
             addresses.append(args[-1].storage.address)
@@ -560,7 +590,7 @@ class Capture:
         return args, taken
 
     def _donated(self, args: Sequence[UOp]) -> dict[int, Any]:
-        """The memory of donated arguments, for results by number: what nobody else holds."""
+        """Return the memory of donated arguments that has no other reference, by number of the result that takes it."""
         taken = {}
         for k, n in self.reuse.items():
             u = args[n]
@@ -571,7 +601,8 @@ class Capture:
         return taken
 
     @staticmethod
-    def _today(v: Value, lists: Mapping[str, Any]) -> UOp:
+    def _rebuilt(v: Output, lists: Mapping[str, Any]) -> UOp:
+        """Return the node of a result or a new state version of this call."""
         if v.source == "constant":
             return v.node
         new = lists[v.source][v.at]
@@ -579,11 +610,13 @@ class Capture:
         return new if v.node is v.base else substitute(v.node, {v.base: new})
 
     def _rebind(self, r: Read) -> None:
-        """A tensor the step reads, but does not assign, was assigned since: bind its memory of today."""
+        """Bind the current memory of a tensor that the step reads and that was assigned since. Raises JitError if its
+        dtype or shape changed.
+        """
         new = _buffer_of(r.tensor)
         if new.shape != r.uop.shape or new.dtype is not r.uop.dtype:
             expected, found = (f"{b.dtype.name} {b.shape}" for b in (r.uop, new))
-            raise JitError("a captured tensor changed its kind", expected=expected, found=found)
+            raise JitError("a captured tensor changed its dtype or shape", expected=expected, found=found)
         self.constants[r.number] = new
         self._bind(r.number, new.storage.address)
         if self.prologue is not None:
@@ -591,43 +624,46 @@ class Capture:
             for b, (source, _) in self.packed.items():
                 if source == r.number:
                     self._bind_packed(b)
-        r.uop = new  # last: other threads see by it what is bound
+        r.uop = new  # set last: other threads compare it without a lock
 
-    def _own(self, s: State) -> None:
-        """Bind the memory of a state that is updated in place: its own, or a copy where somebody else sees that."""
+    def _bind_state(self, s: State) -> None:
+        """Bind the memory of a state that is updated in place: its own memory, or a copy if there are other references
+        to it.
+        """
         assert self.device is not None
         s.uop = s.memory = None
         u = _buffer_of(s.tensor)
         memory = u.storage
         # references: the tensor's; the BUFFER's
-        held = getrefcount(u) > ONE_NAME + 1 or getrefcount(memory) > ONE_NAME + 1  # by a graph, or by a NumPy view
+        held = getrefcount(u) > ONE_NAME + 1 or getrefcount(memory) > ONE_NAME + 1  # by a graph or a NumPy view
         if held or memory.is_lent() or memory.address % ALIGN_BYTES:  # an array that became state
             own = self.home(u)
             memory = own.alloc(buffer_bytes(u))
             own.copy(memory, u.storage, buffer_bytes(u))
             u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, memory)
         self._bind(s.number, memory.address)
-        s.memory, s.uop = memory, u  # last: other threads see by it what is bound
+        s.memory, s.uop = memory, u  # set last: other threads compare it without a lock
 
 
 def _move(tensors: Sequence[Any], news: Sequence[UOp]) -> None:
-    """Let states stand for their new versions."""
+    """Set the nodes of state tensors to their new versions."""
     for t, new in zip(tensors, news, strict=True):
         t._uop = new
 
 
 def _unbound(step: UOp) -> UOp:
-    """The step without the constants it was planned for."""
+    """Return the step without the constants that it was planned with."""
     return node("FUNCTION", step.src[:1], step.arg)
 
 
 def _fresh(p: UOp) -> Fresh:
+    """Return the rule for the memory of a "result" PARAM."""
     symbolic = any(n.__class__ is not int for n in p.shape)
     return Fresh(mark(p), buffer_bytes(p), p.shape if symbolic else None)
 
 
 def _packed(once: Sequence[UOp]) -> dict[UOp, tuple[int, str]]:
-    """The slot of the source and the layout of each packed block that items fill from a PARAM; -1 for other sources."""
+    """Return (slot of the source PARAM, layout) of each BUFFER that a PROGRAM packs; slot -1 for another source."""
     out = {}
     for c in once:
         layouts = c.src[0].arg.layouts if c.src[0].op == "PROGRAM" else ()
@@ -638,7 +674,7 @@ def _packed(once: Sequence[UOp]) -> dict[UOp, tuple[int, str]]:
 
 
 def _is_short(items: Sequence[UOp]) -> bool:
-    """Whether items are over so soon that they may run without letting another thread have the interpreter."""
+    """Return whether items run so briefly that releasing the GIL would not pay."""
     work = 0
     for c in items:
         kernel = kernel_of(c)
@@ -651,13 +687,13 @@ def _is_short(items: Sequence[UOp]) -> bool:
 
 
 def has_lock() -> bool:
-    """Whether Python runs one thread at a time, which free-threaded Python does not."""
+    """Return whether Python has the GIL enabled; False on free-threaded Python."""
     enabled: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
     return enabled
 
 
 def _buffer_of(tensor: Any) -> UOp:
-    """The BUFFER a tensor stands for: computed if it is not, copied if it is a part of what was computed."""
+    """Return the BUFFER of a tensor. It is realized if it has no memory, and copied if it is a view."""
     u: UOp = tensor._uop
     if u.op != "BUFFER" or u.storage is None:
         (new,) = realize([u])
@@ -677,7 +713,7 @@ __all__ = [
     "changes",
     "has_lock",
     "checks_under_way",
-    "is_held",
+    "is_external_state",
     "note_assign",
     "note_before",
     "note_gradient",

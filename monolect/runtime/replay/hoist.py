@@ -1,8 +1,8 @@
-"""The blocks that the plan of a kernel packs of its constants, and where that is remembered.
+"""Find the blocks that a kernel's plan packs of its constants, and cache the result on disk.
 
-Which blocks there are, and how large, is kept on disk next to the programs, so that another process asks the optimizer
-nothing. A search for actions is left out (it would time the packing, too), and so is `NOOPT`; workgroups pack for
-themselves.
+The cache stores which blocks there are and their sizes, so that another process does not run the optimizer. No blocks
+are reported under NOOPT, or for targets with workgroups, which pack blocks themselves. A BEAM search is not used here,
+as it would time the packing too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from monolect.ir.uop import UOp, node
 from monolect.runtime.replay.packing import Budget
 
 cache = DiskCache("hoist")
-known: dict[str, tuple[Packed, ...]] = {}  # what this process found or read
+known: dict[str, tuple[Packed, ...]] = {}  # by key: blocks that this process found or read
 
 
 def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
-    """See `passes.Services`."""
+    """Return the blocks that a kernel packs on `target`; see `passes.Services`."""
     if settings.NOOPT or settings.STOP_AFTER or target.workgroups:
         return ()
     key = f"{digest(kernel)}/{target.key}/{compiler_version()}{settings.switches}"
@@ -46,7 +46,7 @@ def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
 
 
 def read(entry: bytes | None) -> tuple[Packed, ...] | None:
-    """The blocks of a cache entry; None when it holds none."""
+    """Return the blocks of a cache entry; None for a missing or corrupt entry."""
     try:
         return None if entry is None else tuple(Packed(int(k), int(n), str(name)) for k, n, name in json.loads(entry))
     except (ValueError, TypeError):
@@ -54,7 +54,9 @@ def read(entry: bytes | None) -> tuple[Packed, ...] | None:
 
 
 class StepBudget:
-    """The budget of the packed copies of a step whose constants are the BUFFERs that it is applied to."""
+    """The budget for packed copies in one step. `step`: a FUNCTION applied to its PARAMs and constants, or to
+    nothing.
+    """
 
     def __init__(self, step: UOp) -> None:
         self.budget = Budget()
@@ -63,7 +65,7 @@ class StepBudget:
         self.bound = dict(enumerate(args)) if len(args) == n else {}
 
     def grants(self, copies: set[tuple[UOp, str, int]]) -> bool:
-        """See `pack_once.Budget`."""
+        """Return whether the copies, a set of (source, layout, bytes), fit; see `pack_once.Budget`."""
         mine = {(self.bound.get(u.arg.slot, u) if u.op == "PARAM" else u, name, n) for u, name, n in copies}
         return self.budget.grants(mine)
 

@@ -1,12 +1,13 @@
-"""The part of a captured step that depends on nothing that changes: run once, not at every replay.
+"""Run the part of a captured step that depends only on constants: once, and again after a constant changed.
 
-The pass `once` finds it (`command/rewrites/once.py`); here it runs when a constant changed.
+The pass `once` finds that part (`command/rewrites/once.py`).
 
-Why a result is never stale: memory that somebody holds is not written by us. A run stores into fresh memory, a replay
-into its own, and into state only where nobody else holds it; the prologue holds its constants. What remains is outside:
-NumPy arrays over the memory of a constant, or the array it was made from. Handing one out is counted, a living one is
-seen by its references; a constant that may have been written to makes the prologue run again, at every replay while
-such an array lives. A tensor assigned anew brings another constant (`rebind`).
+Why a result is never stale: monolect does not write to memory with other holders. A run stores into fresh memory, a
+replay into its own memory, and into state only if it has no other holder; the prologue holds its constants. Only code
+outside can still write: through a NumPy array over the memory of a constant, or through the array that the constant was
+made from. Handing out such an array is counted, and a live one is found by its references. A constant that may have
+been written to makes the prologue run again, at every replay while such an array lives. Assigning to a tensor supplies
+another constant (`rebind`).
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ from monolect.command.forms import base_of, operands_of
 from monolect.ir.uop import UOp
 from monolect.runtime.realize.execute import launch
 
-WRITABLE = -1  # in place of a count: somebody outside can write at any time
+WRITABLE = -1  # a value of `writes_seen`: code outside monolect can write to the memory at any time
 
 
 def writes_seen(b: UOp) -> int:
-    """How often the memory of the BUFFER may have been written to from outside; WRITABLE while somebody can."""
+    """Return how many times the BUFFER's memory may have been written to from outside; WRITABLE while a live array
+    allows it.
+    """
     memory = b.storage
     return WRITABLE if sys.getrefcount(memory) > ONE_NAME + 1 or memory.is_lent() else memory.n_views
 
 
 class Prologue:
-    """The items of a step that run once, encoded, with the constants they read."""
+    """The encoded items of a step that run once, and the constants that they read."""
 
     def __init__(self, commands: Any, items: tuple[UOp, ...], constants: dict[int, UOp]):
         self.commands, self.items = commands, items
@@ -40,13 +43,15 @@ class Prologue:
         self.has_run = False
 
     def rebind(self, number: int, b: UOp) -> None:
-        """The constant `number` is the BUFFER `b` from now on."""
+        """Set the constant at position `number` to the BUFFER `b`."""
         if number in self.constants:
             self.constants[number] = b
             self.has_run = False
 
     def refresh(self, verified: Callable[[tuple[UOp, ...]], None] | None = None) -> None:
-        """Run, unless every constant is what it was at the last run. `verified` runs and compares, if given."""
+        """Run the items unless every constant is unchanged since the last run. `verified`: runs and compares them
+        instead.
+        """
         now = [writes_seen(b) for b in self.constants.values()]
         if self.has_run and now == self.seen and WRITABLE not in now:
             return

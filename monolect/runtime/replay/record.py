@@ -1,11 +1,12 @@
-"""What a captured step ran, as one step of the COMMAND stage: the runs joined over PARAMs with roles.
+"""Record the runs of a captured call as one step of the COMMAND stage: the runs joined over PARAMs with roles.
 
-Each buffer that the step touched is an argument (given anew at each call), state (a tensor that the step reads and
-assigns: updated in place where that is safe), a result (fresh memory at each call), a constant, or private.
-`command/forms.py` has the grammar, `StepInfo` the roles.
+Each buffer that the step touched is an argument (supplied at each call), a state (a tensor that the step reads and
+assigns), a result (fresh memory at each call), a constant, or private. A state is updated in place if that is safe;
+otherwise it moves, which means that each call rebinds the tensor to fresh memory. `command/forms.py` has the grammar,
+`StepInfo` the roles.
 
 What it is not: it holds no tensors and no bound addresses (`runtime/replay/capture.py`), so its nodes can be written to
-a file. Arguments, old versions of moving states, sizes and results come with a call and have the first slots, in this
+a file. A call supplies arguments, old versions of moving states, sizes and results, which have the first slots, in this
 order.
 """
 
@@ -29,12 +30,12 @@ from monolect.schedule.result import schedule_of
 
 
 class Outside(NamedTuple):
-    """The tensors and BUFFERs that a step names by slot, each list in the order of the slots."""
+    """The tensors and BUFFERs outside of a step, each list in the order of their slots."""
 
-    moves: list[Any]  # tensors, or the places of arguments
-    in_place: list[Any]
-    reads: list[Any]
-    constants: list[UOp]  # of reads and constants
+    moves: list[Any]  # moving states: tensors, or numbers of arguments
+    in_place: list[Any]  # states updated in place: tensors
+    reads: list[Any]  # tensors that are read only
+    constants: list[UOp]  # BUFFERs of `reads`, then of constants
 
 
 def record(
@@ -45,28 +46,30 @@ def record(
     reads: list[tuple[Any, UOp]],
     donated: Collection[int] = (),
 ) -> tuple[UOp, Outside, str | None]:
-    """The step that ran `runs` on the BUFFERs `args`, with the realised results `outputs`; and its device.
+    """Return (step, tensors outside of it, device) for a call that ran `runs` on the BUFFERs `args`.
 
-    `states` are (tensor, or the place of an argument; BUFFER before; BUFFER after), `reads` the tensors read from
-    outside, `donated` the places of arguments whose memory results may take. Raises JitError for what no replay could
-    repeat.
+    `outputs`: the realized results. `states`: (tensor or number of an argument, BUFFER before, BUFFER after). `reads`:
+    tensors read from outside, with their BUFFERs. `donated`: numbers of the arguments whose memory results may take.
+    Raises JitError for effects that a replay cannot repeat.
     """
     return _Recorder(runs, args).step(args, outputs, states, reads, donated)
 
 
 class _Recorder:
+    """Assigns a PARAM and a role to each buffer of the runs, and builds the step."""
+
     def __init__(self, runs: list[Run], args: Sequence[UOp]) -> None:
         self.runs = runs
         self.device = runs[0].plan.device if runs else None
         self.params: list[UOp] = []
         self.roles: list[str] = []
-        self.param: dict[UOp, UOp] = {}  # of each BUFFER
+        self.param: dict[UOp, UOp] = {}  # PARAM by BUFFER
         self.symbolic = _symbolic_results(runs)
         for b in args:
             self._new("argument", b)
 
     def _new(self, role: str, b: UOp) -> UOp:
-        """A PARAM for a BUFFER."""
+        """Return a new PARAM, with `role` and the next slot, for the BUFFER `b`."""
         slot = len(self.params)
         shape = self.symbolic.get(b, b.shape)
         p = node("PARAM", (shape_source(shape),), ParamArg(slot, b.dtype, b.arg.device, "GLOBAL"))
@@ -78,6 +81,7 @@ class _Recorder:
     def step(
         self, args: Sequence[UOp], outputs: Sequence[UOp], states: Any, reads: Any, donated: Collection[int]
     ) -> tuple[UOp, Outside, str | None]:
+        """Build the step; see `record`."""
         written = {b for r in self.runs for b in r.fresh}
         returned = {base_of(o) for o in outputs}
         uses = _uses(self.runs) if states or donated else {}
@@ -122,7 +126,7 @@ class _Recorder:
     def _split(
         self, states: Any, written: set[UOp], returned: set[UOp], uses: Uses
     ) -> tuple[list[tuple[Any, UOp, UOp]], list[tuple[Any, UOp, UOp]]]:
-        """The states that stay where they are, and those that move."""
+        """Return (states that can be updated in place, states that move)."""
         stays, moves = [], []
         afters = Counter(after for *_, after in states)
         for tensor, before, after in states:
@@ -134,7 +138,7 @@ class _Recorder:
         return stays, moves
 
     def _sizes(self) -> list[UOp]:
-        """A PARAM for each Variable."""
+        """Append and return a PARAM for each Variable."""
         found = {v.arg.symbol: v for r in self.runs for v in r.plan.variables}
         out = []
         for v in found.values():
@@ -146,7 +150,7 @@ class _Recorder:
     def _reuse(
         self, made: Sequence[UOp], donated: list[tuple[int, UOp]], returned: set[UOp], uses: Uses
     ) -> list[tuple[int, int]]:
-        """For each result, the donated argument that it may be written over, if there is one."""
+        """Return (slot of a result, number of the donated argument whose memory it may take) pairs."""
         free = {n: b for n, b in donated if b not in returned}
         out: list[tuple[int, int]] = []
         for b in made:
@@ -157,7 +161,9 @@ class _Recorder:
         return out
 
     def _constants(self, reads: Any, outputs: Sequence[UOp], moves: Any) -> list[UOp]:
-        """The BUFFERs from outside, in the order of their new slots: tensors that are read, then the others."""
+        """Append PARAMs for the BUFFERs from outside: those of tensors that are read, then the constants. Return the
+        BUFFERs in the order of their slots.
+        """
         touched = external(self.runs, [*self.param])
         values = [*map(base_of, outputs), *(after for _, _, after in moves)]
         mine = {b for _, b in reads}.intersection(touched)
@@ -169,17 +175,17 @@ class _Recorder:
         return sorted(found, key=lambda b: int(self.param[b].arg.slot))
 
     def _private(self) -> dict[UOp, UOp]:
-        """A BUFFER without memory for each one that only the step knows."""
+        """Return a BUFFER without memory for each buffer that has no PARAM."""
         every = dict.fromkeys(b for r in self.runs for b in (*r.inputs, *r.fresh) if b not in self.param)
         return {b: node("BUFFER", b.src, BufferArg(k, b.dtype, b.arg.device)) for k, b in enumerate(every)}
 
     def _run(self, r: Run, sizes: list[UOp], private: dict[UOp, UOp]) -> UOp:
-        """A run applied to PARAMs and private BUFFERs."""
+        """Return the schedule of a run, applied to PARAMs and private BUFFERs."""
         args = [self.param[b] if b in self.param else private[b] for b in (*r.inputs, *r.fresh)]
         return node("FUNCTION", (r.plan.schedule, *args, *sizes))
 
     def _value(self, u: UOp, linear: UOp, written: set[UOp]) -> UOp:
-        """A result, or the new version of a state, as a view of a PARAM."""
+        """Return a result, or the new version of a state, as a view of a PARAM."""
         b = base_of(u)
         if b in self.symbolic and u is not b:
             expected = "a result with a buffer of its own (contiguous())"
@@ -191,14 +197,14 @@ class _Recorder:
 
 
 def _unmarked(u: UOp) -> UOp:
-    """A view without DETACH and CONTIGUOUS_BACKWARD: a replay has no graph to mark."""
+    """Return a view without DETACH and CONTIGUOUS_BACKWARD, which matter only for gradients."""
     if u.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
         return _unmarked(u.src[0])
     return rebuild(u, (_unmarked(u.src[0]), *u.src[1:])) if u.op in VIEWS else u
 
 
 def _uses(runs: list[Run]) -> Uses:
-    """The uses of each BUFFER that runs read or wrote."""
+    """Return the uses of each BUFFER that the runs read or wrote."""
     items = []
     for r in runs:
         names = dict(enumerate(r.inputs)) | {len(r.inputs) + k: b for k, b in enumerate(r.fresh)}
@@ -210,12 +216,12 @@ def _uses(runs: list[Run]) -> Uses:
 
 
 def mark(b: UOp) -> UOp:
-    """A BUFFER of the kind of `b`, without memory."""
+    """Return a placeholder: a BUFFER without memory, with the shape, dtype and device of `b`."""
     return node("BUFFER", b.src, BufferArg(0, b.dtype, b.arg.device))
 
 
 def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
-    """The buffers a step reads that are neither its arguments nor made by it."""
+    """Return the buffers that the runs read and that are neither in `args` nor written by an earlier run."""
     made: set[UOp] = set(args)
     out: dict[UOp, None] = {}
     for r in runs:
@@ -225,9 +231,9 @@ def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
 
 
 def _symbolic_results(runs: list[Run]) -> dict[UOp, tuple]:
-    """The shapes of the BUFFERs whose size is symbolic.
+    """Return the symbolic shapes of the BUFFERs that have one.
 
-    Raises JitError for a run that was planned for one size: it reads such a BUFFER in the shape of the bound values.
+    Raises JitError if a later run reads such a BUFFER, as that run was planned for the bound size only.
     """
     out: dict[UOp, tuple] = {}
     for r in runs:

@@ -1,13 +1,14 @@
-"""A step as a file holds it: the text of its node, as the pass `join` left it. Reading one believes nothing.
+"""Write a step as text, and read and check such text from an untrusted file.
 
     FUNCTION(TUPLE(results, new versions, states...), PARAM...)      arg StepInfo
 
-What it is for: `step.save` writes a step, `jit.load` gets one that may be planned, compiled and run like our own. The
-role of each PARAM is in its StepInfo; programs, bytes, offsets and dependencies are derived where the file is read.
-What it is not: the file around it, with its arrays and trees of arguments (`capture/saved.py`).
+What it is for: `step.save` writes a step in the form that the pass `join` leaves; `jit.load` gets a step that can be
+planned, compiled and run like one that was captured. The role of each PARAM is in its StepInfo; programs, bytes,
+offsets and dependencies are derived after reading.
+What it is not: the file around the text, with arrays and trees of arguments (`capture/saved.py`).
 
-Invariant: a step that was read touches only memory of its own, and writes no argument and no constant. What is not so
-raises an error of ours, before anything is compiled.
+Invariant: a step that was read touches only its own memory, and writes no argument and no constant. Text that violates
+this raises a MonolectError before anything is compiled.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from monolect.ir.uop import UOp, idx, node, shape_source, toposort
 from monolect.runtime.binding import BY
 from monolect.runtime.buffer import VIEWS
 
-_GIVEN = ("argument", "old", "size", "result")  # what comes with a call, in this order
-_HOLDS = frozenset(("argument", "old", "state", "read", "constant"))  # what has a value before the step runs
+_GIVEN = ("argument", "old", "size", "result")  # roles of PARAMs that each call supplies, in the order of slots
+_HOLDS = frozenset(("argument", "old", "state", "read", "constant"))  # roles of PARAMs with a value before the step
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 def write(step: UOp, params: Sequence[UOp]) -> str:
-    """The text of a joined step whose PARAMs are these. Raises JitError for a step that no file holds."""
+    """Return the text of a joined step with the PARAMs `params`. Raises JitError for a step that cannot be saved."""
     for c in items_of(program_of(step)):
         if c.op != "CALL":
             raise JitError("a step that cannot be saved", expected="kernels of one device", found=c.op)
@@ -50,9 +51,10 @@ def write(step: UOp, params: Sequence[UOp]) -> str:
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 def read(text: str, device: str) -> UOp:
-    """The step, applied to its PARAMs.
+    """Return the step of a text, applied to its PARAMs.
 
-    Raises ParseError, VerifyError or FileFormatError for what is none, or could touch memory that is not its own.
+    Raises ParseError, VerifyError or FileFormatError for a text that is no step, or a step that could touch other
+    memory.
     """
     step = parse(text)
     _Reader(step, device).check()
@@ -60,6 +62,8 @@ def read(text: str, device: str) -> UOp:
 
 
 class _Reader:
+    """Checks one parsed step; each method raises FileFormatError or VerifyError for a violation."""
+
     def __init__(self, step: UOp, device: str):
         info, self.device = step.arg, device
         if step.op != "FUNCTION" or step.src[0].op != "TUPLE" or not isinstance(info, StepInfo):
@@ -80,6 +84,7 @@ class _Reader:
         self.items = linears.pop().src if linears else ()
 
     def _check_info(self) -> None:
+        """Check the fields of the StepInfo against the PARAMs and values."""
         info, n = self.info, len(self.params)
         moves = _integers("moves", info.moves, n)
         _integers("shared", info.shared, n)
@@ -104,6 +109,7 @@ class _Reader:
             raise damaged("a step", "one that is replayed", info.is_replayed)
 
     def check(self) -> None:
+        """Check PARAMs, items and values of the step."""
         self._check_memory()
         self.holds = {p for p, r in zip(self.params, self.info.roles, strict=True) if r in _HOLDS}
         for item in self.items:
@@ -122,6 +128,9 @@ class _Reader:
             raise damaged("the states of a step", "each, in the order of the slots", self.outs[n + len(moves) :])
 
     def _check_memory(self) -> None:
+        """Check that each PARAM is a size or memory of the device at its own slot, and that all Variables are
+        PARAMs.
+        """
         sizes = [p for p, r in zip(self.params, self.info.roles, strict=True) if r == "size"]
         symbols = {v.arg.symbol for v in sizes if _is_plain_variable(v)}
         if len({name for name, *_ in symbols}) != len(sizes):
@@ -138,10 +147,12 @@ class _Reader:
                 raise damaged(f"PARAM {k} of a step", "a shape of numbers", p.shape)
         every = (*self.params, *self.outs, *(b for c in self.items for b in c.src[1:]), *self.items)
         if unknown := [u for u in toposort(*every) if is_variable(u) and u.arg.symbol not in symbols]:
-            raise damaged("a size that no call gives", [v.arg.name for v in sizes], unknown[0])
+            raise damaged("a Variable that is no size of the step", [v.arg.name for v in sizes], unknown[0])
 
     def _check_item(self, call: UOp) -> None:
-        """A kernel that keeps the rules and touches what it may."""
+        """Check that an item is a legal kernel that reads stored values and writes only results, states and
+        intermediates.
+        """
         if call.op != "CALL" or call.arg is not None or call.src[0].op != "SINK":
             raise damaged("an item of a step", "CALL of a kernel", call)
         sink, operands = call.src[0], call.src[1:]
@@ -152,10 +163,16 @@ class _Reader:
         for b in stored:
             role = self.info.roles[b.arg.slot] if b.op == "PARAM" else ""
             if role not in ("", "result", "state"):
-                raise damaged("a kernel that writes what is not its step's", "results, states, intermediates", b)
+                raise damaged(
+                    "a kernel that writes memory which is not its step's", "results, states, intermediates", b
+                )
         twice = [(i, k) for i in _slots_in_indices(sink) for k in stored_slots(sink) if operands[i] is operands[k]]
         if moving := [pair for pair in twice if not same_elements(sink, *pair)]:
-            raise damaged("a kernel that stores what it counts with", "indices that stay while it runs", moving)
+            raise damaged(
+                "a kernel that stores to elements used in its indices",
+                "indices that do not change while it runs",
+                moving,
+            )
         needed = [b for b in operands if not is_size(b) and 0 not in b.shape]
         if empty := [b for b in needed if b not in self.holds and b not in stored]:
             raise damaged("a kernel that reads what no kernel stored", "an earlier store", empty)
@@ -163,6 +180,7 @@ class _Reader:
         self.stored |= stored
 
     def _check_operand(self, b: UOp) -> None:
+        """Check that an operand is a PARAM of the step or a well-formed BUFFER."""
         if b.op == "PARAM":
             if b in self.params:
                 return
@@ -173,7 +191,9 @@ class _Reader:
         raise damaged("an operand of a kernel", "memory of the step", b)
 
     def _check_value(self, u: UOp, is_state: bool) -> None:
-        """A view of a PARAM, behind the program where that stores it. States in place are values of their own alone."""
+        """Check that a value is a view of a PARAM, inside an AFTER exactly if the program stores it. `is_state`: the
+        PARAM must be a state in place; otherwise it must not be.
+        """
         written = u.op == "AFTER"
         view = u.src[0] if written else u
         verify(view, Stage.TENSOR)
@@ -188,7 +208,7 @@ class _Reader:
 
 
 def _check_view(u: UOp) -> None:
-    """What the rules of an op leave to its builder, where sizes are symbolic."""
+    """Check bounds that the verifier leaves to the builder of an op if sizes are symbolic."""
     old, new = u.src[0].shape, u.shape
     inside = all(map(is_plain_size, new))
     if u.op == "SHRINK":
@@ -201,14 +221,16 @@ def _check_view(u: UOp) -> None:
 
 
 def _slots_in_indices(sink: UOp) -> set[int]:
-    """The PARAMs that indices are computed from: another iteration must not change what this one looks at."""
+    """Return the slots of PARAMs whose elements are used in indices. Another iteration must not change those
+    elements.
+    """
     below = toposort(*(u for u in toposort(sink) if u.dtype.kind == "x"))
-    places = [memory_of(u.src[0]) for u in below if u.op == "LOAD"]
-    return {p.arg.slot for p in places if p.op == "PARAM"}
+    memories = [memory_of(u.src[0]) for u in below if u.op == "LOAD"]
+    return {p.arg.slot for p in memories if p.op == "PARAM"}
 
 
 def _is_plain_variable(u: UOp) -> bool:
-    """Whether `u` is what `Variable` makes."""
+    """Return whether `u` is a PARAM as the class Variable makes it."""
     if u.op != "PARAM" or u.src or u.dtype is not dtypes.index or u.arg.addrspace is not None:
         return False
     name, least, most = u.arg.symbol
@@ -218,18 +240,21 @@ def _is_plain_variable(u: UOp) -> bool:
 
 
 def _tuple(x: Any) -> tuple:
+    """Return `x`. Raises FileFormatError unless it is a tuple."""
     if x.__class__ is not tuple:
         raise damaged("a list of a step", "a tuple", x)
     return tuple(x)
 
 
 def _pair(x: Any) -> tuple:
+    """Return `x`. Raises FileFormatError unless it is a tuple of two."""
     if len(_tuple(x)) != 2:
         raise damaged("a list of a step", "pairs", x)
     return tuple(x)
 
 
 def _integers(what: str, numbers: Any, below: int) -> tuple[int, ...]:
+    """Return the tuple `numbers`. Raises FileFormatError unless they are different ints in range(below)."""
     found = tuple([index(n, below) for n in _tuple(numbers)])
     if len({*found}) != len(found):
         raise damaged(what, "each number once", found)
@@ -237,14 +262,14 @@ def _integers(what: str, numbers: Any, below: int) -> tuple[int, ...]:
 
 
 def index(n: Any, below: int) -> int:
-    """`n`, if it numbers one of `below` items. Raises FileFormatError."""
+    """Return `n`. Raises FileFormatError unless it is an int in range(below)."""
     if n.__class__ is not int or not 0 <= n < below:
         raise damaged("a number of a step", f"0 <= number < {below}", n)
     return int(n)
 
 
 def damaged(what: str, expected: Any, found: Any) -> FileFormatError:
-    """The error for a part of a file that is not as `step.save` writes it."""
+    """Return the error for a part of a file that differs from what `step.save` writes."""
     return FileFormatError(what, expected=expected, found=str(found)[:200])
 
 

@@ -1,1 +1,1 @@
-"""Search of actions by timing: candidates, worker processes, buffers."""
+"""Search for actions by timing candidates: the cache of results, worker processes, buffers to time on."""

@@ -1,11 +1,12 @@
-"""BEAM=n in the runtime: what a kernel's actions are, from the cache or by a search; progress and summary.
+"""Find the actions of kernels for BEAM=n, from the cache or by a search; show progress and a summary.
 
-What it is not: the search itself is `optimize.search.beam`, timing is `runtime.search.bench`. A device whose programs
-do not travel as bytes (`backend.base.Portable`) keeps the heuristic's choice, and so does a kernel whose search fails.
+What it is not: the search itself is in `optimize.search.beam`, timing in `runtime.search.bench`. The heuristic's choice
+stays for a device whose programs cannot be sent to another process (`backend.base.Portable`), and for a kernel whose
+search fails.
 
-Invariant: a search changes no result and raises nothing; what it found is kept under the kernel, the target, its
-caches, the compiler's version and the width, and is checked before it is used. A search that failed, as on a machine
-that has no memory for it just now, is told, and not kept: this process does without, another one tries again.
+Invariant: a search changes no result and raises nothing. Its result is cached by the kernel, the target, its caches,
+the compiler's version and the width, and is checked before use. A search that failed, for example for lack of memory,
+causes a warning and is not cached: this process does not repeat it, another process does.
 """
 
 from __future__ import annotations
@@ -39,24 +40,25 @@ from monolect.optimize.search.moves import Move, replay
 from monolect.runtime.realize.execute import running
 from monolect.runtime.search.bench import ProcessBench
 from monolect.runtime.search.bench_buffers import fits
-from monolect.runtime.search.worker_pool import crew, dismiss
+from monolect.runtime.search.worker_pool import close_shared_pool, shared_pool
 
 cache = DiskCache("search", measured=True)
-known: dict[str, Move] = {}  # what this process found or read
+known: dict[str, Move] = {}  # by key: actions that this process found or read
 failed: set[UOp] = set()  # kernels whose search failed in this process
 
 
 def tuned(sinks: Sequence[UOp], device: Any) -> list[UOp]:
-    """Kernels that are ready for `choose`, with the actions to apply named in their info."""
-    if not isinstance(device, Portable) or sys.platform == "win32":  # workers are waited for as POSIX does
+    """Return kernels that are ready for `choose`, each with the actions to apply in its KernelInfo."""
+    if not isinstance(device, Portable) or sys.platform == "win32":  # `selectors` waits for pipes on POSIX only
         return list(sinks)
-    with running.lock, Shown(len(sinks)) as shown:
+    with running.lock, ProgressBar(len(sinks)) as shown:
         return [_tuned(s, device, shown) for s in sinks]
 
 
-def _tuned(sink: UOp, device: Any, shown: Shown) -> UOp:
+def _tuned(sink: UOp, device: Any, shown: ProgressBar) -> UOp:
+    """Return the kernel with actions; unchanged if its actions are fixed, or if the heuristic shall choose."""
     info = sink.arg or KernelInfo()
-    if info.actions is not None or info.frozen:  # of constants that are packed once: one plan for who packs and reads
+    if info.actions is not None or info.frozen:  # frozen: the kernels that pack and read constants need one plan
         return sink
     if has_axes(toposort(sink)):
         return sink
@@ -64,12 +66,16 @@ def _tuned(sink: UOp, device: Any, shown: Shown) -> UOp:
     return sink if actions is None else node("SINK", sink.src, info._replace(actions=actions))
 
 
-def _actions(sink: UOp, device: Any, shown: Shown) -> Move | None:
-    """The actions for a kernel, None to leave them to the heuristic."""
+def _actions(sink: UOp, device: Any, shown: ProgressBar) -> Move | None:
+    """Return the actions for a kernel; None to leave them to the heuristic."""
     target = device.target
-    caches = (target.l1_bytes, target.l2_bytes, target.l3_bytes)  # a folder may be shared with other processors
-    asked = f"{settings.BEAM}/{settings.TF32}{settings.switches}"
-    key = f"{digest(sink)}/{target.key}/{caches}/{compiler_version()}/{asked}"
+    caches = (
+        target.l1_bytes,
+        target.l2_bytes,
+        target.l3_bytes,
+    )  # processors of one target key may share a cache folder
+    setting_key = f"{settings.BEAM}/{settings.TF32}{settings.switches}"
+    key = f"{digest(sink)}/{target.key}/{caches}/{compiler_version()}/{setting_key}"
     found = known.get(key)
     if found is None:
         found = read(cache.get(key), sink, target)
@@ -88,7 +94,9 @@ def _actions(sink: UOp, device: Any, shown: Shown) -> Move | None:
 
 
 def read(entry: bytes | None, sink: UOp, target: Target) -> Move | None:
-    """The actions of a cache entry; None when it holds none. Actions that are no longer legal are the heuristic's."""
+    """Return the actions of a cache entry; None for a missing or corrupt entry. For actions that are no longer legal,
+    return the heuristic's.
+    """
     if entry is None:
         return None
     try:
@@ -102,51 +110,54 @@ def read(entry: bytes | None, sink: UOp, target: Target) -> Move | None:
 
 
 def heuristic(sink: UOp, target: Target) -> Move:
-    """What is chosen without a search."""
+    """Return the actions that the heuristic chooses."""
     plan = LoopPlan(sink, target)
     choose(plan)
     return tuple(plan.actions)
 
 
-def _search(sink: UOp, device: Any, shown: Shown) -> Move | None:
+def _search(sink: UOp, device: Any, shown: ProgressBar) -> Move | None:
+    """Search actions for a kernel; return None and warn if that fails. A kernel whose buffers are too large gets the
+    heuristic's actions.
+    """
     start, target = time.perf_counter(), device.target
     what = kernel_name(LoopPlan(sink, target))
     if not fits(sink):
         return heuristic(sink, target)
     shown.kernel(what)
     try:
-        bench = ProcessBench(crew(device.name, target, n_cores()), shown.step)
+        bench = ProcessBench(shared_pool(device.name, target, n_cores()), shown.step)
         try:
             found = search(sink, target, heuristic(sink, target), settings.BEAM, bench, shown.text)
         finally:
             bench.close()
-        if found.n_rounds == 0:  # the heuristic's own plan has no time
+        if found.n_rounds == 0:  # even the heuristic's plan could not be timed
             why = "; ".join(f"{f.kind}: {f.text}" for f in bench.failures)
             raise DeviceError(
                 "the heuristic's plan cannot be timed, so there is no search",
                 expected="a candidate that runs",
                 found=why,
             )
-    except Exception as error:  # also of an action that breaks the compiler: the program does without
+    except Exception as error:  # includes errors of the compiler: the program runs with the heuristic's actions
         why = f", please report: {type(error).__name__}: {error}"
         if isinstance(error, MonolectError):
             why = f": {error.describe()}"
         warnings.warn(f"BEAM: {what} keeps the heuristic's actions{why}", RuntimeWarning, stacklevel=2)
         return None
     except BaseException:
-        dismiss()  # Ctrl-C: the workers may be in the middle of an answer
+        close_shared_pool()  # Ctrl-C: a worker may have sent half of an answer
         raise
     _summary(what, found, bench, time.perf_counter() - start)
     return found.actions
 
 
 def n_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _summary(what: str, found: Found, bench: ProcessBench, seconds: float) -> None:
-    """A line a search for DEBUG=3, what failed, and a warning about what computed something else."""
+    """Print a line about a search for DEBUG=3; warn about candidates with wrong results."""
     wrong = [f for f in bench.failures if f.kind == "wrong"]
     if "actions" in settings.tracing:
         gain = f"{1 / found.ratio:.2f} times as fast as the heuristic's" if found.ratio < 1 else "the heuristic's stay"
@@ -160,14 +171,14 @@ def _summary(what: str, found: Found, bench: ProcessBench, seconds: float) -> No
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-class Shown:
-    """A progress bar on a terminal, nothing elsewhere or with PROGRESS=0."""
+class ProgressBar:
+    """A progress bar of the searches; it shows nothing without a terminal or with PROGRESS=0."""
 
     def __init__(self, n_kernels: int):
         self.n_kernels, self.n = n_kernels, 0
         self.bar: Progress | None = None
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -175,7 +186,7 @@ class Shown:
             self.bar.stop()
 
     def kernel(self, name: str) -> None:
-        """The search of one kernel begins."""
+        """Show that the search of the next kernel begins."""
         self.n += 1
         if self.bar is None and settings.PROGRESS and sys.stderr.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[best]}"))
@@ -188,11 +199,11 @@ class Shown:
             self.bar.update(self.bar.task_ids[0], description=text, completed=0, best="")
 
     def step(self, done: int, total: int) -> None:
-        """`done` of the `total` steps of a round."""
+        """Show that `done` of the `total` steps of a round are done."""
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=done, total=total)
 
     def text(self, best: str) -> None:
-        """A round is over."""
+        """Show the best result at the end of a round."""
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], best=best)

@@ -1,7 +1,8 @@
-"""The bench of a search: candidates compiled on all workers, timed on one while the others rest.
+"""Compile the candidates of a search on all workers in parallel, and time them on one worker while the others are idle.
 
-What it is for: `optimize.search.beam` asks it for times. What it is not: it makes no choice. Whatever happens to a
-candidate happens in a worker process: it counts as infinitely slow, and why is noted in `failures`.
+What it is for: `optimize.search.beam` gets its times here.
+What it is not: it makes no choice. A candidate that crashes, hangs or fails does so in a worker process; its time is
+infinite, and the reason is noted in `failures`.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from typing import Any, NamedTuple
 
 from monolect.ir.text import show
 from monolect.ir.uop import UOp
-from monolect.runtime.search.worker_pool import Crew, Failure
+from monolect.runtime.search.worker_pool import Failure, WorkerPool
 
-BUILD_S = 10.0  # for one candidate
-OPEN_S = 60.0  # to fill buffers of gigabytes
-FIRST_S = 60.0  # for the first one to be timed
-RUN_S = 2.0  # for any other, and
-AHEAD = 0.7  # time of a new champion by that of the old one, at most
-RUNS = 10.0  # times what the first one took
+BUILD_S = 10.0  # seconds to compile one candidate; after it the candidate counts as hung
+OPEN_S = 60.0  # seconds to allocate and fill buffers, which may have gigabytes
+FIRST_S = 60.0  # seconds to time the first candidate, the reference
+RUN_S = 2.0  # seconds to time any other candidate, plus RUN_FACTOR times those of the reference
+RUN_FACTOR = 10.0  # see RUN_S
+MAX_CHAMPION_RATIO = 0.7  # new / old time; a candidate becomes champion below it
 
 
 class Failed(NamedTuple):
-    """A candidate that is out, by its actions."""
+    """A candidate that failed, by its actions."""
 
     actions: tuple
     kind: str  # "failed", "crashed", "hung" or "wrong"
@@ -32,23 +33,26 @@ class Failed(NamedTuple):
 
 
 class ProcessBench:
-    """Times kernels on a crew; see `optimize.search.beam.Bench`. Close it to free the buffers."""
+    """Times kernels on a worker pool; see `optimize.search.beam.Bench`. Close it to free the buffers.
 
-    def __init__(self, crew: Crew, step: Callable[[int, int], None] = lambda done, total: None):
-        self.crew = crew
+    `step`: called with (done, total) after each compilation and each timing.
+    """
+
+    def __init__(self, pool: WorkerPool, step: Callable[[int, int], None] = lambda done, total: None):
+        self.pool = pool
         self.step = step
         self.built: dict[UOp, bytes] = {}
         self.failures: list[Failed] = []
         self.reference: UOp | None = None
-        self.champion: UOp | None = None  # the fastest so far, `lead` its time by the reference's
-        self.lead = 1.0
-        self.opened_by: Any = None  # the worker that holds the buffers
-        self.crowned_by: Any = None  # and the champion
-        self.limit_s = FIRST_S
+        self.champion: UOp | None = None  # the program that candidates are timed against
+        self.lead = 1.0  # time of the champion / time of the reference
+        self.buffers_in: Any = None  # the worker that holds the buffers
+        self.champion_in: Any = None  # the worker that holds the champion
+        self.limit_s = FIRST_S  # seconds for the next request
         self.n_timed = 0
 
     def times(self, kernels: Sequence[UOp]) -> list[float]:
-        """See `Bench`."""
+        """Return the time of each kernel divided by the reference's, inf for a failure; see `Bench`."""
         built = self.build(kernels)
         out = []
         for i, (k, b) in enumerate(zip(kernels, built, strict=True)):
@@ -57,7 +61,7 @@ class ProcessBench:
         return out
 
     def build(self, kernels: Sequence[UOp]) -> list[bytes | None]:
-        """Each compiled; None for one that cannot be."""
+        """Compile the kernels in parallel; return the program of each, None for a failure."""
         n = 0
 
         def step() -> None:
@@ -65,29 +69,29 @@ class ProcessBench:
             n += 1
             self.step(n, 2 * len(kernels))
 
-        found = self.crew.map("build", [show(k) for k in kernels], BUILD_S, step)
+        found = self.pool.map("build", [show(k) for k in kernels], BUILD_S, step)
         return [self._noted(k, f) for k, f in zip(kernels, found, strict=True)]
 
     def again(self, kernels: Sequence[UOp]) -> list[float]:
-        """See `Bench`."""
+        """Return more precise times of kernels that were timed before; see `Bench`."""
         return [inf if (r := self._ask(k, "against", self.built[k])) is None else self.lead * r for k in kernels]
 
     def against(self, old: UOp, new: Sequence[UOp]) -> list[float]:
-        """See `Bench`."""
-        self.champion, self.crowned_by = old, None
+        """Return the times of `new` divided by that of `old`; see `Bench`."""
+        self.champion, self.champion_in = old, None
         return [inf if (r := self._ask(k, "against", self.built[k])) is None else float(r) for k in new]
 
     def close(self) -> None:
         """Free the buffers."""
-        if self.crowned_by is not None and self.crowned_by.is_alive:
-            self.crew.ask("close", limit_s=OPEN_S)
+        if self.champion_in is not None and self.champion_in.is_alive:
+            self.pool.ask("close", limit_s=OPEN_S)
 
     # ---- one candidate -----------------------------------------------------------------------------------------------
     def _time(self, kernel: UOp, built: bytes) -> float:
-        """The time of a candidate by that of the reference.
+        """Return the time of a candidate divided by the reference's; inf for a failure.
 
-        What is far ahead becomes the champion, so that a slow reference costs little. What is a little ahead does not:
-        lucky measurements would be multiplied with each other.
+        A candidate that is much faster than the champion becomes the champion, so that a slow reference costs little.
+        One that is slightly faster does not: measurement errors would multiply.
         """
         if self.reference is None:
             self.reference = self.champion = kernel
@@ -98,46 +102,52 @@ class ProcessBench:
         ratio, wrong = found
         if wrong:
             self._noted(kernel, Failure("wrong", wrong))
-            self.crew.end(0)  # what it wrote elsewhere must decide on no other
+            self.pool.end(0)  # it may have overwritten other memory of the worker
             return inf
         self.n_timed += 1
         self.built[kernel] = built
         if kernel is self.reference:
             return 1.0
         lead = self.lead
-        if ratio < AHEAD and (sure := self._ask(kernel, "against", built)) is not None and sure < AHEAD:
-            self.champion, self.lead, self.crowned_by, ratio = kernel, lead * sure, None, sure
+        if (
+            ratio < MAX_CHAMPION_RATIO
+            and (sure := self._ask(kernel, "against", built)) is not None
+            and sure < MAX_CHAMPION_RATIO
+        ):
+            self.champion, self.lead, self.champion_in, ratio = kernel, lead * sure, None, sure
         return float(lead * ratio)
 
     def _ask(self, kernel: UOp, method: str, built: bytes) -> Any:
-        """The answer about a candidate of the worker that holds buffers and champion; None for a failure."""
-        if not self._is_crowned():
+        """Send a request about a candidate to the worker that holds the buffers and the champion; return None for a
+        failure.
+        """
+        if not self._has_champion():
             return None
         start = time.monotonic()
-        found = self._noted(kernel, self.crew.ask(method, built, limit_s=self.limit_s))
+        found = self._noted(kernel, self.pool.ask(method, built, limit_s=self.limit_s))
         if kernel is self.reference:
-            self.limit_s = RUN_S + RUNS * (time.monotonic() - start)
+            self.limit_s = RUN_S + RUN_FACTOR * (time.monotonic() - start)
         return found
 
-    def _is_crowned(self) -> bool:
-        """Make what a fresh worker lacks: buffers, right results, the champion."""
-        worker = self.crew.worker(0)
-        if worker is self.crowned_by:
+    def _has_champion(self) -> bool:
+        """Give a newly started worker the buffers, right results and champion. Return False if that fails."""
+        worker = self.pool.worker(0)
+        if worker is self.champion_in:
             return True
         assert self.reference is not None and self.champion is not None
-        steps: list[tuple[str, *tuple[Any, ...]]] = [("crown", self.built[self.champion])]
-        if worker is not self.opened_by:
+        steps: list[tuple[str, *tuple[Any, ...]]] = [("set_champion", self.built[self.champion])]
+        if worker is not self.buffers_in:
             steps.insert(0, ("open", show(self.reference), self.built[self.reference]))
         for step in steps:
-            found = self.crew.ask(*step, limit_s=OPEN_S)
+            found = self.pool.ask(*step, limit_s=OPEN_S)
             if isinstance(found, Failure):
                 self._noted(self.reference, found)
                 return False
-        self.opened_by = self.crowned_by = worker
+        self.buffers_in = self.champion_in = worker
         return True
 
     def _noted(self, kernel: UOp, found: Any) -> Any:
-        """`found`, or None for a Failure, which is noted."""
+        """Return `found`; for a Failure, note it and return None."""
         if not isinstance(found, Failure):
             return found
         self.failures.append(Failed(kernel.arg.actions, found.kind, found.text))

@@ -1,11 +1,12 @@
-"""Buffers to time one kernel on: the sizes it has in the program, values of our own, fences around each.
+"""Allocate buffers to time one kernel on: with the program's sizes, generated values, and fences around each.
 
-What it is for: candidates of a search run on these, never on the user's data, and are compared with what the first of
-them computed. What it is not: it does not protect against a kernel that leaves its buffers altogether; that is why it
-lives in a process of its own.
+What it is for: candidates of a search run on these buffers, never on the user's data. Their results are compared with
+those of the first candidate.
+What it is not: it does not protect against a kernel that writes far outside of its buffers; so it runs in a separate
+process.
 
-Inputs are small whole numbers without zero: most sums of them are exact in any order, no quotient of them is undefined,
-and integers stay inside the axes they index. What a kernel reads and writes is restored before each run.
+Inputs are small integers without zero, so that most sums are exact in any order, no quotient is undefined, and integers
+stay inside the axes that they index. A buffer that the kernel reads and writes is restored before each run.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from monolect.ir.check.validate import TOLERANCE
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, toposort
 
-FENCE_BYTES = 4096  # keeps the alignment that buffers have in a program
-PATTERN = 65_537  # elements until values repeat: a prime, so that rows of common sizes differ
-CHUNK = 1 << 16  # elements compared at a time
-POISON = 0xA5
+FENCE_BYTES = 4096  # bytes before and after each buffer; a multiple of any alignment that buffers have
+PATTERN = 65_537  # elements after which values repeat; a prime, so that rows of common sizes differ
+CHUNK = 1 << 16  # elements compared at a time, to bound temporary memory
+POISON = 0xA5  # byte in fences and in unwritten results; a changed fence is a store out of bounds
 
 
 class Scratch:
-    """Memory for each PARAM of `kernel` on `device`. Raises AllocationError when that is more than a fair share."""
+    """Memory for each PARAM of `kernel` on `device`. Raises AllocationError if it exceeds a quarter of the memory."""
 
     def __init__(self, kernel: UOp, device: Any):
         self.device = device
@@ -42,8 +43,8 @@ class Scratch:
         if not fits(kernel):
             raise AllocationError("too large to search", expected="a quarter of the memory", found=kernel.arg.name)
         self.memory: dict[int, Any] = {}
-        self.before: dict[int, np.ndarray] = {}  # of what is read and written
-        self.wanted: dict[int, np.ndarray] = {}
+        self.before: dict[int, np.ndarray] = {}  # initial values of slots that are read and written
+        self.wanted: dict[int, np.ndarray] = {}  # results of the first run, by slot
         for slot, u in self.params.items():
             if u.arg.name is None:
                 self.memory[slot] = self.device.alloc(_bytes(u) + 2 * FENCE_BYTES)
@@ -54,34 +55,37 @@ class Scratch:
                     self.before[slot] = self.values(slot).copy()
 
     def raw(self, slot: int) -> np.ndarray:
-        """The bytes of a buffer and its fences."""
+        """Return the bytes of a buffer with its fences."""
         n = _bytes(self.params[slot]) + 2 * FENCE_BYTES
         return self.memory[slot].view(np.uint8)[:n]
 
     def values(self, slot: int) -> np.ndarray:
+        """Return the elements of a buffer."""
         u = self.params[slot]
         return self.raw(slot)[FENCE_BYTES:-FENCE_BYTES].view(storage(u.dtype))
 
     def commands(self, program: Program) -> Any:
-        """The program bound to these buffers, and to the largest values of symbolic sizes."""
+        """Return the program bound to these buffers, and to the largest values of symbolic sizes."""
         n = 1 + max(self.params, default=-1)
         made = self.device.encode(*launching((program, range(n))))
         for slot in range(n):
             u = self.params.get(slot)
             if u is None:
-                made.bind(slot, 0)  # no pass left a use of it
+                made.bind(slot, 0)  # passes removed all uses of this PARAM
             else:
                 made.bind(slot, u.arg.max if u.arg.name else self.memory[slot].address + FENCE_BYTES)
         return made
 
     def run(self, commands: Any) -> int:
-        """One run on restored buffers; nanoseconds."""
+        """Run once on restored buffers; return nanoseconds."""
         for slot, values in self.before.items():
             self.values(slot)[:] = values
         return int(commands.launch_timed()[0])
 
     def run_checked(self, commands: Any) -> tuple[int, str]:
-        """(nanoseconds, "" or what is wrong). The first run of all decides what is right."""
+        """Run once; return (nanoseconds, "" or a text about a wrong result). The first call sets the expected
+        results.
+        """
         for slot in self.written:
             self.raw(slot)[:] = POISON
         ns = self.run(commands)
@@ -99,19 +103,21 @@ class Scratch:
 
 
 def fits(kernel: UOp) -> bool:
-    """Whether buffers for `kernel`, with the copies kept of what is written, take at most a quarter of the memory."""
+    """Return whether buffers for `kernel`, with two copies of each written one, take at most a quarter of the
+    memory.
+    """
     params, written = _memory_of(toposort(kernel))
     return sum(_bytes(u) * (3 if slot in written else 1) for slot, u in params.items()) <= machine_bytes() // 4
 
 
 def _memory_of(order: list[UOp]) -> tuple[dict[int, UOp], set[int]]:
-    """The PARAMs of a kernel by slot, and the slots it writes."""
+    """Return the PARAMs of a kernel by slot, and the slots that it writes."""
     params = {u.arg.slot: u for u in order if u.op == "PARAM"}
     return params, {_base(u).arg.slot for u in order if u.op in ("STORE", "ATOMICADD") and _base(u).op == "PARAM"}
 
 
 def difference(wanted: np.ndarray, found: np.ndarray, dtype: DType, tolerance: float) -> str:
-    """The first element that differs by more than rounding explains, "" when none does."""
+    """Return a text about the first element that differs by more than rounding explains; "" if there is none."""
     scale: float | None = None
     for start in range(0, wanted.size, CHUNK):
         a, b = wanted[start : start + CHUNK], found[start : start + CHUNK]
@@ -134,7 +140,7 @@ def difference(wanted: np.ndarray, found: np.ndarray, dtype: DType, tolerance: f
 
 
 def _scale(a: np.ndarray) -> float:
-    """The largest finite magnitude, in chunks: a copy of a large array costs more than a kernel."""
+    """Return the largest finite magnitude. It works in chunks, as a copy of a large array costs more than a kernel."""
     most = 1e-3
     for start in range(0, a.size, CHUNK):
         x = np.abs(a[start : start + CHUNK].astype(np.float64))
@@ -143,7 +149,7 @@ def _scale(a: np.ndarray) -> float:
 
 
 def _base(u: UOp) -> UOp:
-    """The memory an access goes to."""
+    """Return the PARAM or BUFFER that a LOAD, STORE or ATOMICADD accesses."""
     view = u.src[0]
     while view.op != "PARAM" and view.src and view.op != "BUFFER":
         view = view.src[0]
@@ -151,10 +157,12 @@ def _base(u: UOp) -> UOp:
 
 
 def _bytes(u: UOp) -> int:
+    """Return the bytes of a PARAM at the largest sizes; 0 for a Variable."""
     return size_max(count(u.shape)) * u.dtype.itemsize if u.arg.name is None else 0
 
 
 def _values(u: UOp, order: list[UOp]) -> np.ndarray:
+    """Return input values for the PARAM `u`, flat."""
     n = size_max(count(u.shape))
     rng = np.random.default_rng(u.arg.slot)
     some = min(n, PATTERN)
@@ -168,7 +176,9 @@ def _values(u: UOp, order: list[UOp]) -> np.ndarray:
 
 
 def _most(u: UOp, order: list[UOp]) -> int:
-    """The largest value of an integer input that no comparison with a constant refuses: it may be an index."""
+    """Return the largest value for the integer input `u`: below all constants that it is compared with, as it may be an
+    index.
+    """
     mine = {v for v in order if v.op == "LOAD" and _base(v) is u}
     limits = [
         v.src[1].value

@@ -1,10 +1,10 @@
-"""Worker processes: started once, asked one thing at a time each, replaced when they crash or hang.
+"""Run worker processes: started once, one request at a time each, replaced after a crash or a hang.
 
-What it is for: work that may end or block its process. What it is not: a general pool; the requests are the methods of
-`worker.Worker`, and all workers serve one device.
+What it is for: work that may end or block its process.
+What it is not: a general pool. The requests are the methods of `worker.Worker`, and all workers serve one device.
 
-A worker is a fresh interpreter: nothing of the user's main module runs in it, and no lock or thread of this process
-exists there. It ends when its input does, so it outlives this process for as long as one request may take.
+A worker is a fresh interpreter: it does not run the user's main module, and has no locks or threads of this process. It
+ends when its input ends, so it outlives this process by at most one request.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from monolect.base.errors import DeviceError
 from monolect.base.settings import TABLE, settings
 from monolect.base.target import Target
 
-START_S = 60.0  # an interpreter that starts while the disk is busy
+START_S = 60.0  # seconds for an interpreter to start, also while the disk is busy
 
-# what a worker does not do, whatever is set here
+# Settings that are off in workers, whatever they are in this process.
 _QUIET = {"DEBUG": "", "TRACE": "", "DUMP": "", "STOP_AFTER": "", "BEAM": "", "VERIFY": "", "CHECK_BOUNDS": ""}
 
 
 class Failure(NamedTuple):
-    """Why a request has no result: it "failed", or its worker "crashed" or "hung"."""
+    """The reason why a request has no result: it "failed", or its worker "crashed" or "hung"."""
 
     kind: str
     text: str
 
 
 class Worker:
-    """One process. `ask` sends a request, `answer` reads its result when `is_ready`."""
+    """One worker process. `ask` sends a request; `answer` reads its result when `is_ready`."""
 
     def __init__(self, device: str, target: Target):
-        path = [os.path.abspath(p) for p in sys.path if p]  # no entry for the folder it happens to be in
+        path = [os.path.abspath(p) for p in sys.path if p]  # without "", the current folder
         call = f"main({device!r}, {target.key!r})"
         code = f"import sys; sys.path[:] = {path!r}; from monolect.runtime.search.worker import main; {call}"
         shown = "actions" in settings.tracing
@@ -51,11 +51,11 @@ class Worker:
             stderr=None if shown else subprocess.DEVNULL,
             env=_environment(target),
         )
-        self.until = 0.0  # when the request under way is given up
+        self.until = 0.0  # time.monotonic() after which the current request counts as hung
         self.ask("ready", (), START_S)
 
     def ask(self, method: str, arguments: tuple, limit_s: float) -> None:
-        """Send a request. A worker that died shows when its answer is read."""
+        """Send a request with a limit in seconds. The death of a worker is noticed in `answer`."""
         self.until = time.monotonic() + limit_s
         try:
             assert self.process.stdin is not None
@@ -65,7 +65,7 @@ class Worker:
             pass
 
     def answer(self) -> Any:
-        """The result of the request under way, or a Failure; without one in time the process is ended."""
+        """Return the result of the current request, or a Failure. A worker that does not answer in time is killed."""
         if not self.is_ready(max(0.0, self.until - time.monotonic())):
             self.end()
             return Failure("hung", "no answer in time")
@@ -77,15 +77,16 @@ class Worker:
         return result if kind == "ok" else Failure(kind, result)
 
     def is_ready(self, wait_s: float) -> bool:
-        """Whether an answer, or the end of the process, came within that time."""
+        """Return whether an answer, or the end of the process, arrived within `wait_s` seconds."""
         return bool(ready([self], wait_s))
 
     @property
     def is_alive(self) -> bool:
+        """Whether the process runs and its input is open."""
         return self.process.poll() is None and not self.process.stdin.closed  # type: ignore[union-attr]
 
     def end(self) -> int:
-        """End the process; its exit status, negative for a signal."""
+        """Kill the process; return its exit status, negative for a signal."""
         status = self.process.poll()
         self.process.kill()
         found = self.process.wait()
@@ -98,19 +99,19 @@ class Worker:
             try:
                 pipe.close()  # type: ignore[union-attr]
             except OSError:
-                pass  # what was not sent to a dead worker
+                pass  # buffered data of a dead worker cannot be flushed
 
 
 def ready(workers: Sequence[Worker], wait_s: float) -> list[Worker]:
-    """Those that have something to read, after waiting for the first."""
+    """Return the workers that have data to read; wait up to `wait_s` seconds for the first one."""
     with selectors.DefaultSelector() as selector:
         for w in workers:
             selector.register(w.process.stdout, selectors.EVENT_READ, w)  # type: ignore[arg-type]
         return [key.data for key, _ in selector.select(wait_s)]
 
 
-class Crew:
-    """`n` workers for one device. Use it from one thread at a time."""
+class WorkerPool:
+    """A pool of `n` workers for one device. Use it from one thread at a time."""
 
     def __init__(self, device: str, target: Target, n: int):
         self.device, self.target = device, target
@@ -118,7 +119,7 @@ class Crew:
         self.n_started = 0
 
     def worker(self, i: int) -> Worker:
-        """Worker number i, running. Raises DeviceError when it does not start."""
+        """Return worker number i, running. Raises DeviceError if it does not start."""
         if self.start(i):
             self._greet(i)
         w = self.workers[i]
@@ -126,7 +127,7 @@ class Crew:
         return w
 
     def start(self, i: int) -> bool:
-        """Start worker number i unless it runs."""
+        """Start worker number i; return False if it runs already."""
         w = self.workers[i]
         if w is not None and w.is_alive:
             return False
@@ -140,7 +141,7 @@ class Crew:
         return True
 
     def _greet(self, i: int) -> None:
-        """Wait for a worker that was started."""
+        """Wait until a started worker answers. Raises DeviceError if it does not."""
         w = self.workers[i]
         found = w.answer() if w is not None else None
         if w is not None and isinstance(found, Failure):
@@ -148,13 +149,15 @@ class Crew:
             raise DeviceError("a worker process does not start", expected="an answer", found=found.text)
 
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
-        """One request to the first worker; its result, or a Failure."""
+        """Send one request to the first worker; return its result or a Failure."""
         w = self.worker(0)
         w.ask(method, arguments, limit_s)
         return w.answer()
 
     def map(self, method: str, items: Sequence[Any], limit_s: float, step: Callable[[], None]) -> list[Any]:
-        """A request for each item, on all workers at once; results and Failures in the order of the items."""
+        """Send a request for each item, to all workers in parallel; return results and Failures in the order of the
+        items.
+        """
         out: list[Any] = [None] * len(items)
         todo = list(reversed(range(len(items))))
         busy: dict[Worker, int] = {}
@@ -174,53 +177,55 @@ class Crew:
         return out
 
     def end(self, i: int) -> None:
-        """End worker number i; another one starts when it is asked for."""
+        """Kill worker number i; `worker` starts another one."""
         w, self.workers[i] = self.workers[i], None
         if w is not None:
             w.end()
 
     def close(self) -> None:
-        """End all workers."""
+        """Kill all workers."""
         for i in range(len(self.workers)):
             self.end(i)
 
     def forget(self) -> None:
-        """In a forked child: the workers belong to the parent."""
+        """Drop the workers in a forked child: they belong to the parent."""
         for w in self.workers:
             if w is not None:
                 w.abandon()
-                w.process.returncode = 0  # it is nobody's child here
+                w.process.returncode = 0  # it is not a child of this process
         self.workers = [None] * len(self.workers)
 
 
 def _environment(target: Target) -> dict[str, str]:
+    """Return the environment of a worker: this process's settings, without those that print or search."""
     values = {row.name: str(getattr(settings, row.name)) for row in TABLE}
     values |= {row.name: "" for row in TABLE if row.kind == "flag" and not getattr(settings, row.name)}
     return {**os.environ, **values, **_QUIET, "THREADS": str(target.n_threads)}
 
 
-_crews: list[Crew] = []  # at most one
+_pools: list[WorkerPool] = []  # at most one
 
 
-def crew(device: str, target: Target, n: int) -> Crew:
-    """The process' crew for a device; one for another device is dismissed."""
-    if not _crews or (_crews[0].device, _crews[0].target, len(_crews[0].workers)) != (device, target, n):
-        dismiss()
-        _crews.append(Crew(device, target, n))
-    return _crews[0]
+def shared_pool(device: str, target: Target, n: int) -> WorkerPool:
+    """Return the process's pool for a device. A pool for another device is closed."""
+    if not _pools or (_pools[0].device, _pools[0].target, len(_pools[0].workers)) != (device, target, n):
+        close_shared_pool()
+        _pools.append(WorkerPool(device, target, n))
+    return _pools[0]
 
 
-def dismiss() -> None:
-    """End the workers, if there are any."""
-    while _crews:
-        _crews.pop().close()
+def close_shared_pool() -> None:
+    """Kill the workers of the shared pool, if there is one."""
+    while _pools:
+        _pools.pop().close()
 
 
 def _forget() -> None:
-    while _crews:
-        _crews.pop().forget()
+    """Drop the shared pool in a forked child."""
+    while _pools:
+        _pools.pop().forget()
 
 
-atexit.register(dismiss)
+atexit.register(close_shared_pool)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)

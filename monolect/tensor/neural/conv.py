@@ -15,7 +15,7 @@ from monolect.base.errors import ArgumentError, ShapeError
 from monolect.graphs.convolution import Moves, convolve, convolve_back, padded
 from monolect.graphs.windows import Ints, as_ints, check_windows, first_windows, refuse_symbolic
 from monolect.ir.uop import UOp
-from monolect.runtime.replay.capture import is_held
+from monolect.runtime.replay.capture import is_external_state
 from monolect.tensor.base import node_of
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.neural.pool import PoolMixin
@@ -92,7 +92,7 @@ class ConvMixin(PoolMixin):
         c = Moves(before, after, strides, dilations, groups)
         outs = check_windows(padded(x, c), w.shape[2:], strides, dilations, name)
         axes = range(2, 2 + n)
-        kept = not weight.requires_grad and is_held(w)
+        kept = not weight.requires_grad and is_external_state(w)
         y = first_windows(convolve(g.as_long_as_may_be(x, 0, axes), w, c, kept=kept), axes, outs)
         return self._finished(y, batched, bias, name)
 
