@@ -1,1 +1,1 @@
-"""Tensor operations as graphs of nodes: sorting, products, convolution, attention."""
+"""Build graphs of UOps for tensor operations: sorting, products, convolution, attention."""

@@ -1,8 +1,8 @@
-"""Attention on nodes: scores, masks, and the weighted sum of values.
+"""Build the graph of attention: scores, masks, and the weighted sum of values.
 
-What it is for: the parts of scaled_dot_product_attention between which the softmax and dropout methods stand.
-What it is not: no tiling over keys; whether the scores get a buffer is the scheduler's choice.
-Invariant: scores and weights are float32 or wider; a query that may see no key gets zeros and passes zero gradients.
+What it is for: `scaled_dot_product_attention` calls these functions before and after its softmax and dropout.
+What it is not: it does no tiling over keys. The scheduler decides whether the scores get a buffer.
+Invariant: scores and weights are float32 or wider. A query that may see no key gets zeros and passes zero gradients.
 Source: torch.nn.functional.scaled_dot_product_attention.
 """
 
@@ -13,16 +13,17 @@ from typing import Any
 from monolect.autograd import graph as g
 from monolect.base.dtype import DType, accumulator, dtypes, promote
 from monolect.base.errors import DTypeError, IRError, ShapeError
-from monolect.graphs.products import matmul, swapped
+from monolect.graphs.products import matmul, swap_last_axes
 from monolect.ir.ops import broadcast
 from monolect.ir.uop import UOp, build, idx
 
-# Finite, unlike -inf: a row that is masked everywhere stays finite, and so does its gradient.
-HIDDEN = -1e30
-BEHIND = float("-inf")  # what a causal mask hides, which hides no row everywhere
+# Score of a key hidden by a bool mask; finite, so that a fully masked row and its gradient are finite.
+MASKED_SCORE = -1e30
+CAUSAL_SCORE = float("-inf")  # score of a key hidden by the causal mask, which masks no row fully
 
 
 def _check(q: UOp, k: UOp, v: UOp, gqa: bool) -> None:
+    """Raise ShapeError unless query, key and value have fitting widths, lengths and, under `gqa`, heads."""
     for name, x in (("query", q), ("key", k), ("value", v)):
         if len(x.shape) < 2:
             raise ShapeError(f"attention: rank of {name}", expected="(..., length, width)", found=x.shape)
@@ -37,65 +38,76 @@ def _check(q: UOp, k: UOp, v: UOp, gqa: bool) -> None:
         raise ShapeError("attention: heads", expected=expected, found=f"{q.shape}, {k.shape}, {v.shape}")
 
 
-def prepared(
+def prepare_operands(
     q: UOp, k: UOp, v: UOp, mask: UOp | None, gqa: bool
 ) -> tuple[UOp, UOp, UOp, UOp | None, tuple[Any, ...] | None]:
-    """The checked operands and, under `gqa`, the shape of the result; then heads stand as (key heads, group)."""
+    """Return (query, key, value, mask, result shape) after checking the shapes.
+
+    Under `gqa` the heads axis of each operand is split into (key heads, group), and the result shape is that without
+    the split. Else the operands are unchanged and the result shape is None. Raises ShapeError.
+    """
     _check(q, k, v, gqa)
     if mask is not None:
         shape = (*q.shape[:-1], k.shape[-2])
         try:
             broadcast([shape, mask.shape])
         except IRError:
-            raise ShapeError("attention: mask", expected=f"broadcasts to {shape}", found=mask.shape) from None
+            raise ShapeError(
+                "attention: mask", expected=f"a shape that broadcasts to {shape}", found=mask.shape
+            ) from None
     if not gqa:
         return q, k, v, mask, None
     heads = k.shape[-3]
     if mask is not None and len(mask.shape) > 2:
-        mask = _grouped(mask, min(heads, mask.shape[-3]))
-    return _grouped(q, heads), _grouped(k, heads), _grouped(v, heads), mask, (*q.shape[:-1], v.shape[-1])
+        mask = _group_heads(mask, min(heads, mask.shape[-3]))
+    return _group_heads(q, heads), _group_heads(k, heads), _group_heads(v, heads), mask, (*q.shape[:-1], v.shape[-1])
 
 
-def _grouped(x: UOp, heads: int) -> UOp:
-    """(..., heads * groups, L, E) as (..., heads, groups, L, E)."""
+def _group_heads(x: UOp, heads: int) -> UOp:
+    """Reshape `x` from (..., heads * groups, L, E) to (..., heads, groups, L, E)."""
     return g.reshape(x, (*x.shape[:-3], heads, x.shape[-3] // heads, *x.shape[-2:]))
 
 
 def scores(q: UOp, k: UOp, scale: float | None) -> UOp:
-    """The scores q @ k.T * scale, by default 1 / sqrt(width). Raises DTypeError for integers."""
+    """Return the scores `q @ k.T * scale`, shape (..., L, S); the default scale is 1 / sqrt(width).
+
+    Raises DTypeError for integers.
+    """
     wide = accumulator(promote(q.dtype, k.dtype))
     if not wide.is_float:
         raise DTypeError("attention needs floats", expected="a float dtype", found=wide.name)
-    factor: Any = float(scale) if scale is not None else _root(q.shape[-1], wide)
-    return g.e("MUL", matmul(g.cast(q, wide), g.cast(swapped(k), wide), "attention"), factor)
+    factor: Any = float(scale) if scale is not None else _inverse_root(q.shape[-1], wide)
+    return g.e("MUL", matmul(g.cast(q, wide), g.cast(swap_last_axes(k), wide), "attention"), factor)
 
 
-def _root(width: Any, dtype: DType) -> Any:
-    """1 / sqrt(width): a number, or a node of `dtype` where the width is symbolic."""
+def _inverse_root(width: Any, dtype: DType) -> Any:
+    """Return 1 / sqrt(width): a float, or a UOp of `dtype` if the width is symbolic."""
     if width.__class__ is int:
         return max(width, 1) ** -0.5
     return build("RECIP", build("SQRT", g.cast(build("MAX", width, idx(1)), dtype)))
 
 
-def causal(rows: Any, columns: Any) -> UOp:
-    """Where column <= row: what the query of a row may see. Shape (rows, columns)."""
+def causal_mask(rows: Any, columns: Any) -> UOp:
+    """Return a bool mask of shape (rows, columns), true where column <= row: the keys that each query may see."""
     return g.e("CMPLT", g.iota(columns, axis=1, rank=2), g.e("ADD", g.iota(rows, axis=0, rank=2), 1))
 
 
-def masked(s: UOp, mask: UOp | None, hidden: float = HIDDEN) -> UOp:
-    """`s` where a bool mask is true, or with a float mask added."""
+def apply_mask(s: UOp, mask: UOp | None, masked_score: float = MASKED_SCORE) -> UOp:
+    """Return the scores `s` with the mask applied: a bool mask sets `masked_score` where it is false, a float mask is
+    added.
+    """
     if mask is None:
         return s
-    return g.where(mask, s, hidden) if mask.dtype is dtypes.bool else g.e("ADD", s, g.cast(mask, s.dtype))
+    return g.where(mask, s, masked_score) if mask.dtype is dtypes.bool else g.e("ADD", s, g.cast(mask, s.dtype))
 
 
-def without_blind_rows(weights: UOp, s: UOp) -> UOp:
-    """`weights`, 0 in the rows in which the mask of the scores `s` hides every key."""
+def zero_fully_masked_rows(weights: UOp, s: UOp) -> UOp:
+    """Return `weights` with 0 in each row whose scores `s` are masked for every key."""
     highest = g.reduce(s, "MAX", (len(s.shape) - 1,))
-    return g.where(g.e("CMPLT", highest, HIDDEN / 2), 0.0, weights)  # NaN compares as false, and stays
+    return g.where(g.e("CMPLT", highest, MASKED_SCORE / 2), 0.0, weights)  # a NaN compares as false and is kept
 
 
-def weighted(weights: UOp, v: UOp, shape: tuple[Any, ...] | None) -> UOp:
-    """The sum weights @ v in the dtype of `v`, as `shape` when it is given."""
+def weighted_sum(weights: UOp, v: UOp, shape: tuple[Any, ...] | None) -> UOp:
+    """Return `weights @ v` in the dtype of `v`, reshaped to `shape` unless it is None."""
     out = g.cast(matmul(weights, g.cast(v, weights.dtype), "attention"), v.dtype)
     return out if shape is None else g.reshape(out, shape)

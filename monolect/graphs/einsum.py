@@ -1,9 +1,10 @@
-"""The formula of einsum: text such as "bik,bkj->bij" read into one name an axis for each operand and for the result.
+"""Parse the formula of einsum, such as "bik,bkj->bij", into one axis name for each axis of each operand and of the
+result.
 
-What it is for: every complaint about a formula or about sizes that do not fit it is raised here.
+What it is for: all errors about a formula, or about sizes that do not fit the formula, are raised here.
 What it is not: it computes nothing.
-Invariant: after parsing, each term names each axis of its operand, an axis that broadcasts (size 1 beside a larger one)
-under `...` has a name of its own, and axes of one name have one size.
+Invariant: after parsing, each term names each axis of its operand. Each axis under `...` has a name of its own. Axes of
+one name have one size, or size 1 if they broadcast.
 Source: torch.einsum.
 """
 
@@ -18,14 +19,17 @@ _DOTS = "..."
 
 
 class Formula(NamedTuple):
-    """The names of the axes of each operand and of the result; those under `...` are "0", "1", ... from the right."""
+    """Axis names of each operand and of the result. Axes under `...` are named "0", "1", ... from the right."""
 
     terms: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
 
     @staticmethod
     def parse(text: str, shapes: Sequence[tuple]) -> Formula:
-        """`text` against the shapes of the operands. Raises ArgumentError (text) or ShapeError (sizes)."""
+        """Parse `text` and check it against the shapes of the operands.
+
+        Raises ArgumentError for the text, ShapeError for sizes or ranks.
+        """
         compact = text.replace(" ", "")
         left, arrow, right = compact.partition("->")
         parts = left.split(",")
@@ -42,12 +46,14 @@ class Formula(NamedTuple):
 
 
 def _check_term(text: str, part: str) -> None:
+    """Raise ArgumentError unless `part` consists of ASCII letters and at most one `...`."""
     letters = part.replace(_DOTS, "", 1)
     if not letters.isalpha() and letters or not letters.isascii():
         raise ArgumentError(f'einsum "{text}": term', expected="letters and at most one ...", found=repr(part))
 
 
 def _names(text: str, part: str, shape: tuple) -> tuple[str, ...]:
+    """Return one name for each axis of an operand of `shape`, whose term is `part`."""
     before, dots, after = part.partition(_DOTS)
     hidden = len(shape) - len(before) - len(after)
     if hidden < 0 or (hidden and not dots):
@@ -57,18 +63,22 @@ def _names(text: str, part: str, shape: tuple) -> tuple[str, ...]:
 
 
 def _check_sizes(text: str, terms: tuple[tuple[str, ...], ...], shapes: Sequence[tuple]) -> None:
+    """Raise ShapeError if axes of one name differ in size; size 1 broadcasts across operands."""
     sizes: dict[str, object] = {}
     for term, shape in zip(terms, shapes, strict=True):
         own: dict[str, object] = {}
         for c, n in zip(term, shape, strict=True):
             name = "..." if c.isdigit() else c
-            if own.setdefault(c, n) != n:  # a diagonal needs a square
+            if own.setdefault(c, n) != n:  # a repeated name takes a diagonal, which needs equal sizes
                 raise ShapeError(f'einsum "{text}": sizes of {name} in one operand', expected=own[c], found=n)
             if n != 1 and sizes.setdefault(c, n) != n:
                 raise ShapeError(f'einsum "{text}": sizes of {name}', expected=f"{sizes[c]} or 1", found=n)
 
 
 def _output(text: str, terms: tuple[tuple[str, ...], ...], dots: int, right: str | None) -> tuple[str, ...]:
+    """Return the axis names of the result; without `->` they are the names that occur once, sorted, after those under
+    `...`.
+    """
     every = [c for t in terms for c in t]
     under = tuple(str(i) for i in reversed(range(dots)))
     if right is None:

@@ -1,6 +1,7 @@
-"""Rows by places, on nodes: reading, writing and adding at positions along the last of two axes.
+"""Build gather, scatter and scatter-add along the second of two axes.
 
-Invariant: a place is inside of its row. Reading and adding may name a place twice, `scatter_rows` promises not to.
+Invariant: every index is inside its row. Gathering and adding may repeat an index; the indices of `scatter_rows` are
+distinct.
 """
 
 from __future__ import annotations
@@ -14,35 +15,40 @@ from monolect.ir.uop import UOp, build
 
 
 def empty(shape: tuple[int, ...], d: DType) -> UOp:
-    """Memory that is to be written before it is read."""
+    """Return a CONTIGUOUS node of uninitialized memory, which must be written before it is read."""
     return build("CONTIGUOUS", graph.full(shape, INVALID, d))
 
 
-def gather_rows(x: UOp, places: UOp) -> UOp:
-    """Element [r, places[r, i]] of `x` at [r, i]."""
-    return build("INDEX", graph.reshape(x, (x.shape[0] * x.shape[1],)), _flat(places, x.shape[1]))
+def gather_rows(x: UOp, indices: UOp) -> UOp:
+    """Return y with y[r, i] = x[r, indices[r, i]], of the shape of `indices`."""
+    return build("INDEX", graph.reshape(x, (x.shape[0] * x.shape[1],)), _flat(indices, x.shape[1]))
 
 
-def scatter_rows(x: UOp, places: UOp, base: UOp | None = None) -> UOp:
-    """Element [r, i] of `x` at [r, places[r, i]], which are distinct, of an array like `x`, or of a copy of `base`."""
+def scatter_rows(x: UOp, indices: UOp, base: UOp | None = None) -> UOp:
+    """Return y with y[r, indices[r, i]] = x[r, i]; other elements are those of `base`, or undefined without `base`.
+
+    Indices of a row are distinct.
+    """
     out = empty(x.shape, x.dtype) if base is None else build("CONTIGUOUS", base)
-    return stored(out, _flat(places, out.shape[1]), x)
+    return store_flat(out, _flat(indices, out.shape[1]), x)
 
 
-def add_rows(x: UOp, places: UOp, n: int) -> UOp:
-    """The sum of the elements [r, i] of `x` with the same places[r, i], at that place of row r, of n elements."""
+def add_rows(x: UOp, indices: UOp, n: int) -> UOp:
+    """Return y of shape (rows, n), where y[r, j] is the sum of all x[r, i] with indices[r, i] == j."""
     out = build("CONTIGUOUS", graph.full((x.shape[0], n), 0, x.dtype))
-    return build("AFTER", out, build("ATOMICADD", _places_of(out, _flat(places, n)), x))
+    return build("AFTER", out, build("ATOMICADD", _elements_at(out, _flat(indices, n)), x))
 
 
-def stored(out: UOp, at: UOp, value: UOp) -> UOp:
-    """`out` with `value` at the flat positions `at`, which are distinct."""
-    return build("AFTER", out, build("STORE", _places_of(out, at), value, arg="distinct"))
+def store_flat(out: UOp, at: UOp, value: UOp) -> UOp:
+    """Return `out` after storing `value` at the distinct row-major offsets `at`."""
+    return build("AFTER", out, build("STORE", _elements_at(out, at), value, arg="distinct"))
 
 
-def _places_of(out: UOp, at: UOp) -> UOp:
+def _elements_at(out: UOp, at: UOp) -> UOp:
+    """Return the INDEX of the elements of `out` at row-major offsets `at`."""
     return build("INDEX", graph.reshape(out, (count(out.shape),)), at)
 
 
-def _flat(places: UOp, n: int) -> UOp:
-    return iota(places.shape[0], dtypes.index, 0, 2) * n + cast(places, dtypes.index)
+def _flat(indices: UOp, n: int) -> UOp:
+    """Return the row-major offsets of `indices`, given for rows of `n` elements."""
+    return iota(indices.shape[0], dtypes.index, 0, 2) * n + cast(indices, dtypes.index)

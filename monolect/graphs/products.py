@@ -1,10 +1,11 @@
-"""Products on nodes: contraction, matmul, einsum, tensordot, diagonal.
+"""Build matrix products and their relatives: contraction, matmul, einsum, tensordot, diagonal.
 
-What it is for: every product is one broadcast multiply and one REDUCE ADD. The left operand stands as (..., M, 1, K),
-the right one as a transposed view (..., 1, N, K), and the last axis is summed, so both are read along K.
-What it is not: no blocking, no layouts, no calls to libraries; the optimizer finds those in the kernel.
+What it is for: every product is one broadcast multiply and one REDUCE ADD. matmul multiplies (..., M, 1, K) by the
+transposed view (..., 1, N, K) and sums the last axis, so that both operands are read along K.
+What it is not: it has no blocking, no layouts and no calls to libraries; the optimizer chooses blocking and layout for
+the kernel.
 
-Invariant: float16 and bfloat16 operands are multiplied and added up in float32, and the result is cast back.
+Invariant: float16 and bfloat16 operands are multiplied and added in float32, and the result is cast back.
 Source: shape rules of torch.matmul, torch.einsum, torch.tensordot.
 """
 
@@ -22,7 +23,10 @@ from monolect.ir.uop import UOp, build
 
 
 def contract(a: UOp, b: UOp, axes: Sequence[int]) -> UOp:
-    """The sum of a * b along `axes`, which are dropped; `a` and `b` have one rank and broadcast."""
+    """Return the sum of a * b along `axes`, which are dropped.
+
+    `a` and `b` have one rank and broadcast. Raises DTypeError for bools.
+    """
     dtype = promote(a.dtype, b.dtype)
     if dtype is dtypes.bool:
         raise DTypeError("product of bools", expected="numbers; cast one operand", found=dtype.name)
@@ -35,7 +39,11 @@ def contract(a: UOp, b: UOp, axes: Sequence[int]) -> UOp:
 
 
 def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
-    """The matrix product by PyTorch's rules: 1-d operands are rows or columns that vanish, batch axes broadcast."""
+    """Return the matrix product (..., M, K) @ (..., K, N) -> (..., M, N) by PyTorch's rules.
+
+    A 1-d operand is a row on the left or a column on the right, and its axis is dropped. Batch axes broadcast. Raises
+    ShapeError.
+    """
     if not a.shape or not b.shape:
         raise ShapeError(f"{name} of a scalar", expected="at least 1 axis each", found=f"{a.shape} and {b.shape}")
     row, column = len(a.shape) == 1, len(b.shape) == 1
@@ -44,7 +52,7 @@ def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
         raise ShapeError(
             f"{name}: inner sizes differ", expected=f"{a.shape} @ (..., {k}, n)", found=f"{a.shape} @ {b.shape}"
         )
-    left, right = a, b if column else swapped(b)
+    left, right = a, b if column else swap_last_axes(b)
     if not row and not column:
         left, right = g.reshape(a, (*a.shape[:-1], 1, k)), g.reshape(right, (*b.shape[:-2], 1, b.shape[-1], k))
     rank = max(len(left.shape), len(right.shape))
@@ -53,13 +61,14 @@ def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
     return contract(left, right, (rank - 1,))
 
 
-def swapped(x: UOp) -> UOp:
-    """`x` with its last two axes exchanged."""
+def swap_last_axes(x: UOp) -> UOp:
+    """Return `x` with its last two axes exchanged."""
     n = len(x.shape)
     return g.permute(x, (*range(n - 2), n - 1, n - 2))
 
 
 def _check_batch(a: UOp, b: UOp, left: tuple, right: tuple, name: str) -> None:
+    """Raise ShapeError unless the batch axes of `left` and `right` broadcast."""
     try:
         broadcast([left, right])
     except IRError:
@@ -68,26 +77,28 @@ def _check_batch(a: UOp, b: UOp, left: tuple, right: tuple, name: str) -> None:
 
 
 def check_rank(x: UOp, rank: int, name: str, which: str) -> UOp:
-    """`x`, when it has `rank` axes. Raises ShapeError otherwise."""
+    """Return `x` if it has `rank` axes. Raises ShapeError otherwise."""
     if len(x.shape) != rank:
         raise ShapeError(f"{name}: rank of {which}", expected=f"{rank} axes", found=f"{len(x.shape)} axes, {x.shape}")
     return x
 
 
 def diagonal(x: UOp, first: int, second: int) -> UOp:
-    """The elements of `x` with equal indices on two axes of one size, as a new last axis."""
+    """Return the elements of `x` with equal indices on two axes of one size; the diagonal is the last axis of the
+    result.
+    """
     n = x.shape[first]
     rest = [i for i in range(len(x.shape)) if i not in (first, second)]
     keep = tuple(x.shape[i] for i in rest)
     flat = g.reshape(g.permute(x, (*rest, first, second)), (*keep, n * n))
-    # Rows of n + 1: element (k, k) of the square stands at k * (n + 1), the first of row k.
+    # In rows of n + 1 elements, element (k, k) of the square, at offset k * (n + 1), is the first of row k.
     zeros = (0,) * len(keep)
     rows = g.reshape(g.pad_invalid(flat, (*zeros, 0), (*keep, n * n + n)), (*keep, n, n + 1))
     return g.reshape(g.shrink(rows, (*zeros, 0, 0), (*keep, n, 1)), (*keep, n))
 
 
 def einsum(formula: str, operands: Sequence[UOp]) -> UOp:
-    """`operands` combined as `formula` says, from left to right; an axis is summed as soon as nothing needs it."""
+    """Combine `operands` from left to right as `formula` says; an axis is summed as soon as no later term needs it."""
     f = Formula.parse(formula, [x.shape for x in operands])
     current: UOp | None = None
     names: list[str] = []
@@ -97,13 +108,14 @@ def einsum(formula: str, operands: Sequence[UOp]) -> UOp:
         if current is None:
             current, names = _sum_axes(x, own, later)
         else:
-            current, names = _join(current, names, x, own, later)
+            current, names = _multiply(current, names, x, own, later)
     assert current is not None  # a formula has at least one term
     current, names = _sum_axes(current, names, set(f.output))
     return g.permute(current, [names.index(c) for c in f.output])
 
 
 def _without_repeats(x: UOp, names: list[str]) -> tuple[UOp, list[str]]:
+    """Replace axes of equal names by their diagonal; return the node and its names."""
     while len(set(names)) < len(names):
         first = next(i for i, c in enumerate(names) if names.count(c) > 1)
         second = names.index(names[first], first + 1)
@@ -114,16 +126,19 @@ def _without_repeats(x: UOp, names: list[str]) -> tuple[UOp, list[str]]:
 
 
 def _sum_axes(x: UOp, names: list[str], keep: set[str]) -> tuple[UOp, list[str]]:
+    """Sum `x` over the axes whose names are not in `keep`; return the node and its names."""
     axes = tuple(i for i, c in enumerate(names) if c not in keep)
     return (g.reduce(x, "ADD", axes, keep=False) if axes else x), [c for c in names if c in keep]
 
 
-def _join(a: UOp, an: list[str], b: UOp, bn: list[str], keep: set[str]) -> tuple[UOp, list[str]]:
-    """The product of two named operands, summed over the names that `keep` lacks; those stand last."""
-    both = an + [c for c in bn if c not in an]
+def _multiply(a: UOp, a_names: list[str], b: UOp, b_names: list[str], keep: set[str]) -> tuple[UOp, list[str]]:
+    """Multiply two operands with named axes and sum over the names that are not in `keep`; return the product and its
+    names.
+    """
+    both = a_names + [c for c in b_names if c not in a_names]
     order = [c for c in both if c in keep] + [c for c in both if c not in keep]
     views = []
-    for x, names in ((a, an), (b, bn)):
+    for x, names in ((a, a_names), (b, b_names)):
         own = [c for c in order if c in names]
         x = g.permute(x, [names.index(c) for c in own])
         sizes = dict(zip(own, x.shape, strict=True))
@@ -133,7 +148,10 @@ def _join(a: UOp, an: list[str], b: UOp, bn: list[str], keep: set[str]) -> tuple
 
 
 def tensordot(a: UOp, b: UOp, left: Sequence[int], right: Sequence[int]) -> UOp:
-    """The sum of products along the paired axes `left` of `a` and `right` of `b`; the free axes of `a` come first."""
+    """Sum the products along the paired axes `left` of `a` and `right` of `b`.
+
+    Free axes of `a` come first. Raises ShapeError.
+    """
     for i, j in zip(left, right, strict=True):
         if a.shape[i] != b.shape[j]:
             raise ShapeError(
@@ -151,7 +169,10 @@ def tensordot(a: UOp, b: UOp, left: Sequence[int], right: Sequence[int]) -> UOp:
 
 
 def paired_axes(dims: Any, a: UOp, b: UOp) -> tuple[list[int], list[int]]:
-    """The axes `dims` of tensordot pairs, counted from the front. Raises ArgumentError or AxisError."""
+    """Return the axes of `a` and `b` that `dims` of tensordot pairs, as indices from the front.
+
+    Raises ArgumentError or AxisError.
+    """
     ra, rb = len(a.shape), len(b.shape)
     if isinstance(dims, int):
         if not 0 <= dims <= min(ra, rb):

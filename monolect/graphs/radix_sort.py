@@ -1,14 +1,14 @@
-"""Rows sorted, on nodes: a stable sort in linear time, and the first few of its result without sorting all.
+"""Build a stable sort of rows in linear time, and the first k elements of a sorted row without sorting all of it.
 
-How: rows of up to some thousand elements are sorted by a network of comparisons, where a target has vectors
-(`network`). Longer ones are sorted by the digits of their keys, the least significant first, each key packed with its
-place into one unsigned word. A histogram of each chunk of a row and its running sum say where each class begins; the
-rank within a class is a sum over earlier elements, which `rules.loops.class_scan` makes a count in local memory; one
-store moves the word. In short rows, without vectors, the elements before each element are counted. The largest few are
-taken one by one, in a long row from the blocks whose own largest elements come first; more of them are sorted, from
-such blocks.
+How: rows of up to some thousand elements are sorted by a bitonic network, if the target has vectors (`bitonic_sort`).
+Longer rows are radix-sorted, the least significant digit first. Each key is packed with its index into one unsigned
+word. A histogram of each chunk of a row and its running sum give the offset at which each class begins. The rank within
+a class is a sum over earlier elements, which `rules.loops.class_scan` turns into a count in local memory. One store
+moves each word. Short rows without vectors are sorted by counting the elements before each element. The k largest
+elements are extracted one by one, in a long row from the blocks with the largest maxima. If k is large, the candidates
+from such blocks are sorted.
 
-What it is not: it knows no Tensor. Invariants: the order is that of `order.key`; equal elements keep theirs.
+What it is not: it knows no Tensor. Invariants: the order is that of `sort_keys.key`; equal elements keep their order.
 Source: Knuth, "Sorting and Searching", 5.2.5; Zagha and Blelloch, "Radix sort for vector multiprocessors", 1991.
 """
 
@@ -21,98 +21,106 @@ from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import dtypes
 from monolect.graphs import sort_keys as order
-from monolect.graphs.bitonic_sort import is_in_network, n_steps, sort_in_network
-from monolect.graphs.gather_scatter import empty, gather_rows, scatter_rows, stored
+from monolect.graphs.bitonic_sort import n_steps, sort_by_network, uses_network
+from monolect.graphs.gather_scatter import empty, gather_rows, scatter_rows, store_flat
 from monolect.graphs.scans import scan
 from monolect.ir.uop import UOp, build, const
 
-DIGIT_BITS = 8  # what a pass reads and writes per class stays in the first cache
-PASS, PASS_PER_ELEMENT = 7000, 58  # of moving a row by one digit; to compare two narrow keys costs 1
-PLACE_BITS = 16  # beside a key of so short a row
-CHUNK, MOST_CHUNKS = 1 << 14, 64  # elements of a chunk, which one thread moves
-ROUNDS = 64  # in which the largest elements are taken one by one, from a row or from its blocks
-PACKED = 3  # rounds that cost as much as to pack keys with places, or to find the maxima of blocks
-STEPS = 3  # of a network that cost as much as to take one of the largest elements
-FEW_WORDS = 1 << 14  # of all rows, too few for the kernels that blocks need
-FEW = 4  # of more elements only those of blocks are sorted where they are less than 1/FEW of the row
+DIGIT_BITS = 8  # bits that one pass sorts by; with more, the data of all classes does not fit into L1
+PASS_COST, PASS_COST_PER_ELEMENT = 7000, 58  # cost of a pass over a row; comparing two keys of at most 16 bits costs 1
+INDEX_BITS = 16  # bits for the index next to the key; rows sorted by counting are shorter than 2**16
+CHUNK, MAX_CHUNKS = 1 << 14, 64  # elements of a chunk, which one thread moves; largest number of chunks of a row
+MAX_ROUNDS = 64  # largest k that is extracted one by one; for a larger k, candidates or rows are sorted
+PACKING_ROUNDS = 3  # extraction rounds that cost as much as packing keys with indices, or as finding block maxima
+NETWORK_STEPS = 3  # steps of a network that cost as much as one extraction round
+SMALL_INPUT = 1 << 14  # elements of all rows; up to it, blocks do not pay for their extra kernels
+MIN_BLOCK_GAIN = 4  # candidates from blocks are sorted if they are at most 1/MIN_BLOCK_GAIN of the row, else the row is
 
 
 class Sorted(NamedTuple):
-    """Rows in order, shape (r, n): the values, and as integers where each was."""
+    """Sorted rows of shape (r, n): the values, and the integer index of each value in its unsorted row."""
 
     values: UOp
-    places: UOp
+    indices: UOp
 
 
 def sort_rows(x: UOp, descending: bool = False) -> Sorted:
-    """The rows of `x`, shape (r, n), sorted; equal elements as they came, nan as the largest."""
+    """Sort the rows of `x`, shape (r, n); equal elements keep their order, nan is the largest."""
     n = x.shape[1]
-    if not is_in_network(x, False):
+    if not uses_network(x, False):
         return _sort_by_keys(x, descending)
-    values = sort_in_network(x, descending, False, n)
-    if is_in_network(x, True):
-        return Sorted(values, sort_in_network(x, descending, True, n))
-    return Sorted(values, _sort_by_keys(x, descending).places)  # of more words, and longer code
+    values = sort_by_network(x, descending, False, n)
+    if uses_network(x, True):
+        return Sorted(values, sort_by_network(x, descending, True, n))
+    # Sorting indices needs two words, and its code would be too long.
+    return Sorted(values, _sort_by_keys(x, descending).indices)
 
 
 def _sort_by_keys(x: UOp, descending: bool) -> Sorted:
+    """Sort the rows of `x`, shape (r, n), by counting or by radix sort of their keys."""
     k = order.unsigned(order.key(x), descending)
-    if is_counted(x.shape[1], k.dtype.bits):
-        return _count(x, k)
+    if is_cheaper_to_count(x.shape[1], k.dtype.bits):
+        return _sort_by_counting(x, k)
     at = iota(x.shape[1], dtypes.int32, 1, 2)
     if k.dtype.bits < 64:
         return _sort_words(x, k, at, descending)
-    low = _places(_move_all(_pack(e("AND", k, 0xFFFFFFFF), at), 32, 64), 32)
+    low = _indices_of(_sort_by_bits(_pack(e("AND", k, 0xFFFFFFFF), at), 32, 64), 32)
     high = e("SHR", gather_rows(k, low), 32)
-    places = _places(_move_all(_pack(high, low), 32, 64), 32)
-    return Sorted(gather_rows(x, places), places)
+    indices = _indices_of(_sort_by_bits(_pack(high, low), 32, 64), 32)
+    return Sorted(gather_rows(x, indices), indices)
 
 
-def is_counted(n: int, bits: int) -> bool:
-    """Whether it is cheaper to compare all pairs of n keys than to move them digit by digit."""
-    compare = max(1, bits // 16)  # a vector holds fewer wide words, and keys of 64 bits leave no room for places
-    return n * n * compare <= -(-bits // DIGIT_BITS) * (PASS + PASS_PER_ELEMENT * n)
+def is_cheaper_to_count(n: int, bits: int) -> bool:
+    """Whether comparing all pairs of n keys is cheaper than a radix sort of them."""
+    compare = max(1, bits // 16)  # a vector holds fewer wide keys, and 64-bit keys leave no room for an index
+    return n * n * compare <= -(-bits // DIGIT_BITS) * (PASS_COST + PASS_COST_PER_ELEMENT * n)
 
 
 def _sort_words(x: UOp, k: UOp, at: UOp, descending: bool) -> Sorted:
-    """Keys of at most 32 bits: what comes out is unpacked. The lowest bit tells -0.0 from 0.0."""
+    """Sort rows with keys of at most 32 bits by words that hold key and index, and unpack the words.
+
+    The lowest bit is 1 for -0.0.
+    """
     d = k.dtype
     words = _pack(k, at, _is_negative_zero(x) if x.dtype.is_float else None)
     room = words.dtype.bits - d.bits
-    words = _move_all(words, room, room + (1 if x.dtype is dtypes.bool else d.bits))
+    words = _sort_by_bits(words, room, room + (1 if x.dtype is dtypes.bool else d.bits))
     v = order.value(order.unsigned(cast(e("SHR", words, room), d), descending), x.dtype)
     if x.dtype.is_float:
         v = where(e("CMPNE", e("AND", words, 1), 0), -0.0, v)
-    return Sorted(v, _places(words, room))
+    return Sorted(v, _indices_of(words, room))
 
 
 def _is_negative_zero(x: UOp) -> UOp:
+    """Return a bool node: true where a float is -0.0."""
     raw = order.bits(x)
     return e("CMPEQ", raw, raw.dtype.min)
 
 
-def _pack(k: UOp, place: UOp, flag: UOp | None = None) -> UOp:
-    """(key, place, flag) as one word, the key in its upper half or more."""
-    fits = min(k.dtype.bits, 32) + place.shape[1].bit_length() + 1 <= 32
+def _pack(k: UOp, index: UOp, flag: UOp | None = None) -> UOp:
+    """Pack (key, index, flag) into one uint32 or uint64 word, from the highest bits to bit 0, in memory of its own."""
+    fits = min(k.dtype.bits, 32) + index.shape[1].bit_length() + 1 <= 32
     d = dtypes.uint32 if fits else dtypes.uint64
-    word = build("OR", e("SHL", cast(k, d), d.bits - min(k.dtype.bits, 32)), e("SHL", cast(place, d), 1))
+    word = build("OR", e("SHL", cast(k, d), d.bits - min(k.dtype.bits, 32)), e("SHL", cast(index, d), 1))
     return build("CONTIGUOUS", word if flag is None else build("OR", word, cast(flag, d)))
 
 
-def _places(words: UOp, room: int) -> UOp:
+def _indices_of(words: UOp, room: int) -> UOp:
+    """Return the int32 indices of packed words, which are in the lowest `room` bits above the flag."""
     return cast(e("SHR", e("AND", words, (1 << room) - 1), 1), dtypes.int32)
 
 
 # ---- by counting -----------------------------------------------------------------------------------------------------
-def _count(x: UOp, k: UOp) -> Sorted:
-    """Each element goes where as many elements are before it. Keys with their places, where one word holds both, are
-    distinct: one comparison tells which of two comes first.
+def _sort_by_counting(x: UOp, k: UOp) -> Sorted:
+    """Sort rows by counting: the rank of an element is the number of elements before it.
+
+    If one word holds a key and its index, words are distinct, and one comparison orders two elements.
     """
     r, n = x.shape
-    place = graph.expand(iota(n, dtypes.int32, 1, 2), (r, n))
-    wide = next((d for d in (dtypes.uint32, dtypes.uint64) if k.dtype.bits + PLACE_BITS <= d.bits), None)
+    index = graph.expand(iota(n, dtypes.int32, 1, 2), (r, n))
+    wide = next((d for d in (dtypes.uint32, dtypes.uint64) if k.dtype.bits + INDEX_BITS <= d.bits), None)
     if wide is not None:
-        k = build("OR", e("SHL", cast(k, wide), PLACE_BITS), cast(place, wide))
+        k = build("OR", e("SHL", cast(k, wide), INDEX_BITS), cast(index, wide))
     k = build("CONTIGUOUS", k)
     mine, other = graph.reshape(k, (r, n, 1)), graph.reshape(k, (r, 1, n))
     before = build("CMPLT", other, mine)
@@ -120,49 +128,52 @@ def _count(x: UOp, k: UOp) -> Sorted:
         earlier = build("CMPLT", iota(n, dtypes.index, 2, 3), iota(n, dtypes.index, 1, 3))
         before = build("OR", before, build("AND", build("CMPEQ", other, mine), earlier))
     rank = graph.reduce(cast(before, dtypes.int32), "ADD", (2,), keep=False)
-    return Sorted(scatter_rows(x, rank), scatter_rows(place, rank))
+    return Sorted(scatter_rows(x, rank), scatter_rows(index, rank))
 
 
 # ---- by digits -------------------------------------------------------------------------------------------------------
-def _move_all(words: UOp, low: int, high: int) -> UOp:
-    """The rows of `words` sorted by bits low..high-1."""
+def _sort_by_bits(words: UOp, low: int, high: int) -> UOp:
+    """Return the rows of `words` radix-sorted by bits low..high-1."""
     r, n = words.shape
-    chunks = 1 if r >= MOST_CHUNKS else max(1, min(MOST_CHUNKS, n // CHUNK))
+    chunks = 1 if r >= MAX_CHUNKS else max(1, min(MAX_CHUNKS, n // CHUNK))
     m = -(-n // chunks)
-    padded = graph.pad(words, (0, 0), (r, chunks * m), words.dtype.max)  # what is added comes last and stays there
+    padded = graph.pad(words, (0, 0), (r, chunks * m), words.dtype.max)  # padding sorts last and stays last
     parts = graph.reshape(padded, (r, chunks, m))
     for shift in range(low, high, DIGIT_BITS):
-        parts = _move(parts, shift, 1 << min(DIGIT_BITS, high - shift))
+        parts = _radix_pass(parts, shift, 1 << min(DIGIT_BITS, high - shift))
     return graph.shrink(graph.reshape(parts, (r, chunks * m)), (0, 0), (r, n))
 
 
-def _move(words: UOp, shift: int, classes: int) -> UOp:
-    """One pass over words of shape (rows, chunks, m): each row sorted by one digit, stably."""
+def _radix_pass(words: UOp, shift: int, classes: int) -> UOp:
+    """Sort words of shape (rows, chunks, m) by one digit: one stable pass over each row."""
     r, chunks, m = words.shape
     digit = cast(e("AND", e("SHR", words, shift), classes - 1), dtypes.int32)
     chunk = iota(r, dtypes.index, 0, 3) * chunks + iota(chunks, dtypes.index, 1, 3)
-    in_table = chunk * classes + cast(digit, dtypes.index)
-    place = build("ADD", build("INDEX", _starts(in_table, r, chunks, classes), in_table), _rank_in_class(digit))
-    at = iota(r, dtypes.index, 0, 3) * (chunks * m) + cast(place, dtypes.index)
-    return stored(empty(words.shape, words.dtype), at, words)
+    class_index = chunk * classes + cast(digit, dtypes.index)
+    index = build(
+        "ADD", build("INDEX", _class_starts(class_index, r, chunks, classes), class_index), _rank_in_class(digit)
+    )
+    at = iota(r, dtypes.index, 0, 3) * (chunks * m) + cast(index, dtypes.index)
+    return store_flat(empty(words.shape, words.dtype), at, words)
 
 
-def _starts(in_table: UOp, r: int, chunks: int, classes: int) -> UOp:
-    """Where in its row the elements of each (row, chunk, class) begin: how many are of a lower class, or of an earlier
-    chunk.
+def _class_starts(class_index: UOp, r: int, chunks: int, classes: int) -> UOp:
+    """Return the offset in its row at which each (row, chunk, class) begins, flat.
+
+    That offset is the number of elements of lower classes plus those of the class in earlier chunks.
     """
     zeros = build("CONTIGUOUS", graph.full((r * chunks * classes,), 0, dtypes.int32))
-    ones = graph.full(in_table.shape, 1, dtypes.int32)
-    many = build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, in_table), ones))
-    many = graph.permute(graph.reshape(many, (r, chunks, classes)), (0, 2, 1))
-    many = graph.reshape(many, (r, classes * chunks))
-    starts = build("CONTIGUOUS", build("SUB", scan(many, "ADD"), many))
+    ones = graph.full(class_index.shape, 1, dtypes.int32)
+    counts = build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, class_index), ones))
+    counts = graph.permute(graph.reshape(counts, (r, chunks, classes)), (0, 2, 1))
+    counts = graph.reshape(counts, (r, classes * chunks))
+    starts = build("CONTIGUOUS", build("SUB", scan(counts, "ADD"), counts))
     starts = graph.permute(graph.reshape(starts, (r, classes, chunks)), (0, 2, 1))
     return graph.reshape(build("CONTIGUOUS", starts), (r * chunks * classes,))
 
 
 def _rank_in_class(digit: UOp) -> UOp:
-    """How many earlier elements along the last axis have the same digit."""
+    """Return for each element the number of earlier elements along the last axis with the same digit, int32."""
     *lead, m = digit.shape
     rank = len(lead) + 2
     mine, other = graph.reshape(digit, (*lead, m, 1)), graph.reshape(digit, (*lead, 1, m))
@@ -174,54 +185,59 @@ def _rank_in_class(digit: UOp) -> UOp:
 
 # ---- the first few ---------------------------------------------------------------------------------------------------
 def top_rows(x: UOp, k: int, largest: bool = True) -> Sorted:
-    """The first k or more of each row of `x`, shape (r, n), in descending order if `largest`, else in ascending order.
+    """Return at least the first k sorted elements of each row of `x`, shape (r, n), descending if `largest`, else
+    ascending.
 
-    Rows that had to be sorted are returned whole: a part of them would be merged with the caller's parts of that, and
-    whoever knows the gradient of sorted rows would not be met on the way back.
+    Rows that had to be sorted are returned whole. A slice here would merge with the slice of the caller, and the
+    gradient of sorted rows would then not be found.
     """
-    if is_in_network(x, True) and n_steps(x.shape[1]) <= STEPS * k:
-        first = sort_in_network(x, largest, True, k)
+    if uses_network(x, True) and n_steps(x.shape[1]) <= NETWORK_STEPS * k:
+        first = sort_by_network(x, largest, True, k)
         return Sorted(gather_rows(x, first), first)
     key = order.key(x) if largest else build("NOT", order.key(x))
-    places = _top_places(key, k)
-    if places is None:
+    indices = _top_indices(key, k)
+    if indices is None:
         return sort_rows(x, largest)
-    return Sorted(gather_rows(x, places), places)
+    return Sorted(gather_rows(x, indices), indices)
 
 
-def _top_places(key: UOp, k: int) -> UOp | None:
-    """Where the k largest keys of each row are, the first of equal ones first; None where sorting all is cheaper."""
+def _top_indices(key: UOp, k: int) -> UOp | None:
+    """Return the indices of the k largest keys of each row, the first of equal ones first, or None if sorting the row
+    is cheaper.
+    """
     r, n = key.shape
     block = 1 << (isqrt(n // max(1, k)).bit_length() - 1 if n > k else 0)
     blocks = -(-n // block)
-    rounds = k <= ROUNDS and key.dtype.bits <= 32
-    if rounds and (r * n <= FEW_WORDS or k * n <= 2 * (PACKED + k) * (k * block + blocks)):
-        return _extract(key, iota(n, dtypes.int32, 1, 2), k)
-    if not rounds and FEW * (k * block + blocks) > n:
+    rounds = k <= MAX_ROUNDS and key.dtype.bits <= 32
+    if rounds and (r * n <= SMALL_INPUT or k * n <= 2 * (PACKING_ROUNDS + k) * (k * block + blocks)):
+        return _extract_maxima(key, iota(n, dtypes.int32, 1, 2), k)
+    if not rounds and MIN_BLOCK_GAIN * (k * block + blocks) > n:
         return None
     padded = graph.pad(key, (0, 0), (r, blocks * block), key.dtype.min)
-    cut = graph.reshape(padded, (r, blocks, block))
-    best = build("CONTIGUOUS", graph.reduce(cut, "MAX", (2,), keep=False))
-    chosen = _top_places(best, k)
+    by_block = graph.reshape(padded, (r, blocks, block))
+    best = build("CONTIGUOUS", graph.reduce(by_block, "MAX", (2,), keep=False))
+    chosen = _top_indices(best, k)
     if chosen is None:
-        chosen = cast(graph.shrink(sort_rows(best, True).places, (0, 0), (r, k)), dtypes.int32)
+        chosen = cast(graph.shrink(sort_rows(best, True).indices, (0, 0), (r, k)), dtypes.int32)
     chosen = build("CONTIGUOUS", chosen)
     if not rounds:
-        chosen = sort_rows(chosen).values  # candidates in the order of the row
+        chosen = sort_rows(chosen).values  # ascending, so that of equal candidates the first in the row is taken
     at = build("ADD", e("MUL", graph.reshape(chosen, (r, k, 1)), block), iota(block, dtypes.int32, 2, 3))
     at = build("CONTIGUOUS", graph.reshape(at, (r, k * block)))
     row = iota(r, dtypes.index, 0, 2) * blocks + cast(chosen, dtypes.index)
-    candidates = build("INDEX", graph.reshape(cut, (r * blocks, block)), row)
+    candidates = build("INDEX", graph.reshape(by_block, (r * blocks, block)), row)
     candidates = graph.reshape(candidates, (r, k * block))
     if rounds:
-        return _extract(candidates, at, k)
-    first = top_rows(build("CONTIGUOUS", candidates), k).places
+        return _extract_maxima(candidates, at, k)
+    first = top_rows(build("CONTIGUOUS", candidates), k).indices
     return gather_rows(at, graph.leading(first, (r, k)))
 
 
-def _extract(key: UOp, place: UOp, k: int) -> UOp:
-    """The places of the k largest keys, the first of equal ones first: the maximum of what is left, k times over."""
-    back = e("SUB", const(dtypes.int32.max, dtypes.int32), place)
+def _extract_maxima(key: UOp, index: UOp, k: int) -> UOp:
+    """Return the indices of the k largest keys, the first of equal ones first, by k reductions: each takes the maximum
+    of the remaining keys.
+    """
+    back = e("SUB", const(dtypes.int32.max, dtypes.int32), index)
     words = build("CONTIGUOUS", build("OR", e("SHL", cast(key, dtypes.int64), 32), cast(back, dtypes.int64)))
     found = [graph.reduce(words, "MAX", (1,), keep=False)]
     while len(found) < k:

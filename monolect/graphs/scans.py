@@ -1,8 +1,8 @@
-"""Running sums, products and extremes of the last axis, on nodes.
+"""Build running sums, products and maxima along the last axis.
 
-What it is not: loops. A running sum is a REDUCE over a triangle mask, a form that `rules.loops.reductions` turns into
-one pass.
-Invariants: halves are added up in float32; a gradient takes as many steps as the value.
+What it is not: there are no loops here. A running sum is a REDUCE over a triangle mask, which `rules.loops.reductions`
+turns into one pass.
+Invariants: float16 and bfloat16 are accumulated in float32. A gradient takes as many passes as the value.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NEUTRAL = {"ADD": 0, "MUL": 1}
 
 
 def neutral(op: str, d: DType) -> Any:
-    """What joining nothing gives: 0, 1, or the least value."""
+    """Return the neutral element of ADD, MUL or MAX for dtype `d`: 0, 1 or the least value."""
     return d.min if op == "MAX" else _NEUTRAL[op]
 
 
 def scan(u: UOp, op: str) -> UOp:
-    """The running ADD, MUL or MAX along the last axis: REDUCE over j of (j <= i ? u[j] : neutral)."""
+    """Return the running ADD, MUL or MAX along the last axis: REDUCE over j of (j <= i ? u[j] : neutral)."""
     n, rank, d = u.shape[-1], len(u.shape), u.dtype
     if n.__class__ is int and n < 2:
         return u
@@ -41,54 +41,60 @@ def scan(u: UOp, op: str) -> UOp:
 
 
 def last_maximum(u: UOp) -> UOp:
-    """The position of the largest element so far along the last axis, of equal ones the last; int64."""
+    """Return the int64 index of the largest element so far along the last axis; of equal elements the last."""
     n, axis = u.shape[-1], len(u.shape) - 1
-    k, many = order.key(u), max(1, (size_max(n) - 1).bit_length())
-    d = next((d for d in (dtypes.int32, dtypes.int64) if k.dtype.bits + many <= d.bits), None)
+    k, index_bits = order.key(u), max(1, (size_max(n) - 1).bit_length())
+    d = next((d for d in (dtypes.int32, dtypes.int64) if k.dtype.bits + index_bits <= d.bits), None)
     if d is not None:
-        both = build("OR", e("SHL", cast(k, d), many), iota(n, d, axis, axis + 1))
-        return cast(e("AND", scan(both, "MAX"), (1 << many) - 1), dtypes.int64)
-    is_top = negate(build("CMPNE", k, scan(k, "MAX")))  # where an element equals the maximum so far it is the latest
+        both = build("OR", e("SHL", cast(k, d), index_bits), iota(n, d, axis, axis + 1))
+        return cast(e("AND", scan(both, "MAX"), (1 << index_bits) - 1), dtypes.int64)
+    is_top = negate(build("CMPNE", k, scan(k, "MAX")))  # an element that equals the maximum so far is the last maximum
     return scan(where(is_top, iota(n, dtypes.int64, axis, axis + 1), 0), "MAX")
 
 
-def _backwards(u: UOp) -> UOp:
-    """A running sum from the other end."""
+def _reverse_cumsum(u: UOp) -> UOp:
+    """Return the running sum along the last axis from its end."""
     last = (len(u.shape) - 1,)
     return graph.flip(scan(graph.flip(u, last), "ADD"), last)
 
 
-def _of_sum(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
-    return (_backwards(g),)
+def _sum_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
+    """Return the gradient of a running sum: the running sum of `g` from the end."""
+    return (_reverse_cumsum(g),)
 
 
-def _of_product(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
-    """The sum of g*y from each element on, over the element. The products from the first zero on are those of the other
-    elements times the zero, and elements behind it change nothing. That is no formula to differentiate.
+def _product_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
+    """Return the gradient of a running product: the sum of g * y from each element on, divided by the element.
+
+    From the first zero on, each product is the product of the other elements times the zero, and later elements do not
+    change it. This formula has no derivative at zeros, so its own derivative is `_product_second_gradient`.
     """
     zero = e("CMPEQ", u, 0.0)
     first = build("AND", zero, e("CMPEQ", scan(cast(zero, dtypes.int32), "ADD"), 1))
     others = scan(where(first, 1.0, u), "MUL")
-    rest = build("DIV", _backwards(build("MUL", g, y)), where(zero, 1.0, u))
-    out = where(first, _backwards(build("MUL", g, others)), where(zero, 0.0, rest))
-    return (closed_form(out, (g, u), _of_product_again),)
+    rest = build("DIV", _reverse_cumsum(build("MUL", g, y)), where(zero, 1.0, u))
+    out = where(first, _reverse_cumsum(build("MUL", g, others)), where(zero, 0.0, rest))
+    return (closed_form(out, (g, u), _product_second_gradient),)
 
 
-def _of_product_again(h: UOp, y: UOp, g: UOp, u: UOp) -> tuple[UOp | None, UOp | None]:
-    own = node("CONTIGUOUS_BACKWARD", (g,))  # not `u`, which it may be
+def _product_second_gradient(h: UOp, y: UOp, g: UOp, u: UOp) -> tuple[UOp | None, UOp | None]:
+    """Return the gradients of `_product_gradient` with respect to `g` and `u`, from the running product written as
+    plain nodes.
+    """
+    own = node("CONTIGUOUS_BACKWARD", (g,))  # a separate node, as `g` may be `u` itself
     found = gradients(running_product(u), own, [u], cut=True)[u]
     both = {} if found is None else gradients(found, h, [own, u], cut=True)
     return both.get(own), both.get(u)
 
 
-def _of_maximum(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
-    """Each result's gradient goes to the element it is."""
+def _maximum_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
+    """Return the gradient of a running maximum: each result's gradient is added to the element that it equals."""
     r, n = count(u.shape[:-1]), u.shape[-1]
-    places = graph.reshape(last_maximum(u), (r, n))
-    return (graph.reshape(add_rows(graph.reshape(g, (r, n)), places, n), u.shape),)
+    indices = graph.reshape(last_maximum(u), (r, n))
+    return (graph.reshape(add_rows(graph.reshape(g, (r, n)), indices, n), u.shape),)
 
 
-_DERIVATIVES = {"ADD": _of_sum, "MUL": _of_product, "MAX": _of_maximum}
+_DERIVATIVES = {"ADD": _sum_gradient, "MUL": _product_gradient, "MAX": _maximum_gradient}
 
 
 __all__ = ["last_maximum", "neutral", "scan"]

@@ -1,8 +1,8 @@
-"""Numbers as integers in the order in which PyTorch sorts them, alone or packed with their positions.
+"""Convert numbers to integer keys in PyTorch's sort order, and find the index of a maximum by keys.
 
-What it is for: the position of an extreme, and sorting, which know integers alone.
-What it is not: methods of Tensor. Invariants: `key(a) < key(b)` exactly where a sorts before b, and the keys are equal
-where neither does: 0.0 and -0.0 are equal, and every nan equals every other and comes after infinity.
+What it is for: argmax and sorting, which compare integers only.
+What it is not: methods of Tensor. Invariants: `key(a) < key(b)` exactly if a sorts before b, and the keys are equal if
+neither does. 0.0 and -0.0 have equal keys. All nans have one key, which is above that of infinity.
 Source: IEEE 754 numbers as sign and magnitude; Herf, "Radix Tricks", 2001.
 """
 
@@ -21,21 +21,21 @@ from monolect.ir.rewrite.normal import count, negate, smaller
 from monolect.ir.uop import UOp, build, const, idx, shape_source, toposort
 from monolect.schedule.materialize import WEIGHTS
 
-LONG = 1 << 12  # elements of a row that pay for a search by blocks
-MOST_AGAIN = 4  # operations that are rather done twice than an element has a key of 64 bits
-SHORT = 64  # fewer are not worth lanes of their own
+LONG_ROW = 1 << 12  # elements; rows of at least this length are searched by blocks
+MAX_RECOMPUTED_OPS = 4  # operations; up to it, computing an element twice is cheaper than a 64-bit key
+SHORT_ROW = 64  # elements; shorter rows are not vectorized along the row
 
 SIGNED: dict[int, DType] = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
 _UNSIGNED: dict[int, DType] = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
 def bits(u: UOp) -> UOp:
-    """The bits of a number as a signed integer."""
+    """Return the bits of a number as a signed integer of the same width."""
     return build("BITCAST", u, arg=SIGNED[u.dtype.bits])
 
 
 def key(u: UOp) -> UOp:
-    """`u` as a signed integer of as many bits (int8 for bool) in the order of its values."""
+    """Return `u` as a signed integer of the same width (int8 for bool) in the order of its values."""
     d = u.dtype
     if d is dtypes.bool:
         return cast(u, dtypes.int8)
@@ -45,102 +45,109 @@ def key(u: UOp) -> UOp:
         return e("XOR", raw, i.min)
     if not d.is_float:
         return raw
-    k = where(e("CMPNE", raw, i.min), _turned(raw), 0)  # -0.0 is 0.0
+    k = where(e("CMPNE", raw, i.min), _flip_magnitude(raw), 0)  # -0.0 has the key of 0.0
     return where(build("CMPNE", u, u), i.max, k)
 
 
 def value(k: UOp, d: DType) -> UOp:
-    """The value of dtype `d` whose key is `k`; 0.0 for both zeros, one nan for all."""
+    """Return the value of dtype `d` whose key is `k`: 0.0 for both zeros, one nan for all nans."""
     if d is dtypes.bool:
         return cast(k, d)
-    raw = _turned(k) if d.is_float else e("XOR", k, k.dtype.min) if d.is_unsigned else k
+    raw = _flip_magnitude(k) if d.is_float else e("XOR", k, k.dtype.min) if d.is_unsigned else k
     return build("BITCAST", raw, arg=d)
 
 
-def _turned(raw: UOp) -> UOp:
-    """The bits of floats as integers in order, and back: the magnitude of what is negative is turned round."""
+def _flip_magnitude(raw: UOp) -> UOp:
+    """Return the bits of floats as signed integers in order, by inverting the magnitude bits of negative numbers; its
+    own inverse.
+    """
     return build("XOR", raw, e("AND", e("SHR", raw, raw.dtype.bits - 1), raw.dtype.max))
 
 
 def unsigned(k: UOp, descending: bool = False) -> UOp:
-    """A key as an unsigned integer of the same order, or of the opposite; its own inverse on unsigned ones."""
+    """Return a signed key as an unsigned one in the same, or the opposite, order; applied to an unsigned key, the
+    signed one.
+    """
     d = k.dtype
     other = (SIGNED if d.is_unsigned else _UNSIGNED)[d.bits]
     return build("BITCAST", e("XOR", k, ~(1 << d.bits - 1) if descending else 1 << d.bits - 1), arg=other)
 
 
-def arg_extreme(u: UOp, axis: int) -> UOp:
-    """The first position of the maximum along `axis`, which stays with size 1; int64. nan is the largest.
+def first_maximum(u: UOp, axis: int) -> UOp:
+    """Return the int64 index of the first maximum along `axis`, which keeps size 1. nan is the largest.
 
-    Rows are looked at twice, for the maximum and for its first place; of a long one the second look is at one block.
-    Looked at once is what fits 32 bits with its place, what takes long to compute, and short rows, whose lanes are
-    other rows.
+    Most rows are read twice: for the maximum, and for its first index. In a long row the second read is of one block. A
+    row is read once if an element packs with its index into 32 bits, if its elements are expensive to compute, or if it
+    is short, as then the vector lanes are different rows.
     """
     n = u.shape[axis]
     is_last = axis == len(u.shape) - 1
-    if n.__class__ is int and n >= LONG and is_last and count(u.shape).__class__ is int:
-        return _place_by_blocks(u)
-    fits = u.dtype.bits + _place_bits(n)
-    if fits > 64 or (fits > 32 and not (is_last and size_max(n) < SHORT) and _is_near(u)):
-        return _place_of_maximum(u, axis)
-    return _place_by_key(u, axis)
+    if n.__class__ is int and n >= LONG_ROW and is_last and count(u.shape).__class__ is int:
+        return _first_by_blocks(u)
+    fits = u.dtype.bits + _index_bits(n)
+    if fits > 64 or (fits > 32 and not (is_last and size_max(n) < SHORT_ROW) and _is_cheap_to_recompute(u)):
+        return _first_by_two_reductions(u, axis)
+    return _first_by_key(u, axis)
 
 
-def to_extreme(axis: int, keepdim: bool, sign: Callable[[UOp], UOp]) -> Callable[..., tuple[UOp]]:
-    """The derivative of the maximum of sign(x) along `axis`: all of it goes to the first place that has the maximum."""
+def maximum_gradient(axis: int, keepdim: bool, sign: Callable[[UOp], UOp]) -> Callable[..., tuple[UOp]]:
+    """Return the derivative of the maximum of sign(x) along `axis`: the whole gradient goes to the first maximum."""
 
     def derivative(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
-        place = arg_extreme(sign(x), axis)
-        here = build("CMPEQ", iota(x.shape[axis], dtypes.int64, axis, len(x.shape)), place)
-        return (where(here, g if keepdim else graph.reshape(g, place.shape), 0.0),)
+        """Return `g` at the first maximum of each row of `x`, else 0."""
+        index = first_maximum(sign(x), axis)
+        here = build("CMPEQ", iota(x.shape[axis], dtypes.int64, axis, len(x.shape)), index)
+        return (where(here, g if keepdim else graph.reshape(g, index.shape), 0.0),)
 
     return derivative
 
 
-def _is_near(u: UOp) -> bool:
-    """Whether few operations lead from what is stored, or read at places, to `u`."""
+def _is_cheap_to_recompute(u: UOp) -> bool:
+    """Whether few operations lead from stored or gathered values to `u`."""
     order = toposort(u, stop=lambda v: v.op not in ELEMENTWISE and v.op not in MOVEMENT)
-    return sum(WEIGHTS.get(v.op, 1) for v in order if v.op in ELEMENTWISE and v.dtype.kind != "x") <= MOST_AGAIN
+    return sum(WEIGHTS.get(v.op, 1) for v in order if v.op in ELEMENTWISE and v.dtype.kind != "x") <= MAX_RECOMPUTED_OPS
 
 
-def _place_bits(n: Any) -> int:
-    """Bits of a position among n."""
+def _index_bits(n: Any) -> int:
+    """Return the number of bits that an index below n needs."""
     return max(1, (size_max(n) - 1).bit_length())
 
 
 def _last(n: Any) -> UOp:
+    """Return n - 1 as an index."""
     return n + -1 if n.__class__ is UOp else const(n - 1, dtypes.index)
 
 
-def _place_of_maximum(u: UOp, axis: int) -> UOp:
-    """`arg_extreme` in two reductions: the maximum, and the first place that has it, or is nan."""
+def _first_by_two_reductions(u: UOp, axis: int) -> UOp:
+    """Return `first_maximum` by two reductions: the maximum, and the first index whose element equals it or is nan."""
     n = u.shape[axis]
     d = dtypes.int32 if size_max(n) <= dtypes.int32.max else dtypes.int64
     is_top = negate(build("CMPNE", u, graph.reduce(u, "MAX", (axis,))))
     if u.dtype.is_float:
         is_top = build("OR", is_top, build("CMPNE", u, u))
     back = build("SUB", cast(_last(n), d), iota(n, d, axis, len(u.shape)))
-    found = graph.reduce(where(is_top, back, 0), "MAX", (axis,))  # a place inside, whatever is found
+    # 0 if nothing is found, so that the index is inside the row.
+    found = graph.reduce(where(is_top, back, 0), "MAX", (axis,))
     return build("SUB", cast(_last(n), dtypes.int64), cast(found, dtypes.int64))
 
 
-def _place_by_key(u: UOp, axis: int) -> UOp:
-    """`arg_extreme` in one reduction, over (key, position from the end) in one integer."""
+def _first_by_key(u: UOp, axis: int) -> UOp:
+    """Return `first_maximum` by one reduction over integers that pack a key with the index counted from the end."""
     n, k = u.shape[axis], key(u)
-    many = _place_bits(n)
-    wide = dtypes.int32 if k.dtype.bits + many <= 32 else dtypes.int64
+    index_bits = _index_bits(n)
+    wide = dtypes.int32 if k.dtype.bits + index_bits <= 32 else dtypes.int64
     back = build("SUB", _last(n), iota(n, dtypes.index, axis, len(u.shape)))
-    both = build("OR", e("SHL", cast(k, wide), many), cast(back, wide))
-    found = e("AND", graph.reduce(both, "MAX", (axis,)), (1 << many) - 1)
+    both = build("OR", e("SHL", cast(k, wide), index_bits), cast(back, wide))
+    found = e("AND", graph.reduce(both, "MAX", (axis,)), (1 << index_bits) - 1)
     return build("SUB", cast(_last(n), dtypes.int64), cast(found, dtypes.int64))
 
 
-def _place_by_blocks(u: UOp) -> UOp:
-    """`arg_extreme` along the last axis: the first block that has the maximum, then the place in that block.
+def _first_by_blocks(u: UOp) -> UOp:
+    """Return `first_maximum` along the last axis: the first block that has the maximum, then the index in that block.
 
-    Maxima cost a quarter of keys with positions; those of the blocks are no memory if they are looked at once. The last
-    block begins where it ends with the row: what it shares with the one before is smaller than its maximum, or that
-    one would have been the first.
+    A maximum costs a quarter of a maximum of packed keys. The maxima of the blocks are not stored, as one reduction
+    reads them. The last block ends with the row and may overlap the block before it. Elements in the overlap are below
+    the maximum of the last block if that block is chosen, since otherwise the earlier block would be.
     """
     n, rows = u.shape[-1], count(u.shape[:-1])
     block = 1 << ((64 * n).bit_length() - 1) // 2
@@ -148,12 +155,12 @@ def _place_by_blocks(u: UOp) -> UOp:
     flat = graph.reshape(u, (rows, n))
     starts = iota(blocks, dtypes.index, 0, 2) * block
     starts = smaller(starts, idx(n - block)) if blocks * block > n else starts
-    places = graph.reshape(build("ADD", starts, iota(block, dtypes.index, 1, 2)), (1, blocks * block))
-    whole = gather_rows(flat, build("EXPAND", places, shape_source((rows, blocks * block))))
-    tops = graph.reduce(graph.reshape(whole, (rows, blocks, block)), "MAX", (2,), keep=False)
-    first = _place_by_key if u.dtype.bits + _place_bits(blocks) <= 64 else _place_of_maximum
+    indices = graph.reshape(build("ADD", starts, iota(block, dtypes.index, 1, 2)), (1, blocks * block))
+    blocked = gather_rows(flat, build("EXPAND", indices, shape_source((rows, blocks * block))))
+    tops = graph.reduce(graph.reshape(blocked, (rows, blocks, block)), "MAX", (2,), keep=False)
+    first = _first_by_key if u.dtype.bits + _index_bits(blocks) <= 64 else _first_by_two_reductions
     start = smaller(cast(first(tops, 1), dtypes.index) * block, idx(n - block))
-    start = build("MAX", start, idx(0))  # known to be inside: the block is read in vectors
-    places = e("ADD", start, iota(block, dtypes.index, 1, 2))
-    inside = arg_extreme(gather_rows(flat, places), 1)
+    start = build("MAX", start, idx(0))  # a provable bound, so that the block is read in vectors
+    indices = e("ADD", start, iota(block, dtypes.index, 1, 2))
+    inside = first_maximum(gather_rows(flat, indices), 1)
     return graph.reshape(e("ADD", cast(start, dtypes.int64), inside), (*u.shape[:-1], 1))

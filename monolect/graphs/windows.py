@@ -1,15 +1,15 @@
-"""Sliding windows as views: what convolution and pooling read.
+"""Build sliding windows as views, which convolution and pooling read.
 
-What it is for: `windows` lays the elements that each window covers along new axes, with movement ops alone, so that no
-copy is made and gradients come out of the movement ops.
-What it is not: it pads nothing with a value; callers pad first. Sizes are ints: of an axis of symbolic size callers
-take the windows of the longest it may be, and keep the first of them.
+What it is for: `windows` puts the elements of each window along new axes by movement ops only. So nothing is copied,
+and gradients follow from the movement ops.
+What it is not: it pads with no value; callers pad first. Sizes are ints: for an axis of symbolic size, callers take the
+windows of its largest size and keep the leading ones.
 
-Two forms an axis. Where windows do not overlap (stride >= kernel, dilation 1) the axis is cut into (window, element).
-Otherwise it is repeated once for each element of the kernel, into rows of pitch P, and read again in rows of pitch
-P + dilation: each row starts `dilation` elements later than the one above it. What is read outside the source in
-between is cut off again. All axes are repeated by one EXPAND, together with axes the caller wants to broadcast, so the
-gradient of the whole view is one sum.
+An axis has one of two forms. If windows do not overlap (stride >= kernel, dilation 1), the axis is reshaped to (window,
+element). Otherwise the axis is repeated once for each kernel element, into rows of pitch P, and reshaped to rows of
+pitch P + dilation: each row starts `dilation` elements later than the row above. Elements outside of the source are
+cropped afterwards. All axes are repeated by one EXPAND, together with the axes that the caller broadcasts, so the
+gradient of the view is one sum.
 
 Invariant: element (..., o, k) of an axis is element o * stride + k * dilation of the source.
 """
@@ -30,11 +30,11 @@ from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.uop import UOp, build
 
 Ints = tuple[int, ...]
-MOST_TERMS = 16  # windows that hold an element, up to which a sum over them is one expression
+MAX_TERMS = 16  # windows that cover an element; up to it, the sum over them is one expression
 
 
 def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
-    """`value`, an int or one for each of `n` axes, as a tuple. Raises ArgumentError below `least`."""
+    """Return `value`, an int or one int for each of `n` axes, as a tuple. Raises ArgumentError below `least`."""
     out = (value,) * n if isinstance(value, int) else tuple(value) if isinstance(value, tuple | list) else ()
     if len(out) == 1:
         out *= n
@@ -44,31 +44,34 @@ def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
 
 
 def count_windows(size: Any, kernel: int, stride: int, dilation: int) -> Any:
-    """How many windows fit on an axis; 0 or less when none does."""
+    """Return the number of windows that fit on an axis; 0 or less if none does."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 
 class _Axis(NamedTuple):
-    """One axis: where the source goes (offset in a row of `pitch`), and how rows are cut into windows."""
+    """How one axis becomes windows: where the source goes in a row of `pitch` elements, and how rows are cut into
+    windows.
+    """
 
     repeats: int  # rows
     offset: int
     pitch: int
     flat: int  # elements before they are cut into `rows`
     rows: Ints
-    first: Ints  # what is kept of the rows
-    kept: Ints
-    cut: Ints  # kept, with a stride taken apart
-    result: Ints  # the sizes that stay, of `cut`
-    swap: bool  # whether the kernel stands before the windows
+    first: Ints  # offset of the part of the rows that is kept
+    kept: Ints  # its sizes
+    cut: Ints  # `kept`, with the stride as an axis of its own
+    result: Ints  # sizes kept of `cut`
+    swap: bool  # whether the kernel axis comes before the window axis
 
 
 def _axis(size: int, kernel: int, stride: int, dilation: int) -> _Axis:
+    """Return the _Axis for a source of `size` elements."""
     out = count_windows(size, kernel, stride, dilation)
     if kernel == 1 or (stride >= kernel and dilation == 1):
         step = (out, stride)
         return _Axis(1, 0, out * stride, out * stride, step, (0, 0), (out, kernel), (out, kernel), (out, kernel), False)
-    # The source starts `lead` into its row: then no row of the gradient's view reaches back into the row above it.
+    # The source starts at offset `lead` of its row, so that no row of the gradient's view reaches into the row above.
     lead = (kernel - 1) * dilation
     pitch = lead + max(size, out * stride - dilation)
     wide = pitch + dilation
@@ -77,9 +80,9 @@ def _axis(size: int, kernel: int, stride: int, dilation: int) -> _Axis:
 
 
 def windows(x: UOp, kernel: Ints, stride: Ints, dilation: Ints, lead: Sequence[int] | None = None) -> UOp:
-    """The windows of the last axes of `x`: (*lead, *spatial) -> (*lead, *outputs, *kernel).
+    """Return the windows of the last axes of `x` as a view: (..., *spatial) -> (*lead, *outputs, *kernel).
 
-    With `lead` the other axes are broadcast to it first. Every axis must hold at least one window.
+    With `lead` the other axes are first broadcast to it. Every axis must hold at least one window.
     """
     n = len(kernel)
     own = x.shape[: len(x.shape) - n]
@@ -107,17 +110,18 @@ def windows(x: UOp, kernel: Ints, stride: Ints, dilation: Ints, lead: Sequence[i
 
 
 def overlap(outs: Sequence[Any], kernel: Ints, stride: Ints, dilation: Ints) -> bool:
-    """Whether each element is in several windows, in few, and there is a known number of all."""
+    """Whether windows overlap, with dilation 1, int sizes, and at most MAX_TERMS windows for each element."""
     reach = prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
-    return 1 < reach <= MOST_TERMS and all(r == 1 for r in dilation) and all(o.__class__ is int for o in outs)
+    return 1 < reach <= MAX_TERMS and all(r == 1 for r in dilation) and all(o.__class__ is int for o in outs)
 
 
-class Back:
-    """The way back from overlapping windows of the last axes to elements of `shape`, as a sum of terms: on one axis
-    element s * j + r is element s * t + r of window j - t, for each t. A view of all windows would be read element by
-    element, by remainders of places; neighbours in a term are neighbours in memory.
+class OverlapAdd:
+    """Add window values to the elements of `shape` that the windows cover: the gradient of overlapping windows.
 
-    What belongs to elements has shape (*lead, J, s, ...), a pair for each axis moved over.
+    On one axis, element s * j + r is element s * t + r of window j - t, for each t. So the sum is one term for each t,
+    in which adjacent elements are adjacent in memory. A gradient through the view of all windows would instead be read
+    element by element, with a modulo for each index. Terms have the shape (*lead, J, s, ...) with a pair (J, s) for
+    each axis.
     """
 
     def __init__(self, shape: tuple[Any, ...], kernel: Ints, stride: Ints):
@@ -125,40 +129,44 @@ class Back:
         self.n, self.head = len(kernel), len(shape) - len(kernel)
         self.reach = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
         outs = [count_windows(m, k, s, 1) for m, k, s in zip(shape[self.head :], kernel, stride, strict=True)]
-        self.places = [o + t - 1 for o, t in zip(outs, self.reach, strict=True)]
-        self.sizes = [j * s for j, s in zip(self.places, stride, strict=True)]
-        self.pairs = (*shape[: self.head], *(v for js in zip(self.places, stride, strict=True) for v in js))
+        self.counts = [o + t - 1 for o, t in zip(outs, self.reach, strict=True)]
+        self.sizes = [j * s for j, s in zip(self.counts, stride, strict=True)]
+        self.split_shape = (*shape[: self.head], *(v for js in zip(self.counts, stride, strict=True) for v in js))
 
     def total(self, term: Callable[[Ints], UOp]) -> UOp:
-        """The sum of term((t, ...)) over all t, in `shape`."""
+        """Return the sum of term((t, ...)) over all t, reshaped to `shape`."""
         terms = [term(at) for at in product(*map(range, self.reach))]
         wide = accumulator(terms[0].dtype)
         y = g.cast(reduce(lambda a, b: g.e("ADD", a, b), [g.cast(x, wide) for x in terms]), terms[0].dtype)
-        y = g.reshape(g.broadcast_to(y, self.pairs), (*self.shape[: self.head], *self.sizes))
-        return framed(y, (0,) * self.n, tuple(m - v for m, v in zip(self.shape[self.head :], self.sizes, strict=True)))
+        y = g.reshape(g.broadcast_to(y, self.split_shape), (*self.shape[: self.head], *self.sizes))
+        return pad_or_crop(
+            y, (0,) * self.n, tuple(m - v for m, v in zip(self.shape[self.head :], self.sizes, strict=True))
+        )
 
     def elements(self, x: UOp) -> UOp:
-        """`x`, of `shape`, in pairs."""
+        """Return `x`, of `shape`, in the shape of terms."""
         ends = tuple(v - m for m, v in zip(self.shape[self.head :], self.sizes, strict=True))
-        return g.reshape(framed(x, (0,) * self.n, ends), self.pairs)
+        return g.reshape(pad_or_crop(x, (0,) * self.n, ends), self.split_shape)
 
-    def placed(self, y: UOp, at: Ints) -> UOp:
-        """What belongs to windows, (*lead, *outs), at j = window + t, zeros around it."""
-        pairs = [v for m in y.shape[self.head :] for v in (m, 1)]
+    def window_values(self, y: UOp, at: Ints) -> UOp:
+        """Return `y`, of shape (*lead, *outs), so that index j of each axis holds the value of window j - t, zeros
+        where there is no window.
+        """
+        split_shape = [v for m in y.shape[self.head :] for v in (m, 1)]
         first = (*(0,) * self.head, *(v for t in at for v in (t, 0)))
-        y = g.reshape(y, (*y.shape[: self.head], *pairs))
-        return g.pad(y, first, (*y.shape[: self.head], *(v for j in self.places for v in (j, 1))))
+        y = g.reshape(y, (*y.shape[: self.head], *split_shape))
+        return g.pad(y, first, (*y.shape[: self.head], *(v for j in self.counts for v in (j, 1))))
 
-    def held(self, at: Ints) -> UOp:
-        """Where s * t + r is inside of a window."""
+    def covered(self, at: Ints) -> UOp:
+        """Return a bool node in the shape of terms: true where s * t + r is below the kernel size."""
         rank, out = self.head + 2 * self.n, TRUE
         for a, (t, s, k) in enumerate(zip(at, self.stride, self.kernel, strict=True)):
             out = build("AND", out, g.inside(0, min(s, k - t * s), s, self.head + 2 * a + 1, rank))
         return out
 
 
-def framed(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
-    """The last axes of `x` with `fill` around them; negative amounts cut off."""
+def pad_or_crop(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
+    """Pad the last axes of `x` with `fill`; negative amounts crop."""
     head = len(x.shape) - len(before)
     lead = x.shape[:head]
     offsets = tuple(max(-b, 0) for b in before)
@@ -169,7 +177,10 @@ def framed(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
 
 
 def check_windows(sizes: tuple, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Any, ...]:
-    """How many windows fit on each axis. Raises ShapeError when none does, for some value of a symbolic size."""
+    """Return the number of windows of each axis.
+
+    Raises ShapeError if an axis has none, for any value of a symbolic size.
+    """
     out = tuple(count_windows(*a) for a in zip(sizes, kernel, stride, dilation, strict=True))
     if not all(at_most(1, o) for o in out):
         reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
@@ -181,14 +192,14 @@ def check_windows(sizes: tuple, kernel: Ints, stride: Ints, dilation: Ints, name
 
 
 def refuse_symbolic(sizes: tuple, what: str, expected: str) -> None:
-    """Raise ShapeError for axes of symbolic size, and say what to do."""
+    """Raise ShapeError if an axis has a symbolic size; `expected` tells the user what to do instead."""
     if any(n.__class__ is not int for n in sizes):
         found = tuple(map(bounds_text, sizes))
         raise ShapeError(f"{what} over an axis of symbolic size", expected=expected, found=found)
 
 
-def first_windows(x: UOp, axes: Sequence[int], counts: Sequence[Any]) -> UOp:
-    """Of axes that are as long as they may be the windows that are there, `counts` along each."""
+def leading_windows(x: UOp, axes: Sequence[int], counts: Sequence[Any]) -> UOp:
+    """Return the first `counts` windows along each of `axes`, which were built for the largest symbolic size."""
     shape = list(x.shape)
     for a, n in zip(axes, counts, strict=True):
         shape[a] = n

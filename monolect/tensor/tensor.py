@@ -49,7 +49,7 @@ from monolect.tensor.deferred import defer, deferred, set_aside
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
 from monolect.tensor.methods.elementwise import ElementwiseMixin
-from monolect.tensor.methods.files import computing, is_pending, write, written
+from monolect.tensor.methods.files import compute_device, is_pending, write, written_file
 from monolect.tensor.methods.functions import FunctionsMixin
 from monolect.tensor.methods.in_place import InPlaceMixin
 from monolect.tensor.methods.index import IndexMixin
@@ -584,7 +584,7 @@ class Tensor(
                 device = a
         u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
         if is_on_disk(device):
-            return self._wrap(written(u, as_device(device, may_be_file=True)))
+            return self._wrap(written_file(u, as_device(device, may_be_file=True)))
         if device is not None and (target := as_device(device)) != self.device:
             u = build("LOAD", u, arg=LoadArg(target, "GLOBAL"))
         return self if u is self._uop else self._wrap(u)
@@ -648,7 +648,7 @@ class Tensor(
         >>> Tensor([1.0, 2.0]).assign(Tensor([3.0, 4.0])).tolist()
         [3.0, 4.0]
         """
-        v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=computing(self.device))
+        v = value if isinstance(value, Tensor) else Tensor(value, dtype=self.dtype, device=compute_device(self.device))
         if v.dtype is not self.dtype:
             raise DTypeError("assign: dtypes differ", expected=self.dtype.name, found=v.dtype.name)
         if self._is_view or self._uop.op in MEMORY or is_on_disk(self.device):

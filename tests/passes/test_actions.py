@@ -15,7 +15,7 @@ from monolect.backend.registry import Device
 from monolect.base.target import MatrixUnit, Target
 from monolect.graphs import bitonic_sort as network
 from monolect.graphs.bitonic_sort import Sorting
-from monolect.graphs.radix_sort import _move
+from monolect.graphs.radix_sort import _radix_pass
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.placement import memory_of
@@ -170,7 +170,7 @@ PROGRAMS = {
         1, Tensor(np.arange(72).reshape(6, 12) * 5 % 10), whole(6, 12)
     ),
     "counts": lambda: counts(6, 16),
-    "moves": lambda: Tensor._wrap(_move(whole(4, 3, 16, high=11).cast(dtypes.uint32).uop, 1, 4)),
+    "moves": lambda: Tensor._wrap(_radix_pass(whole(4, 3, 16, high=11).cast(dtypes.uint32).uop, 1, 4)),
 }
 FENCE = np.arange(4096, dtype=np.uint64).astype(np.uint8)  # around each buffer: nothing may be written there
 MADE: dict[str, tuple[UOp, list, list]] = {}

@@ -6,8 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monolect import Tensor
-from monolect.graphs.sort_keys import LONG as LONG_ROW
-from monolect.graphs.sort_keys import SHORT as SHORT_ROW
+from monolect.graphs.sort_keys import LONG_ROW, SHORT_ROW
 from monolect.ir.bounds import ranges
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, toposort

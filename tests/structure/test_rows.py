@@ -93,8 +93,8 @@ def test_many_ranks_are_read_from_sorted_rows(structure, data):
 def test_pairs_of_keys_are_compared_with_a_row_of_lanes(structure, data, shape):
     """One comparison of words that hold key and place; no lane waits for another of its row."""
     x = Tensor(data(*shape)).uop
-    places = radix._count(x, order.unsigned(order.key(x))).places  # as where there are no vectors
-    ranks = structure(Tensor._wrap(places))[1]
+    indices = radix._sort_by_counting(x, order.unsigned(order.key(x))).indices  # as where there are no vectors
+    ranks = structure(Tensor._wrap(indices))[1]
     kinds = [arg[1] for op, _, arg in ranks.linear.arg.actions if op == "SPLIT"]
     assert "GROUP_REDUCE" not in kinds and kinds[0] == "UPCAST"
     assert ranks.ir["CMPLT"] == 1 and ranks.ir["CMPEQ"] == ranks.ir["CMPNE"] == 0

@@ -121,7 +121,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         Tensor.zeros(0).to(f"disk:{path}")
     with pytest.raises(ShapeError):
         t[0:3] = Tensor([1, 2])
-    with pytest.raises(IndexRangeError, match="no view of it"):
+    with pytest.raises(IndexRangeError, match="needs a view"):
         t[::2] = 1
     with pytest.raises(DeviceError, match="not made in a file"):
         Tensor.zeros(3, device=f"disk:{path}")

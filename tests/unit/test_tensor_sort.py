@@ -70,7 +70,7 @@ def test_bfloat16(n: int) -> None:
     np.testing.assert_array_equal(values.float().numpy(), want.values.float().numpy())
 
 
-@pytest.mark.parametrize("k", [1, 5, 20, radix.ROUNDS + 3])
+@pytest.mark.parametrize("k", [1, 5, 20, radix.MAX_ROUNDS + 3])
 @pytest.mark.parametrize("shape", [(3, 40), (2, 1000), (1, LONG), (1, 1), (2, 16434)])
 def test_topk(shape: tuple, k: int) -> None:
     k = min(k, shape[1])
@@ -152,7 +152,7 @@ def test_quantiles(how: str, check: Any) -> None:
         check(ours, torch.tensor(X).quantile(torch.tensor(q), dim, keep, interpolation=how))
 
 
-@pytest.mark.parametrize("n", [rank.LEAST_ROW - 1, rank.LEAST_ROW, 300])
+@pytest.mark.parametrize("n", [rank.MIN_ROW - 1, rank.MIN_ROW, 300])
 @pytest.mark.parametrize("dtype", DTYPES + UNSIGNED)
 def test_elements_by_rank(dtype: str, n: int) -> None:
     """The values of a sorted row, each from where its index says."""
@@ -166,11 +166,11 @@ def test_elements_by_rank(dtype: str, n: int) -> None:
 
 @given(st.data())
 def test_random_ranks(data: Any) -> None:
-    n = data.draw(st.integers(rank.LEAST_ROW, 200))
+    n = data.draw(st.integers(rank.MIN_ROW, 200))
     elements = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, np.inf, -np.inf, np.nan])
     x = data.draw(hnp.arrays(np.float32, (2, n), elements=elements))
     k = data.draw(st.integers(1, n))
-    q = np.array(data.draw(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=rank.MOST_RANKS + 1)), np.float32)
+    q = np.array(data.draw(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=rank.MAX_RANKS + 1)), np.float32)
     np.testing.assert_array_equal(Tensor(x).kthvalue(k, 1).values.numpy(), np.sort(x, 1)[:, k - 1])
     np.testing.assert_array_equal(Tensor(x).median(1).values.numpy(), torch.tensor(x).median(1).values.numpy())
     lower = torch.tensor(x).quantile(torch.tensor(q), 1, interpolation="lower").numpy()

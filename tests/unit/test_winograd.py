@@ -93,11 +93,13 @@ def test_the_matrices_compute_every_filter_of_three_taps(m: int) -> None:
     np.testing.assert_allclose(outputs @ ((kernel @ w) * (inputs @ d)), np.correlate(d, w), rtol=1e-12)
 
 
-def chosen(x: tuple, w: tuple, dtype: str = "float32", a_cycle: int = 1, largest: int = 4, **kept: bool) -> int | None:
+def chosen(
+    x: tuple, w: tuple, dtype: str = "float32", a_cycle: int = 1, largest: int = 4, **weight_cached: bool
+) -> int | None:
     a, b = Tensor.empty(*x, dtype=dtype), Tensor.empty(*w, dtype=dtype)
     target = Device["cpu"].target._replace(multiply_adds=a_cycle, l3_bytes=32 << 20)
     with Context(WINOGRAD=largest):
-        return winograd.best_tile(a.uop, b.uop, (x[2], x[3]), target, **(kept or {"kept": True}))
+        return winograd.best_tile(a.uop, b.uop, (x[2], x[3]), target, **(weight_cached or {"weight_cached": True}))
 
 
 def test_it_is_chosen_where_it_costs_less() -> None:
@@ -117,22 +119,22 @@ def test_it_is_chosen_where_it_costs_less() -> None:
 def test_it_is_not_chosen_where_its_cost_is_not_known() -> None:
     x, w = Tensor.empty(16, 256, 14, 14).uop, Tensor.empty(256, 256, 3, 3).uop
     cpu = Device["cpu"].target
-    assert winograd.best_tile(x, w, (14, 14), cpu, kept=True) == 2
-    assert winograd.best_tile(x, w, (14, 14), cpu._replace(workgroups=True), kept=True) is None
+    assert winograd.best_tile(x, w, (14, 14), cpu, weight_cached=True) == 2
+    assert winograd.best_tile(x, w, (14, 14), cpu._replace(workgroups=True), weight_cached=True) is None
 
 
 def test_a_weight_that_may_change_costs_more() -> None:
-    assert chosen((1, 256, 14, 14), (256, 256, 3, 3), largest=2, kept=True) == 2
-    assert chosen((1, 256, 14, 14), (256, 256, 3, 3), kept=False) is None
-    assert chosen((16, 256, 14, 14), (256, 256, 3, 3), largest=2, kept=False) == 2
+    assert chosen((1, 256, 14, 14), (256, 256, 3, 3), largest=2, weight_cached=True) == 2
+    assert chosen((1, 256, 14, 14), (256, 256, 3, 3), weight_cached=False) is None
+    assert chosen((16, 256, 14, 14), (256, 256, 3, 3), largest=2, weight_cached=False) == 2
 
 
 def test_what_a_captured_step_holds_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a weight that is given, that gradients are taken of, or that another call may bring: it is made anew."""
     asked: list[bool] = []
 
-    def best_tile(*_: object, kept: bool) -> None:
-        asked.append(kept)
+    def best_tile(*_: object, weight_cached: bool) -> None:
+        asked.append(weight_cached)
 
     monkeypatch.setattr("monolect.graphs.convolution.best_tile", best_tile)
     x, w = own(array(1, 4, 6, 6)), own(array(4, 4, 3, 3))
@@ -152,7 +154,7 @@ def test_what_a_captured_step_holds_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
     "options", [{"stride": 2}, {"dilation": 2, "padding": 2}, {"padding": 1, "kernel": 5}, {"padding": 1, "on": 0}]
 )
 def test_other_convolutions_stay_sums_of_products(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, kept: 4)
+    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, weight_cached: 4)
     k, on = options.pop("kernel", 3), options.pop("on", 4)
     with Context(WINOGRAD=on), profile.Recorder() as kernels:
         own(array(1, 8, 9, 9)).conv2d(own(array(8, 8, k, k)), **options).realize()
@@ -169,13 +171,13 @@ def test_gradients_are_those_of_the_convolution(monkeypatch: pytest.MonkeyPatch)
             return [x.grad.numpy(), w.grad.numpy()]
 
     direct = gradients(0)
-    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, kept: 4)
+    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, weight_cached: 4)
     for got, wanted in zip(gradients(4), direct, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_no_batch_axis_bias_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, kept: 2)
+    monkeypatch.setattr("monolect.graphs.convolution.best_tile", lambda *a, weight_cached: 2)
     x, w, b = array(3, 6, 5), array(4, 3, 3, 3), array(4)
     with Context(WINOGRAD=4):
         got = Tensor(x).conv2d(Tensor(w), Tensor(b), padding="same").relu().numpy()

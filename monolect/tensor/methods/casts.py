@@ -1,6 +1,7 @@
 """Methods that change the element type, by value or by bits.
 
-Invariant: a float saturates into integers, nan becomes 0; the names shadow the builtins, so nothing else stands here.
+Invariant: a float saturates into integers and nan becomes 0. The method names shadow builtins (`float`, `int`, `bool`),
+so this module holds nothing else.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 
 @guard_methods
 class CastMixin(TensorBase):
-    """Changes of dtype."""
+    """Methods that change the dtype; the shape stays, except in `bitcast`."""
 
     __slots__ = ()
 
     def cast(self, dtype: Any) -> Tensor:
-        """The values in another dtype; the tensor itself where it has that dtype. Floats saturate into integers and nan
-        becomes 0.
+        """Return the values in another dtype, given as a DType or its name; the tensor itself if it has that dtype.
+
+        Floats saturate into integers, and nan becomes 0. Raises DTypeError for an unknown dtype.
 
         >>> Tensor([1.7, -2.5]).cast("int32").tolist()
         [1, -2]
@@ -42,7 +44,7 @@ class CastMixin(TensorBase):
     type = cast
 
     def type_as(self, other: Tensor) -> Tensor:
-        """The values in the dtype of `other`.
+        """Return the values in the dtype of `other`.
 
         >>> Tensor([1.7, 2.0]).type_as(Tensor([1])).tolist()
         [1, 2]
@@ -50,8 +52,9 @@ class CastMixin(TensorBase):
         return self.cast(other.dtype)
 
     def bitcast(self, dtype: Any) -> Tensor:
-        """The same bytes read as another dtype; the last axis changes when the sizes differ. As a bool, every byte
-        but 0 is True.
+        """Return the same bytes read as another dtype. If the item sizes differ, the last axis changes in size.
+
+        As bool, every byte but 0 is True. Raises ShapeError or DTypeError if the bytes do not fit.
 
         >>> Tensor([1.0]).bitcast(dtypes.int32).tolist()
         [1065353216]
@@ -62,7 +65,7 @@ class CastMixin(TensorBase):
             raise refused("bitcast", error, self._uop) from None
 
     def float(self) -> Tensor:
-        """The values as float32.
+        """Return the values as float32.
 
         >>> Tensor([1, 2]).float().tolist()
         [1.0, 2.0]
@@ -70,15 +73,15 @@ class CastMixin(TensorBase):
         return self.cast(dtypes.float32)
 
     def double(self) -> Tensor:
-        """The values as float64.
+        """Return the values as float64.
 
-        >>> Tensor([0.1]).double().tolist()  # what float32 has lost does not come back
+        >>> Tensor([0.1]).double().tolist()  # the precision lost in float32 is not restored
         [0.10000000149011612]
         """
         return self.cast(dtypes.float64)
 
     def half(self) -> Tensor:
-        """The values as float16: 11 digits in base 2, numbers up to 65504.
+        """Return the values as float16, which has 11 significant bits; larger numbers than 65504 become inf.
 
         >>> Tensor([0.1, 70000.0]).half().tolist()
         [0.0999755859375, inf]
@@ -86,7 +89,7 @@ class CastMixin(TensorBase):
         return self.cast(dtypes.float16)
 
     def bfloat16(self) -> Tensor:
-        """The values as bfloat16: the range of float32, 8 digits in base 2.
+        """Return the values as bfloat16, which has the range of float32 and 8 significant bits.
 
         >>> Tensor([0.1, 70000.0]).bfloat16().tolist()
         [0.10009765625, 70144.0]
@@ -94,7 +97,7 @@ class CastMixin(TensorBase):
         return self.cast(dtypes.bfloat16)
 
     def int(self) -> Tensor:
-        """The values as int32, floats rounded toward zero.
+        """Return the values as int32; floats are rounded toward zero and saturate.
 
         >>> Tensor([1.7, -1.7]).int().tolist()
         [1, -1]
@@ -102,7 +105,7 @@ class CastMixin(TensorBase):
         return self.cast(dtypes.int32)
 
     def long(self) -> Tensor:
-        """The values as int64, floats rounded toward zero.
+        """Return the values as int64; floats are rounded toward zero and saturate.
 
         >>> Tensor([True, False]).long().tolist()
         [1, 0]
@@ -110,7 +113,7 @@ class CastMixin(TensorBase):
         return self.cast(dtypes.int64)
 
     def bool(self) -> Tensor:
-        """True where the element is not zero.
+        """Return a bool tensor: True where the element is not zero.
 
         >>> Tensor([0.0, 0.5]).bool().tolist()
         [False, True]
@@ -118,7 +121,7 @@ class CastMixin(TensorBase):
         return self.cast(dtypes.bool)
 
     def is_floating_point(self) -> Any:
-        """Whether the dtype is a float.
+        """Whether the dtype is a float dtype.
 
         >>> Tensor([1.0]).is_floating_point(), Tensor([1]).is_floating_point()
         (True, False)

@@ -1,8 +1,8 @@
-"""Methods that compute each element by itself: arithmetic, comparisons, bits, functions, activations.
+"""Methods that compute each element from elements at the same index: arithmetic, comparisons, logic and bits.
 
-What it is for: PyTorch's names and promotion over the elementwise ops of the dialect.
-Invariants: operands reach the graph with equal dtypes; a Python number becomes a CONST of shape () and nothing is
-expanded; shapes, dtypes and devices that do not fit raise at the call.
+What it is for: PyTorch's names and type promotion over the elementwise ops of the IR.
+Invariants: operands reach the graph with equal dtypes. A Python number becomes a CONST of shape (), and nothing is
+expanded. Shapes, dtypes and devices that do not fit raise at the call.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import special
-from monolect.autograd.gradient import closed_form
-from monolect.autograd.graph import broadcast_to, cast, e, number, where
+from monolect.autograd.graph import cast, e, number, where
 from monolect.autograd.operands import same_device
+from monolect.autograd.powers import equal_exponent, integer_power, power
 from monolect.base.dtype import DType, dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_scalar
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 _NUMBERS = (bool, int, float)
-_BY_PRODUCTS = range(-2, 5)  # exponents of floats: each product more adds an error
+# Exponents of floats computed by products; each further product adds a rounding error.
+_MULTIPLIED_EXPONENTS = range(-2, 5)
 
 
-# ---- joining operands ------------------------------------------------------------------------------------------------
+# ---- operands --------------------------------------------------------------------------------------------------------
 def operand(self: Any, u: UOp, other: Any) -> UOp:
-    """`other` as a node beside `u`, that of the tensor `self`: a number takes the dtype PyTorch gives it.
+    """Return the node of `other`, an operand of a method of `self`; a Python number gets the dtype PyTorch gives it.
 
-    Who has `u` says it: a view makes its node each time it is asked.
+    `u` is the node of `self`, passed because a view builds it at each read. Raises ArgumentError for another object.
     """
     if other.__class__ is float or other.__class__ is int:
         return number(other, scalar_dtype(other, u.dtype))
@@ -50,15 +51,17 @@ def operand(self: Any, u: UOp, other: Any) -> UOp:
         if inner.__class__ is not UOp:
             if is_array(other):
                 return type(self)(other)._uop
-            raise ArgumentError("not an operand", expected="a tensor or a number", found=repr(other)[:80])
+            raise ArgumentError(
+                "an operand has an unsupported type", expected="a tensor or a number", found=repr(other)[:80]
+            )
         other = inner
     if other.dtype is dtypes.index:
         return cast(other, u.dtype if u.dtype.is_float else dtypes.int64)
     return other
 
 
-def held(d: DType, number: Any) -> Any:
-    """`number`; one beyond the numbers of `d` that would wrap, or become nan, as the nearest of them."""
+def clamp_to_dtype(d: DType, number: Any) -> Any:
+    """Return `number` clamped to the range of `d`, so that it cannot wrap; a number in range is the same object."""
     number = number.item() if is_scalar(number) else number
     if number.__class__ is int and d.kind in "iu" or number.__class__ in (int, float) and d.is_float and d.max < inf:
         # a number that fits is returned as the same object, and so is nan
@@ -67,20 +70,20 @@ def held(d: DType, number: Any) -> Any:
 
 
 def _shift_held(d: DType, by: Any) -> Any:
-    """`by`; a number beyond those of the dtype, a shift that leaves no bits, as one that the dtype holds."""
+    """Return the shift `by`; a number that the dtype does not hold becomes one that also shifts all bits out."""
     by = by.item() if is_scalar(by) else by
     whole = scalar_dtype(0, d)
     return by if by.__class__ is not int or whole.is_float or whole.min <= by <= whole.max else whole.max
 
 
 def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
-    """The tensor's node and that of `other`, of one dtype."""
+    """Return the nodes of `self` and `other`, promoted to one dtype."""
     a = self._uop
     return promoted(a, operand(self, a, other))
 
 
 def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """Both in the dtype that holds the values of both."""
+    """Return both nodes in the dtype that holds the values of both."""
     if a.dtype is b.dtype:
         return a, b
     d = promote(a.dtype, b.dtype)
@@ -88,7 +91,7 @@ def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
 
 
 def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
-    """`pair` of floats: integers become float32, a number at once, since the tensor's integers may not hold it."""
+    """Return `pair` as floats; with a number, integers of `self` become float32 first, as they may not hold it."""
     if not self._uop.dtype.is_float and (isinstance(other, _NUMBERS) or is_scalar(other)):
         self = self._wrap(floating(self))
     a, b = pair(self, other)
@@ -96,7 +99,7 @@ def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
 
 
 def binary(self: Any, op: str, other: Any, reverse: bool = False) -> Tensor:
-    """The elementwise `op` of two operands after promotion."""
+    """Return the elementwise `op` of two operands after promotion. Raises ShapeError, DTypeError or DeviceError."""
     a = self._uop
     b = other._uop if isinstance(other, TensorBase) else operand(self, a, other)
     if a.dtype is not b.dtype:
@@ -112,50 +115,51 @@ def binary(self: Any, op: str, other: Any, reverse: bool = False) -> Tensor:
 
 
 def floating(self: Any) -> UOp:
-    """The tensor's node as a float: integers and bool become float32."""
+    """Return the tensor's node as a float: integers and bools become float32."""
     u = self._uop
     return u if u.dtype.is_float else cast(u, dtypes.float32)
 
 
-def widened(formula: Any) -> Any:
-    """`formula` of float nodes of one dtype; halves are computed in float32, and the result is rounded once."""
+def in_float32(formula: Any) -> Any:
+    """Wrap `formula` of float nodes of one dtype: narrower floats are computed in float32 and rounded once."""
 
-    def wide(*xs: UOp) -> UOp:
+    def wrapper(*xs: UOp) -> UOp:
         d = xs[0].dtype
         return formula(*xs) if d.bits >= 32 else cast(formula(*(cast(x, dtypes.float32) for x in xs)), d)
 
-    return wide
+    return wrapper
 
 
-def in_single(method: Any) -> Any:
-    """A method that computes halves, its own and those of its arguments, in float32, and rounds the result once."""
+def computes_in_float32(method: Any) -> Any:
+    """Decorate a method: float operands narrower than float32 are computed in float32 and rounded once."""
 
     @wraps(method)
-    def wide(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         d = promote(self.dtype, *(a.dtype for a in args if isinstance(a, TensorBase)))
         if not d.is_float or d.bits >= 32:
             return method(self, *args, **kwargs)
-        return method(self.float(), *(_single(a) for a in args), **kwargs).cast(d)
+        return method(self.float(), *(_as_float32(a) for a in args), **kwargs).cast(d)
 
-    return wide
+    return wrapper
 
 
-def _single(x: Any) -> Any:
+def _as_float32(x: Any) -> Any:
+    """Return a tensor as float32, any other object unchanged."""
     return x.float() if isinstance(x, TensorBase) else x
 
 
 def negation(u: UOp) -> UOp:
-    """Logical not of a bool node."""
+    """Return the logical not of a bool node."""
     return build("CMPNE", u, TRUE)
 
 
-def _are_mixed(a: DType, b: DType) -> bool:
-    """Whether one is uint64 and the other signed: no integer type holds both, and a float rounds them."""
+def _mixes_uint64_and_signed(a: DType, b: DType) -> bool:
+    """Whether one dtype is uint64 and the other signed: no integer dtype holds both, and a float would round."""
     return {a.kind, b.kind} == {"i", "u"} and dtypes.uint64 in (a, b)
 
 
 def _compare_mixed(op: str, a: UOp, b: UOp) -> UOp:
-    """CMPLT or CMPNE of a signed integer and a uint64: a negative one is less than, and differs from, the other."""
+    """Return CMPLT or CMPNE of a signed integer and a uint64: a negative number is less than any uint64."""
     negative = e("CMPLT", a if a.dtype.kind == "i" else b, 0)
     unsigned = build(op, cast(a, dtypes.uint64), cast(b, dtypes.uint64))
     if op == "CMPLT" and b.dtype.kind == "i":
@@ -163,22 +167,27 @@ def _compare_mixed(op: str, a: UOp, b: UOp) -> UOp:
     return build("OR", negative, unsigned)
 
 
-def _compare(name: str, sign: str, floats: tuple[str, bool], rest: tuple[str, bool, bool]) -> Any:
-    """A comparison: the op for floats, and the canonical one for others, perhaps exchanged and negated."""
+def _compare(name: str, sign: str, floats: tuple[str, bool], canonical: tuple[str, bool, bool]) -> Any:
+    """Return a comparison method.
+
+    `floats` is (op for floats, unused). `canonical` is (op for other dtypes, whether operands are exchanged, whether
+    the result is negated).
+    """
 
     def method(self: Any, other: Any) -> Tensor:
-        op, exchanged, negated = rest
+        op, exchanged, negated = canonical
         a = self._uop
         if isinstance(other, TensorBase):
             b = other._uop
         else:
             other = other.item() if is_scalar(other) else other
             b = operand(self, a, other)
-            if (most := held(scalar_dtype(0, a.dtype), other)) is not other:  # no element is as large, or as small
+            nearest = clamp_to_dtype(scalar_dtype(0, a.dtype), other)
+            if nearest is not other:  # the number is outside of the range of the dtype
                 if not a.dtype.is_float:
-                    return ~self._nowhere() if getattr(operator, name)(most, other) else self._nowhere()
-                a, b = cast(a, dtypes.float32), number(other, dtypes.float32)  # an element may be nan
-        if a.dtype is not b.dtype and not _are_mixed(a.dtype, b.dtype):
+                    return ~self._all_false() if getattr(operator, name)(nearest, other) else self._all_false()
+                a, b = cast(a, dtypes.float32), number(other, dtypes.float32)  # float32, as an element may be nan
+        if a.dtype is not b.dtype and not _mixes_uint64_and_signed(a.dtype, b.dtype):
             a, b = promoted(a, b)
         if a.op != "CONST" and b.op != "CONST":
             same_device(a, b)
@@ -194,7 +203,7 @@ def _compare(name: str, sign: str, floats: tuple[str, bool], rest: tuple[str, bo
     method.__name__ = name
     method.__code__ = method.__code__.replace(co_name=name)  # the name that provenance reports
     example = f">>> Tensor([1, 2, 3]).{name}(2).tolist()\n{[getattr(operator, name)(x, 2) for x in (1, 2, 3)]}"
-    method.__doc__ = f"`self {sign} other`, broadcast and promoted; the result is bool.\n\n{example}\n"
+    method.__doc__ = f"Return `self {sign} other` as a bool tensor, broadcast and promoted.\n\n{example}\n"
     return method
 
 
@@ -208,7 +217,7 @@ _ne = _compare("ne", "!=", ("CMPNE", False), ("CMPNE", False, False))
 
 @guard_methods
 class ElementwiseMixin(TensorBase):
-    """Arithmetic, comparisons, bits, functions and activations."""
+    """Arithmetic, comparisons, logic, bits. Operands broadcast and promote; raises ShapeError or DeviceError."""
 
     __slots__ = ()
 
@@ -267,20 +276,22 @@ class ElementwiseMixin(TensorBase):
         return self.abs()
 
     def _no_bool(self, what: str) -> None:
+        """Raise DTypeError if the dtype is bool."""
         if self._uop.dtype is dtypes.bool:
             raise DTypeError(f"'{what}' is not defined on bool", expected="a number (or ~, ^ for bool)", found="bool")
 
     def _scalar(self, value: Any) -> Tensor:
+        """Return the operand `value` as a tensor."""
         return self._wrap(operand(self, self._uop, value))
 
     def _in_common(self, *others: Any) -> list[Tensor]:
-        """Other operands in the dtype that holds the values of all: what they are multiplied by is taken in that."""
+        """Return the other operands in the promoted dtype of all operands, in which their factors are applied."""
         us = [operand(self, self._uop, x) for x in others]
         d = promote(self._uop.dtype, *(u.dtype for u in us))
         return [self._wrap(cast(u, d)) for u in us]
 
     def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """`self + alpha * other`, broadcast and promoted.
+        """Return `self + alpha * other`, broadcast and promoted.
 
         >>> Tensor([1, 2]).add(Tensor([[10], [20]])).tolist()
         [[11, 12], [21, 22]]
@@ -288,7 +299,7 @@ class ElementwiseMixin(TensorBase):
         return binary(self, "ADD", other if alpha == 1 else self._in_common(other)[0] * alpha)
 
     def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """`self - alpha * other`, broadcast and promoted. Raises DTypeError where self is bool.
+        """Return `self - alpha * other`, broadcast and promoted. Raises DTypeError if self is bool.
 
         >>> Tensor([5, 7]).sub(Tensor([1, 2]), alpha=2).tolist()
         [3, 3]
@@ -299,7 +310,7 @@ class ElementwiseMixin(TensorBase):
     subtract = sub
 
     def rsub(self, other: Any) -> Tensor:
-        """`other - self`. Raises DTypeError where self is bool.
+        """Return `other - self`, broadcast and promoted. Raises DTypeError if self is bool.
 
         >>> Tensor([1, 2]).rsub(10).tolist()
         [9, 8]
@@ -308,7 +319,7 @@ class ElementwiseMixin(TensorBase):
         return binary(self, "SUB", other, True)
 
     def mul(self, other: Any) -> Tensor:
-        """`self * other`, broadcast and promoted.
+        """Return `self * other`, broadcast and promoted.
 
         >>> Tensor([1, 2]).mul(Tensor([[2.0], [0.5]])).tolist()
         [[2.0, 4.0], [0.5, 1.0]]
@@ -318,7 +329,7 @@ class ElementwiseMixin(TensorBase):
     multiply = mul
 
     def neg(self) -> Tensor:
-        """`-self`. Raises DTypeError for a bool tensor.
+        """Return `-self`, of the same shape and dtype. Raises DTypeError for a bool tensor.
 
         >>> Tensor([1, -2]).neg().tolist()
         [-1, 2]
@@ -328,6 +339,7 @@ class ElementwiseMixin(TensorBase):
     negative = neg
 
     def _quotient(self, other: Any, reverse: bool = False) -> Tensor:
+        """Return the float quotient of the operands, exchanged if `reverse`."""
         a, b = float_pair(self, other)
         if reverse:
             a, b = b, a
@@ -338,9 +350,10 @@ class ElementwiseMixin(TensorBase):
             raise refused("div", error, a, b) from None
 
     def div(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-        """`self / other` in floats; with `rounding_mode` "floor" or "trunc", rounded, and in integers for integers.
+        """Return `self / other`, broadcast, in floats: integers give float32.
 
-        Raises ArgumentError for another mode.
+        With `rounding_mode` "floor" or "trunc" the quotient is rounded, and integers give integers. Raises
+        ArgumentError for another mode.
 
         >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
         [3, -4]
@@ -353,13 +366,15 @@ class ElementwiseMixin(TensorBase):
             raise ArgumentError("div: unknown rounding_mode", expected="None, 'floor' or 'trunc'", found=rounding_mode)
         a, b = pair(self, other)
         if a.dtype.is_float:
-            return self._wrap(widened(_whole_quotient)(a, b))
+            return self._wrap(in_float32(_whole_quotient)(a, b))
         return self._wrap(_truncated(a, b))
 
     divide = true_divide = div
 
     def floor_divide(self, other: Any) -> Tensor:
-        """The quotient rounded down; an integer divided by zero gives 0.
+        """Return the quotient rounded down, broadcast and promoted.
+
+        An integer divided by zero gives 0; bools give int64.
 
         >>> (Tensor([7, -7, 7]) // Tensor([2, 2, 0])).tolist()
         [3, -4, 0]
@@ -367,12 +382,14 @@ class ElementwiseMixin(TensorBase):
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            return self._wrap(widened(_floor_quotient)(a, b))
+            return self._wrap(in_float32(_floor_quotient)(a, b))
         a, b = (cast(a, dtypes.int64), cast(b, dtypes.int64)) if a.dtype is dtypes.bool else (a, b)
         return binary(self._wrap(a), "IDIV", self._wrap(b))
 
     def remainder(self, other: Any) -> Tensor:
-        """What is left of self after floor division; it has the sign of `other`. 0 for an integer modulo zero.
+        """Return the remainder of floor division, with the sign of `other`, broadcast and promoted.
+
+        An integer modulo zero gives 0.
 
         >>> Tensor([-7, 7]).remainder(Tensor([3, -3])).tolist()
         [2, -2]
@@ -380,11 +397,13 @@ class ElementwiseMixin(TensorBase):
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            return self._wrap(widened(_remainder)(a, b))
+            return self._wrap(in_float32(_remainder)(a, b))
         return binary(self._wrap(a), "MOD", self._wrap(b))
 
     def fmod(self, other: Any) -> Tensor:
-        """What is left of self after truncated division; it has the sign of self. 0 for an integer modulo zero.
+        """Return the remainder of truncated division, with the sign of self, broadcast and promoted.
+
+        An integer modulo zero gives 0.
 
         >>> Tensor([-7, 7]).fmod(Tensor([3, -3])).tolist()
         [-1, 1]
@@ -392,16 +411,17 @@ class ElementwiseMixin(TensorBase):
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            return self._wrap(widened(_fmod)(a, b))
+            return self._wrap(in_float32(_fmod)(a, b))
         if a.dtype.kind != "i":
             return self % other
         rest = build("SUB", a, build("MUL", _truncated(a, b), b))
         return self._wrap(where(e("CMPNE", b, 0), rest, 0))
 
     def pow(self, exponent: Any) -> Tensor:
-        """`self ** exponent`. Whole exponents of integers up to 64 multiply; 0.5 is a square root.
+        """Return `self ** exponent`, broadcast and promoted; bools give int64.
 
-        Raises ArgumentError for integers to a negative number.
+        Small whole exponents are computed by products, 0.5 and -0.5 by a square root. Raises ArgumentError for integers
+        to a negative Python number.
 
         >>> (Tensor([2, 3]) ** 2).tolist()
         [4, 9]
@@ -414,23 +434,24 @@ class ElementwiseMixin(TensorBase):
             if exponent == int(exponent) if exponent - exponent == 0 else False:
                 if not u.dtype.is_float and exponent < 0:
                     raise ArgumentError("integers to a negative power", expected="at least 0", found=exponent)
-                if exponent in _BY_PRODUCTS if u.dtype.is_float else exponent <= 64:
+                if exponent in _MULTIPLIED_EXPONENTS if u.dtype.is_float else exponent <= 64:
                     n = int(exponent)
-                    return self._wrap(widened(lambda x: _power(x, n))(u) if u.dtype.is_float else _power(u, n))
+                    found = in_float32(lambda x: power(x, n))(u) if u.dtype.is_float else power(u, n)
+                    return self._wrap(placed_like(found, u))
                 if not u.dtype.is_float and exponent > u.dtype.max:
-                    exponent = _equal_exponent(int(exponent), u.dtype)
+                    exponent = equal_exponent(int(exponent), u.dtype)
             elif exponent in (0.5, -0.5):
                 root = build("SQRT", u)
-                return self._wrap(root if exponent > 0 else widened(lambda x: build("RECIP", build("SQRT", x)))(u))
+                return self._wrap(root if exponent > 0 else in_float32(lambda x: build("RECIP", build("SQRT", x)))(u))
         a, b = pair(self, exponent)
         same_device(a, b)
         try:
-            return self._wrap(build("POW", a, b) if a.dtype.is_float else _integer_power(a, b))
+            return self._wrap(build("POW", a, b) if a.dtype.is_float else integer_power(a, b))
         except IRError as error:
             raise refused("pow", error, a, b) from None
 
     def float_power(self, exponent: Any) -> Tensor:
-        """`pow`, computed in float64 whatever the operands are.
+        """Return `self ** exponent` computed in float64, broadcast; the result is float64.
 
         >>> Tensor([2, 4]).float_power(-1).tolist()
         [0.5, 0.25]
@@ -440,7 +461,7 @@ class ElementwiseMixin(TensorBase):
         )
 
     def square(self) -> Tensor:
-        """`self * self`; of bools in int64.
+        """Return `self * self`, of the same dtype; bools give int64.
 
         >>> Tensor([-3, 4]).square().tolist()
         [9, 16]
@@ -449,7 +470,7 @@ class ElementwiseMixin(TensorBase):
         return x * x
 
     def reciprocal(self) -> Tensor:
-        """`1 / self`; of integers in float32.
+        """Return `1 / self`; integers give float32.
 
         >>> Tensor([2, 4]).reciprocal().tolist()
         [0.5, 0.25]
@@ -457,20 +478,24 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(build("RECIP", floating(self)))
 
     def maximum(self, other: Any) -> Tensor:
-        """The larger of both; nan where either is nan. A number beyond those of the dtype means the nearest of them.
+        """Return the larger of both elements, broadcast and promoted; nan if either is nan.
+
+        An int outside of the range of an integer dtype is replaced by the nearest number of the dtype.
 
         >>> Tensor([1, 5]).maximum(Tensor([4, 2])).tolist()
         [4, 5]
         """
-        return binary(self, "MAX", held(self.dtype, other))
+        return binary(self, "MAX", clamp_to_dtype(self.dtype, other))
 
     def minimum(self, other: Any) -> Tensor:
-        """The smaller of both; nan where either is nan. A number beyond those of the dtype means the nearest of them.
+        """Return the smaller of both elements, broadcast and promoted; nan if either is nan.
+
+        An int outside of the range of an integer dtype is replaced by the nearest number of the dtype.
 
         >>> Tensor([1.0, 5.0]).minimum(Tensor([float("nan"), 2.0])).tolist()
         [nan, 2.0]
         """
-        a, b = pair(self, held(self.dtype, other))
+        a, b = pair(self, clamp_to_dtype(self.dtype, other))
         same_device(a, b)
         flip = "NEG" if a.dtype.is_float else "NOT"  # NOT reverses the order of integers without overflow
         try:
@@ -479,20 +504,22 @@ class ElementwiseMixin(TensorBase):
             raise refused("minimum", error, a, b) from None
 
     def fma(self, other: Any, addend: Any) -> Tensor:
-        """`self * other + addend`; of floats rounded once where the target has that instruction.
+        """Return `self * other + addend`, broadcast and promoted.
+
+        Floats are rounded once if the target has a fused multiply-add.
 
         >>> Tensor([1, 2]).fma(10, 3).tolist()
         [13, 23]
         """
-        twice = self * other + addend
-        if not twice.dtype.is_float:
-            return twice
-        a = self.cast(twice.dtype)
+        rounded_twice = self * other + addend
+        if not rounded_twice.dtype.is_float:
+            return rounded_twice
+        a = self.cast(rounded_twice.dtype)
         return self._wrap(build("MULACC", *pair(a, other), pair(a, addend)[1]))
 
-    @in_single
+    @computes_in_float32
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        """`self + value * tensor1 * tensor2`.
+        """Return `self + value * tensor1 * tensor2`, broadcast and promoted.
 
         >>> Tensor([1, 1]).addcmul(Tensor([2, 3]), Tensor([4, 5]), value=10).tolist()
         [81, 151]
@@ -500,9 +527,9 @@ class ElementwiseMixin(TensorBase):
         a, b = self._in_common(tensor1, tensor2)
         return self + a * value * b
 
-    @in_single
+    @computes_in_float32
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        """`self + value * tensor1 / tensor2`.
+        """Return `self + value * tensor1 / tensor2`, broadcast; the quotient of integers is float32.
 
         >>> Tensor([1.0, 1.0]).addcdiv(Tensor([1.0, 3.0]), Tensor([2.0, 4.0])).tolist()
         [1.5, 1.75]
@@ -520,25 +547,25 @@ class ElementwiseMixin(TensorBase):
     __hash__ = object.__hash__
 
     def isnan(self) -> Tensor:
-        """Where the value is nan: bool, False everywhere for integers.
+        """Return a bool tensor: True where the value is nan; False everywhere for integers.
 
         >>> Tensor([1.0, float("nan")]).isnan().tolist()
         [False, True]
         """
-        return self._wrap(build("CMPNE", self._uop, self._uop)) if self.dtype.is_float else self._nowhere()
+        return self._wrap(build("CMPNE", self._uop, self._uop)) if self.dtype.is_float else self._all_false()
 
     def isinf(self) -> Tensor:
-        """Where the value is an infinity: bool, False everywhere for integers.
+        """Return a bool tensor: True where the value is an infinity; False everywhere for integers.
 
         >>> Tensor([1.0, float("-inf")]).isinf().tolist()
         [False, True]
         """
         if not self.dtype.is_float:
-            return self._nowhere()
+            return self._all_false()
         return self._wrap(e("CMPEQ", special.absolute(self._uop), inf))
 
     def isfinite(self) -> Tensor:
-        """Where the value is neither nan nor an infinity: bool, True everywhere for integers.
+        """Return a bool tensor: True where the value is neither nan nor an infinity; True everywhere for integers.
 
         >>> Tensor([1.0, float("inf"), float("nan")]).isfinite().tolist()
         [True, False, False]
@@ -547,26 +574,28 @@ class ElementwiseMixin(TensorBase):
             return ~self.isnan()
         return self._wrap(e("CMPLT", special.absolute(self._uop), inf))
 
-    def _nowhere(self) -> Tensor:
+    def _all_false(self) -> Tensor:
+        """Return a bool tensor of the same shape that is False, for a dtype without nan."""
         return self._wrap(build("CMPNE", self._uop, self._uop))
 
     def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-        """Where |self - other| <= atol + rtol * |other|.
+        """Return a bool tensor, broadcast: True where |self - other| <= atol + rtol * |other|, or both are nan and
+        `equal_nan`.
 
         >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0, 2.1])).tolist()
         [True, False]
         """
         other = other.item() if is_scalar(other) else other
-        if held(self.dtype, other) is not other:
-            self = self._wrap(cast(self._uop, dtypes.float32))  # whose range has the number
+        if clamp_to_dtype(self.dtype, other) is not other:
+            self = self._wrap(cast(self._uop, dtypes.float32))  # the range of float32 includes the number
         a, b = (self._wrap(u) for u in pair(self, other))
-        away = (a - b).abs() if a.dtype.is_float else _distance(a, b)
+        distance = (a - b).abs() if a.dtype.is_float else _distance(a, b)
         bound: Any = self._wrap(floating(b)).abs() * rtol + atol
-        close: Any = (a == b) | ((away <= bound) & away.isfinite())
+        close: Any = (a == b) | ((distance <= bound) & distance.isfinite())
         return close | (a.isnan() & b.isnan()) if equal_nan else close
 
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-        """Whether all elements are close, as a Python bool; computes. See `isclose`.
+        """Whether `isclose` holds for all elements, as a Python bool. The call computes the tensors.
 
         >>> a, b = Tensor([1.0, 2.0]), Tensor([1.0, 2.1])
         >>> a.allclose(b), a.allclose(b, rtol=0.1)
@@ -576,6 +605,7 @@ class ElementwiseMixin(TensorBase):
 
     # ---- logic and bits ----------------------------------------------------------------------------------------------
     def _bits(self, op: str, other: Any, reverse: bool = False) -> Tensor:
+        """Return a bitwise `op` of two operands. Raises DTypeError for floats."""
         if self._uop.dtype.is_float:
             raise DTypeError(
                 f"{op.lower()} needs integers or bool", expected="an integer dtype or bool", found=self.dtype.name
@@ -583,7 +613,7 @@ class ElementwiseMixin(TensorBase):
         return binary(self, op, other, reverse)
 
     def __and__(self, other: Any) -> Tensor:
-        """`self & other` of integers or bool. Raises DTypeError for floats.
+        """Return `self & other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
         >>> (Tensor([12, 10]) & 6).tolist()
         [4, 2]
@@ -591,7 +621,7 @@ class ElementwiseMixin(TensorBase):
         return self._bits("AND", other)
 
     def __or__(self, other: Any) -> Tensor:
-        """`self | other` of integers or bool. Raises DTypeError for floats.
+        """Return `self | other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
         >>> (Tensor([12, 10]) | 6).tolist()
         [14, 14]
@@ -599,7 +629,7 @@ class ElementwiseMixin(TensorBase):
         return self._bits("OR", other)
 
     def __xor__(self, other: Any) -> Tensor:
-        """`self ^ other` of integers or bool. Raises DTypeError for floats.
+        """Return `self ^ other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
         >>> (Tensor([12, 10]) ^ 6).tolist()
         [10, 12]
@@ -611,7 +641,7 @@ class ElementwiseMixin(TensorBase):
     bitwise_xor = __rxor__ = __xor__
 
     def __invert__(self) -> Tensor:
-        """`~self`: each bit the other way; of bool, not. Raises DTypeError for floats.
+        """Return `~self`: each bit inverted, or the logical not of bools. Raises DTypeError for floats.
 
         >>> (~Tensor([0, 5])).tolist(), (~Tensor([True, False])).tolist()
         ([-1, -6], [False, True])
@@ -624,7 +654,7 @@ class ElementwiseMixin(TensorBase):
     bitwise_not = __invert__
 
     def __lshift__(self, other: Any) -> Tensor:
-        """`self << other`: times 2 ** other. Raises DTypeError for floats.
+        """Return `self << other`, which is self * 2 ** other, broadcast and promoted. Raises DTypeError for floats.
 
         >>> (Tensor([1, 5]) << 2).tolist()
         [4, 20]
@@ -632,7 +662,9 @@ class ElementwiseMixin(TensorBase):
         return self._bits("SHL", _shift_held(self.dtype, other))
 
     def __rshift__(self, other: Any) -> Tensor:
-        """`self >> other`: over 2 ** other, rounded down. Raises DTypeError for floats.
+        """Return `self >> other`, which is self / 2 ** other rounded down, broadcast and promoted.
+
+        Raises DTypeError for floats.
 
         >>> (Tensor([20, -5]) >> 2).tolist()
         [5, -2]
@@ -648,7 +680,7 @@ class ElementwiseMixin(TensorBase):
     bitwise_left_shift, bitwise_right_shift = __lshift__, __rshift__
 
     def logical_not(self) -> Tensor:
-        """True where the element is zero.
+        """Return a bool tensor: True where the element is zero.
 
         >>> Tensor([0, 2]).logical_not().tolist()
         [True, False]
@@ -656,7 +688,7 @@ class ElementwiseMixin(TensorBase):
         return ~self.bool()
 
     def logical_and(self, other: Any) -> Tensor:
-        """True where both are not zero.
+        """Return a bool tensor, broadcast: True where both elements are not zero.
 
         >>> Tensor([0, 1, 2]).logical_and(Tensor([1, 0, 3])).tolist()
         [False, False, True]
@@ -664,7 +696,7 @@ class ElementwiseMixin(TensorBase):
         return self.bool() & self._truth(other)
 
     def logical_or(self, other: Any) -> Tensor:
-        """True where one or both are not zero.
+        """Return a bool tensor, broadcast: True where at least one element is not zero.
 
         >>> Tensor([0, 0, 2]).logical_or(Tensor([1, 0, 3])).tolist()
         [True, False, True]
@@ -672,7 +704,7 @@ class ElementwiseMixin(TensorBase):
         return self.bool() | self._truth(other)
 
     def logical_xor(self, other: Any) -> Tensor:
-        """True where exactly one is not zero.
+        """Return a bool tensor, broadcast: True where exactly one element is not zero.
 
         >>> Tensor([0, 0, 2]).logical_xor(Tensor([1, 0, 3])).tolist()
         [True, False, False]
@@ -680,21 +712,22 @@ class ElementwiseMixin(TensorBase):
         return self.bool() ^ self._truth(other)
 
     def _truth(self, other: Any) -> Tensor:
-        if isinstance(other, _NUMBERS) or is_scalar(other):  # which the dtype of self may not hold
+        """Return `other` as a bool tensor."""
+        if isinstance(other, _NUMBERS) or is_scalar(other):  # the dtype of self may not hold it
             return self._wrap(const(bool(other), dtypes.bool))
         return self._scalar(other).bool()
 
 
 # ---- formulas --------------------------------------------------------------------------------------------------------
 def _distance(a: Any, b: Any) -> Any:
-    """|a - b| of integers or bools as float32: their difference may take one bit more than they have."""
+    """Return |a - b| of integers or bools as float32; the difference may need one bit more than the dtype has."""
     if a.dtype is dtypes.bool:
         return (a ^ b).float()
     return (a.maximum(b) - a.minimum(b)).bitcast(f"uint{a.dtype.bits}").float()
 
 
 def _truncated(a: UOp, b: UOp) -> UOp:
-    """The integer quotient rounded toward zero; 0 where b is 0."""
+    """Return the integer quotient rounded toward zero; 0 where b is 0."""
     q = build("IDIV", a, b)
     if a.dtype.is_unsigned:
         return q
@@ -704,79 +737,42 @@ def _truncated(a: UOp, b: UOp) -> UOp:
 
 
 def floor(x: UOp) -> UOp:
-    """The largest whole number not above x."""
+    """Return the largest whole number not above x."""
     t = build("TRUNC", x)
     return where(build("CMPLT", x, t), e("SUB", t, 1.0), t)
 
 
 def _fmod(a: UOp, b: UOp) -> UOp:
-    """`a - trunc(a / b) * b`, put right where the quotient was rounded up to a whole number.
+    """Return `a - trunc(a / b) * b`, corrected where the quotient was rounded up to a whole number.
 
-    Rounded once: of a quotient with no more bits than the type nothing is lost, as would be of the product.
+    MULACC rounds once. So nothing is lost for a quotient with no more bits than the dtype, as would be by rounding the
+    product.
     """
     r = build("MULACC", build("TRUNC", build("DIV", a, build("NEG", b))), b, a)
-    crossed = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", a, 0.0)))
+    is_off = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", a, 0.0)))
     step = special.absolute(b)
-    r = where(crossed, where(e("CMPLT", a, 0.0), build("SUB", r, step), build("ADD", r, step)), r)
-    endless = build("AND", e("CMPEQ", step, inf), e("CMPLT", special.absolute(a), inf))
-    return special.rest_of_division(where(endless, a, r), a, b)
+    r = where(is_off, where(e("CMPLT", a, 0.0), build("SUB", r, step), build("ADD", r, step)), r)
+    is_infinite_divisor = build("AND", e("CMPEQ", step, inf), e("CMPLT", special.absolute(a), inf))
+    return special.rest_of_division(where(is_infinite_divisor, a, r), a, b)
 
 
 def _remainder(a: UOp, b: UOp) -> UOp:
+    """Return the remainder of floor division of floats, with the sign of b."""
     r = _fmod(a, b)
     other_sign = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", b, 0.0)))
     return where(other_sign, build("ADD", r, b), r)
 
 
 def _whole_quotient(a: UOp, b: UOp) -> UOp:
+    """Return a / b rounded toward zero."""
     return build("TRUNC", build("DIV", a, b))
 
 
 def _floor_quotient(a: UOp, b: UOp) -> UOp:
-    """The whole number not above a / b: one less where the quotient was rounded up to it, or to 0."""
+    """Return the largest whole number not above a / b, corrected by one where rounding reached it."""
     q = floor(build("DIV", a, b))
-    rest = build("MULACC", build("NEG", q), b, a)  # has the sign of b, or the quotient was rounded up
-    endless = build("AND", e("CMPEQ", special.absolute(b), inf), e("CMPLT", special.absolute(a), inf))
-    rest = where(endless, a, rest)
-    crossed = build("AND", e("CMPNE", rest, 0.0), build("CMPNE", e("CMPLT", rest, 0.0), e("CMPLT", b, 0.0)))
-    return where(crossed, e("SUB", q, 1.0), q)
-
-
-def _power(x: UOp, n: int) -> UOp:
-    """`x ** n` by squaring; its derivative is n * x ** (n-1)."""
-    if n == 0:
-        return placed_like(broadcast_to(const(1, x.dtype), x.shape), x)
-    out, square, k = None, x if n > 0 else build("RECIP", x), abs(n)  # 1 / x**2 would be 0 where that is subnormal
-    while k:
-        if k & 1:
-            out = square if out is None else build("MUL", out, square)
-        k >>= 1
-        square = build("MUL", square, square) if k else square
-    assert out is not None
-    if n in (1, 2) or not x.dtype.is_float:
-        return out
-    return closed_form(out, (x,), lambda g, y, x: (build("MUL", g, e("MUL", _power(x, n - 1), n)),))
-
-
-def _equal_exponent(n: int, d: DType) -> int:
-    """A number that `d` holds, whose powers of integers that wrap are those of `n`, which `d` does not hold: odd
-    numbers have a period of a quarter of all numbers, and even ones to the width or more are 0.
-    """
-    period = 1 << d.bits - 2
-    return n % period + (period if n % period < d.bits else 0)
-
-
-def _integer_power(a: UOp, b: UOp) -> UOp:
-    """`a ** b` of integers, wrapping; a negative power is 0 but for the bases 1 and -1."""
-    if a.dtype is dtypes.bool:
-        a, b = cast(a, dtypes.int64), cast(b, dtypes.int64)
-    one = const(1, a.dtype)
-    out, square = one, a
-    for k in range(a.dtype.bits):
-        out = where(e("CMPNE", e("AND", b, 1 << k), 0), build("MUL", out, square), out)
-        square = build("MUL", square, square)
-    if a.dtype.is_unsigned:
-        return out
-    parity = where(e("CMPNE", e("AND", b, 1), 0), a, 1)
-    unit = negation(e("CMPNE", special.absolute(a), 1))
-    return where(e("CMPLT", b, 0), where(unit, parity, 0), out)
+    rest = build("MULACC", build("NEG", q), b, a)  # its sign differs from that of b if the quotient was rounded up
+    is_infinite_divisor = build("AND", e("CMPEQ", special.absolute(b), inf), e("CMPLT", special.absolute(a), inf))
+    rest = where(is_infinite_divisor, a, rest)
+    is_off = build("AND", e("CMPNE", rest, 0.0), build("CMPNE", e("CMPLT", rest, 0.0), e("CMPLT", b, 0.0)))
+    return where(is_off, e("SUB", q, 1.0), q)

@@ -1,7 +1,8 @@
-"""Writing to files: a tensor moved to `disk:path` becomes that file, an assignment to a mapped file changes its bytes.
+"""Write tensors to files: a tensor moved to `disk:path` becomes that file, and an assignment to a mapped file changes
+its bytes.
 
 What it is for: results that must outlast the process, or do not fit into memory at once. `Tensor.from_file` reads.
-What it is not: lazy. A write happens at the call. A new file appears as a whole or not at all; an assignment writes
+What it is not: lazy. A write happens at the call. A new file appears as a whole or not at all. An assignment writes
 into the file in place, so a process that dies in the middle leaves part of it.
 Invariant: a lazy tensor that reads the file has the values from before a later write.
 """
@@ -21,20 +22,23 @@ from monolect.runtime.realize.execute import realize
 from monolect.runtime.replay.capture import refuse_while_capturing
 
 
-def computing(device: Any) -> Any:
-    """The device that computes what a tensor on `device` is assigned; None, the default, for a file."""
+def compute_device(device: Any) -> Any:
+    """Return the device that computes a value to be assigned to a tensor on `device`: None, the default, for a file."""
     return None if is_on_disk(device) else device
 
 
-def written(u: UOp, device: str) -> UOp:
-    """A BUFFER that is the file behind `device`, written with the elements of `u` in row-major order.
+def written_file(u: UOp, device: str) -> UOp:
+    """Write the elements of `u` in row-major order to the file behind `device`, and return the BUFFER that maps the
+    file.
 
-    Raises FileFormatError where the file cannot be written, ShapeError for no elements, JitError in a captured step.
+    Raises FileFormatError if the file cannot be written, ShapeError for no elements, JitError in a captured step.
     """
     refuse_while_capturing("writing a file", u)
     path = device.removeprefix(DISK_PREFIX)
     if 0 in u.shape:
-        raise ShapeError("a tensor without elements as a file", expected="one element or more", found=u.shape)
+        raise ShapeError(
+            "a tensor without elements cannot be written to a file", expected="one element or more", found=u.shape
+        )
     (found,) = realize([u])
     array = to_numpy(found)
     try:
@@ -47,17 +51,17 @@ def written(u: UOp, device: str) -> UOp:
 def write(target: UOp, value: UOp) -> None:
     """Store `value`, broadcast and converted, into `target`, a view of a mapped file.
 
-    Raises FileFormatError where the file changed its size or cannot be written, IndexRangeError for a slice with steps,
+    Raises FileFormatError if the file changed its size or cannot be written, IndexRangeError for a slice with steps,
     JitError in a captured step.
     """
     refuse_while_capturing("writing to a file", target)
     base = base_of(target)
     if not is_realized(base):
-        raise IndexRangeError("part of a file that is no view of it", expected="slices of step 1", found=base.op)
+        raise IndexRangeError("a write to a part of a file needs a view", expected="slices of step 1", found=base.op)
     path = str(base.arg.device).removeprefix(DISK_PREFIX)
     (value,) = realize([broadcast_to(cast(value, target.dtype), target.shape)])
     array = to_numpy(value)
-    if base_of(value).arg.device == base.arg.device:  # the parts may overlap
+    if base_of(value).arg.device == base.arg.device:  # both are parts of one file and may overlap
         array = array.copy()
     try:
         memory = np.memmap(path, dtype=np.uint8, mode="r+")
@@ -70,5 +74,5 @@ def write(target: UOp, value: UOp) -> None:
 
 
 def is_pending(u: UOp, device: str) -> bool:
-    """Whether `u` is not computed yet, from what the file holds."""
+    """Whether `u` is not yet computed and reads the file behind `device`."""
     return not is_realized(u) and any(s.op == "BUFFER" and s.arg.device == device for s in toposort(u))

@@ -1,6 +1,6 @@
-"""Functions of one element: exponentials, trigonometry, rounding, clamping, activations.
+"""Methods that apply a function to each element: exponentials, trigonometry, rounding, clamping, activations.
 
-Invariant: accurate near 0 and free of overflow where the true result is; the formulas that need care stand in
+Invariant: results are accurate near 0, and overflow only if the exact result does. The formulas that need care are in
 `monolect.autograd.special`. Integers become float32, as in PyTorch.
 """
 
@@ -19,28 +19,40 @@ from monolect.base.numpy import is_scalar
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import TensorBase, as_int, refused
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.elementwise import float_pair, floating, floor, held, in_single, operand, pair, widened
+from monolect.tensor.methods.elementwise import (
+    clamp_to_dtype,
+    computes_in_float32,
+    float_pair,
+    floating,
+    floor,
+    in_float32,
+    operand,
+    pair,
+)
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
-_SINC_TERMS = 9  # of its series, from which on those below 1 are less than half a bit of float64
+_SINC_TERMS = 9  # highest term of the series; below 1, later terms are less than half a bit of float64
 
 
 def _op(name: str, function: Any, prose: str, at: float, gives: float) -> Any:
-    """A method that applies a function of nodes to floats; to `at` it gives, rounded, what its docstring shows."""
+    """Return a method `name` that applies a function of nodes to floats.
+
+    Its docstring shows that `at` gives `gives`, rounded to 4 digits.
+    """
 
     def method(self: Any) -> Tensor:
         return self._wrap(function(floating(self)))
 
     example = f">>> round(Tensor({at}).{name}().item(), 4)\n{gives}"
-    method.__name__, method.__doc__ = name, f"{prose} Of integers in float32.\n\n{example}\n"
+    method.__name__, method.__doc__ = name, f"Return {prose} Integers and bools give float32.\n\n{example}\n"
     method.__code__ = method.__code__.replace(co_name=name)  # the name that provenance reports
     return method
 
 
 def _clamp_gradients(within: str, beyond: str) -> Any:
-    """Of what is within a bound, and of the bound where it takes the place: neither at nan."""
+    """Return the derivative of a clamp: `x` gets the gradient if `within`, the bound if `beyond`, neither at nan."""
 
     def derivative(g: UOp, y: UOp, x: UOp, bound: UOp) -> tuple[UOp, UOp]:
         return where(build(within, x, bound), g, 0.0), where(build(beyond, x, bound), g, 0.0)
@@ -50,54 +62,66 @@ def _clamp_gradients(within: str, beyond: str) -> Any:
 
 @guard_methods
 class FunctionsMixin(TensorBase):
-    """Functions of one element."""
+    """Functions of each element; the shape stays."""
 
     __slots__ = ()
 
     # ---- exponentials, roots, trigonometry ---------------------------------------------------------------------------
     exp = _op("exp", special.exp, "e ** self.", 1.0, 2.7183)
-    exp2 = _op("exp2", widened(lambda x: build("EXP2", x)), "2 ** self.", 3.0, 8.0)
+    exp2 = _op("exp2", in_float32(lambda x: build("EXP2", x)), "2 ** self.", 3.0, 8.0)
     expm1 = _op("expm1", special.expm1, "e ** self - 1, accurate near 0.", 1.0, 1.7183)
-    log = _op("log", special.log_e, "The natural logarithm.", 10.0, 2.3026)
-    log2 = _op("log2", widened(lambda x: build("LOG2", x)), "The logarithm to base 2.", 8.0, 3.0)
+    log = _op("log", special.log_e, "the natural logarithm, nan below 0.", 10.0, 2.3026)
+    log2 = _op("log2", in_float32(lambda x: build("LOG2", x)), "the logarithm to base 2, nan below 0.", 8.0, 3.0)
     log10 = _op(
         "log10",
-        widened(lambda x: e("MUL", build("LOG2", x), log(2) / log(10))),
-        "The logarithm to base 10.",
+        in_float32(lambda x: e("MUL", build("LOG2", x), log(2) / log(10))),
+        "the logarithm to base 10, nan below 0.",
         1000.0,
         3.0,
     )
     log1p = _op("log1p", special.log1p, "log(1 + self), accurate near 0.", 1.0, 0.6931)
-    sqrt = _op("sqrt", lambda x: build("SQRT", x), "The square root; nan below 0.", 2.0, 1.4142)
-    rsqrt = _op("rsqrt", widened(lambda x: build("RECIP", build("SQRT", x))), "1 / sqrt(self).", 4.0, 0.5)
-    sin = _op("sin", lambda x: build("SIN", x), "The sine, in radians.", 1.0, 0.8415)
-    cos = _op("cos", widened(cosine), "The cosine, in radians.", 1.0, 0.5403)
+    sqrt = _op("sqrt", lambda x: build("SQRT", x), "the square root, nan below 0.", 2.0, 1.4142)
+    rsqrt = _op("rsqrt", in_float32(lambda x: build("RECIP", build("SQRT", x))), "1 / sqrt(self).", 4.0, 0.5)
+    sin = _op("sin", lambda x: build("SIN", x), "the sine of angles in radians.", 1.0, 0.8415)
+    cos = _op("cos", in_float32(cosine), "the cosine of angles in radians.", 1.0, 0.5403)
     tan = _op(
-        "tan", widened(lambda x: build("DIV", build("SIN", x), cosine(x))), "The tangent, in radians.", 1.0, 1.5574
+        "tan",
+        in_float32(lambda x: build("DIV", build("SIN", x), cosine(x))),
+        "the tangent of angles in radians.",
+        1.0,
+        1.5574,
     )
-    asin = arcsin = _op("asin", special.asin, "The arc sine; nan outside [-1, 1].", 1.0, 1.5708)
-    acos = arccos = _op("acos", special.acos, "The arc cosine; nan outside [-1, 1].", 0.0, 1.5708)
-    atan = arctan = _op("atan", special.atan, "The arc tangent.", 1.0, 0.7854)
-    sinh = _op("sinh", special.sinh, "The hyperbolic sine.", 1.0, 1.1752)
-    cosh = _op("cosh", special.cosh, "The hyperbolic cosine.", 1.0, 1.5431)
-    tanh = _op("tanh", special.tanh, "The hyperbolic tangent.", 1.0, 0.7616)
-    asinh = arcsinh = _op("asinh", special.asinh, "The inverse hyperbolic sine.", 1.0, 0.8814)
-    acosh = arccosh = _op("acosh", special.acosh, "The inverse hyperbolic cosine; nan below 1.", 2.0, 1.317)
-    atanh = arctanh = _op("atanh", special.atanh, "The inverse hyperbolic tangent; nan outside [-1, 1].", 0.5, 0.5493)
-    erf = _op("erf", special.erf, "The error function.", 1.0, 0.8427)
-    erfc = _op("erfc", special.erfc, "1 - erf(self), accurate where that is tiny.", 1.0, 0.1573)
+    asin = arcsin = _op("asin", special.asin, "the arc sine in radians, nan outside of [-1, 1].", 1.0, 1.5708)
+    acos = arccos = _op("acos", special.acos, "the arc cosine in radians, nan outside of [-1, 1].", 0.0, 1.5708)
+    atan = arctan = _op("atan", special.atan, "the arc tangent in radians.", 1.0, 0.7854)
+    sinh = _op("sinh", special.sinh, "the hyperbolic sine.", 1.0, 1.1752)
+    cosh = _op("cosh", special.cosh, "the hyperbolic cosine.", 1.0, 1.5431)
+    tanh = _op("tanh", special.tanh, "the hyperbolic tangent.", 1.0, 0.7616)
+    asinh = arcsinh = _op("asinh", special.asinh, "the inverse hyperbolic sine.", 1.0, 0.8814)
+    acosh = arccosh = _op("acosh", special.acosh, "the inverse hyperbolic cosine, nan below 1.", 2.0, 1.317)
+    atanh = arctanh = _op(
+        "atanh", special.atanh, "the inverse hyperbolic tangent, nan outside of [-1, 1].", 0.5, 0.5493
+    )
+    erf = _op("erf", special.erf, "the error function.", 1.0, 0.8427)
+    erfc = _op("erfc", special.erfc, "1 - erf(self), accurate also for tiny results.", 1.0, 0.1573)
     sigmoid = _op("sigmoid", special.sigmoid, "1 / (1 + exp(-self)).", 1.0, 0.7311)
     logsigmoid = _op("logsigmoid", special.log_sigmoid, "log(sigmoid(self)) without overflow.", 0.0, -0.6931)
-    deg2rad = _op("deg2rad", widened(lambda x: e("MUL", x, pi / 180)), "Degrees to radians.", 180.0, 3.1416)
-    rad2deg = _op("rad2deg", widened(lambda x: e("MUL", x, 180 / pi)), "Radians to degrees.", 1.0, 57.2958)
+    deg2rad = _op(
+        "deg2rad", in_float32(lambda x: e("MUL", x, pi / 180)), "angles in degrees converted to radians.", 180.0, 3.1416
+    )
+    rad2deg = _op(
+        "rad2deg", in_float32(lambda x: e("MUL", x, 180 / pi)), "angles in radians converted to degrees.", 1.0, 57.2958
+    )
 
     def _floats(self) -> Tensor:
-        """self, in float32 if it holds integers: sums and differences of those would wrap."""
+        """Return self, as float32 if it holds integers, whose sums and differences would wrap."""
         return self._wrap(floating(self))
 
-    @in_single
+    @computes_in_float32
     def logit(self, eps: float | None = None) -> Tensor:
-        """log(self / (1 - self)), the inverse of `sigmoid`; with `eps`, self is first clamped to [eps, 1 - eps].
+        """Return log(self / (1 - self)), the inverse of `sigmoid`; with `eps`, self is first clamped to [eps, 1 - eps].
+
+        Integers give float32.
 
         >>> Tensor([0.5, 1.0]).logit().tolist()
         [0.0, inf]
@@ -114,32 +138,33 @@ class FunctionsMixin(TensorBase):
         return self._wrap(closed_alone((inside / (1 - inside)).log()._uop, (x._uop,), derivative))
 
     def logaddexp(self, other: Any) -> Tensor:
-        """log(exp(self) + exp(other)) without overflow.
+        """Return log(exp(self) + exp(other)) without overflow, broadcast; integers give float32.
 
         >>> round(Tensor(1000.0).logaddexp(1000.0).item(), 3)
         1000.693
         """
-        return self._two("logaddexp", special.logaddexp, other)
+        return self._binary_float("logaddexp", special.logaddexp, other)
 
     def hypot(self, other: Any) -> Tensor:
-        """sqrt(self**2 + other**2) without overflow.
+        """Return sqrt(self**2 + other**2) without overflow, broadcast; integers give float32.
 
         >>> Tensor([3, 30]).hypot(Tensor([4, 40])).tolist()
         [5.0, 50.0]
         """
-        return self._two("hypot", special.hypot, other)
+        return self._binary_float("hypot", special.hypot, other)
 
     def atan2(self, other: Any) -> Tensor:
-        """The angle of the point (other, self), in (-pi, pi].
+        """Return the angle of the point (other, self) in (-pi, pi], broadcast; integers give float32.
 
         >>> Tensor([1.0, -1.0]).atan2(Tensor([0.0, -1.0])).rad2deg().tolist()
         [90.0, -135.0]
         """
-        return self._two("atan2", special.atan2, other)
+        return self._binary_float("atan2", special.atan2, other)
 
     arctan2 = atan2
 
-    def _two(self, name: str, function: Any, other: Any) -> Tensor:
+    def _binary_float(self, name: str, function: Any, other: Any) -> Tensor:
+        """Return a binary function of nodes applied to self and `other` as floats."""
         a, b = float_pair(self, other)
         same_device(a, b)
         try:
@@ -149,10 +174,11 @@ class FunctionsMixin(TensorBase):
 
     # ---- rounding and signs ------------------------------------------------------------------------------------------
     def _rounded(self, function: Any) -> Tensor:
-        return self._wrap(_flat(function(self._uop), self._uop) if self.dtype.is_float else self._uop)
+        """Return a rounding function of nodes applied to self, with gradient 0; integers are unchanged."""
+        return self._wrap(_zero_gradient(function(self._uop), self._uop) if self.dtype.is_float else self._uop)
 
     def trunc(self) -> Tensor:
-        """Rounded toward zero; integers as they are.
+        """Return the elements rounded toward zero, in the same dtype; integers are unchanged.
 
         >>> Tensor([1.7, -1.7]).trunc().tolist()
         [1.0, -1.0]
@@ -162,7 +188,7 @@ class FunctionsMixin(TensorBase):
     fix = trunc
 
     def floor(self) -> Tensor:
-        """Rounded down; integers as they are.
+        """Return the elements rounded down, in the same dtype; integers are unchanged.
 
         >>> Tensor([1.7, -1.7]).floor().tolist()
         [1.0, -2.0]
@@ -170,16 +196,18 @@ class FunctionsMixin(TensorBase):
         return self._rounded(floor)
 
     def ceil(self) -> Tensor:
-        """Rounded up; integers as they are.
+        """Return the elements rounded up, in the same dtype; integers are unchanged.
 
         >>> Tensor([1.2, -1.7]).ceil().tolist()
         [2.0, -1.0]
         """
         return self._rounded(_ceil)
 
-    @in_single
+    @computes_in_float32
     def round(self, decimals: int = 0) -> Tensor:
-        """Rounded to the nearest; halves go to the even neighbour. Raises DTypeError for integers to tens.
+        """Return the elements rounded to `decimals` digits after the point; halves go to the even neighbour.
+
+        Raises DTypeError for integers with negative `decimals`.
 
         >>> Tensor([0.5, 1.5, -2.5]).round().tolist()
         [0.0, 2.0, -2.0]
@@ -188,12 +216,12 @@ class FunctionsMixin(TensorBase):
         if decimals < 0:
             self._check_float("round to tens")
         if decimals and self.dtype.is_float:
-            scale = 10.0 ** abs(decimals)  # of which 10.0**-k would not be exact
+            scale = 10.0 ** abs(decimals)  # a power with a negative exponent would not be exact
             return (self * scale).round() / scale if decimals > 0 else (self / scale).round() * scale
         return self._rounded(_round)
 
     def frac(self) -> Tensor:
-        """What is left after rounding toward zero. Raises DTypeError for integers.
+        """Return `self - trunc(self)`, the fractional part with the sign of self. Raises DTypeError for integers.
 
         >>> Tensor([1.75, -1.75]).frac().tolist()
         [0.75, -0.75]
@@ -202,7 +230,7 @@ class FunctionsMixin(TensorBase):
         return self - self.trunc()
 
     def abs(self) -> Tensor:
-        """The absolute value.
+        """Return the absolute values, in the same dtype.
 
         >>> Tensor([-2, 3]).abs().tolist()
         [2, 3]
@@ -213,7 +241,7 @@ class FunctionsMixin(TensorBase):
     absolute = abs
 
     def sign(self) -> Tensor:
-        """1, 0 or -1; 0 of nan, as in PyTorch.
+        """Return 1, 0 or -1 in the same dtype; the sign of nan is 0, as in PyTorch.
 
         >>> Tensor([-2.5, 0.0, 3.0]).sign().tolist()
         [-1.0, 0.0, 1.0]
@@ -222,12 +250,12 @@ class FunctionsMixin(TensorBase):
         if u.dtype is dtypes.bool:
             return self._wrap(u)
         below = where(e("CMPLT", u, 0), const(-1, u.dtype), 0) if not u.dtype.is_unsigned else const(0, u.dtype)
-        return self._wrap(_flat(where(e("CMPLT", const(0, u.dtype), u), 1, below), u))
+        return self._wrap(_zero_gradient(where(e("CMPLT", const(0, u.dtype), u), 1, below), u))
 
     sgn = sign
 
     def signbit(self) -> Tensor:
-        """Where the sign is negative, that of -0.0 included.
+        """Return a bool tensor: True where the sign is negative, also for -0.0.
 
         >>> Tensor([-1.0, -0.0, 0.0]).signbit().tolist()
         [True, True, False]
@@ -235,18 +263,20 @@ class FunctionsMixin(TensorBase):
         return self._wrap(special.negative(self._uop) if self.dtype.is_float else e("CMPLT", self._uop, 0))
 
     def copysign(self, other: Any) -> Tensor:
-        """The magnitude of self with the sign of `other`.
+        """Return the magnitude of self with the sign of `other`, broadcast; integers give float32.
 
         >>> Tensor([1.0, 2.0]).copysign(Tensor([-3.0, 0.0])).tolist()
         [-1.0, 2.0]
         """
-        return self._two("copysign", special.copysign, other)
+        return self._binary_float("copysign", special.copysign, other)
 
     # ---- choosing and clamping ---------------------------------------------------------------------------------------
     def where(self: Any, input: Any, other: Any) -> Tensor:
-        """`Tensor.where(condition, a, b)` or `condition.where(a, b)`: a where the condition holds, else b.
+        """Return `input` where the condition self holds, else `other`; called as `Tensor.where(condition, a, b)` or
+        `condition.where(a, b)`.
 
-        Raises DTypeError for a condition that is not bool.
+        All three broadcast, and the dtypes of `input` and `other` promote. Raises DTypeError for a condition that is
+        not bool.
 
         >>> Tensor.where(Tensor([True, False]), Tensor([1, 2]), 0).tolist()
         [1, 0]
@@ -266,7 +296,9 @@ class FunctionsMixin(TensorBase):
             raise refused("where", error, self._uop, a, b) from None
 
     def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
-        """`value` where `mask` holds, self elsewhere. Raises DTypeError for a mask that is not bool.
+        """Return `value` where `mask` holds, else self, in the dtype of self; both broadcast.
+
+        Raises DTypeError for a mask that is not bool.
 
         >>> Tensor([1, 2, 3]).masked_fill(Tensor([True, False, True]), 0).tolist()
         [0, 2, 0]
@@ -276,15 +308,15 @@ class FunctionsMixin(TensorBase):
         same_device(self._uop, mask._uop)
         try:
             u = self._uop
-            return self._wrap(where(mask._uop, _filled(self, u, value), u))
+            return self._wrap(where(mask._uop, _fill_value(self, u, value), u))
         except IRError as error:
             raise refused("masked_fill", error, self._uop, mask._uop) from None
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
-        """`self` kept within [min, max], either of which may be missing or a tensor; nan stays, also that of a bound.
-        The derivative is 0 at nan, as PyTorch has it.
+        """Return self limited to [min, max], broadcast and promoted. Each bound is None, a number or a tensor.
 
-        A number beyond those of the dtype means the nearest of them. Raises ArgumentError without a bound.
+        nan stays nan, also that of a bound; the derivative is 0 at nan, as in PyTorch. An int bound outside of the
+        range of an integer dtype is replaced by the nearest number of the dtype. Raises ArgumentError without a bound.
 
         >>> Tensor([-2.0, 0.5, 3.0]).clamp(0, 1).tolist()
         [0.0, 0.5, 1.0]
@@ -294,7 +326,7 @@ class FunctionsMixin(TensorBase):
         out: Any = self
         for bound, less in ((min, "CMPLT"), (max, "CMPGT")):
             if bound is not None:
-                a, b = pair(out, held(self.dtype, bound))
+                a, b = pair(out, clamp_to_dtype(self.dtype, bound))
                 beyond = build(less, a, b) if a.dtype.is_float or less == "CMPLT" else build("CMPLT", b, a)
                 if a.dtype.is_float:
                     beyond = build("OR", beyond, build("CMPNE", b, b))
@@ -307,7 +339,7 @@ class FunctionsMixin(TensorBase):
     clip = clamp
 
     def clamp_min(self, min: Any) -> Tensor:
-        """self, but at least `min`.
+        """Return the larger of self and `min`, as `clamp(min=min)`.
 
         >>> Tensor([-1, 2]).clamp_min(0).tolist()
         [0, 2]
@@ -315,16 +347,17 @@ class FunctionsMixin(TensorBase):
         return self.clamp(min=min)
 
     def clamp_max(self, max: Any) -> Tensor:
-        """self, but at most `max`.
+        """Return the smaller of self and `max`, as `clamp(max=max)`.
 
         >>> Tensor([-1, 2]).clamp_max(0).tolist()
         [-1, 0]
         """
         return self.clamp(max=max)
 
-    @in_single
+    @computes_in_float32
     def lerp(self, end: Any, weight: Any) -> Tensor:
-        """`self + weight * (end - self)`, taken from the nearer end: that itself at weight 0 and 1.
+        """Return `self + weight * (end - self)`, broadcast and promoted; the result is exactly self at weight 0 and
+        `end` at weight 1.
 
         >>> Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), 0.5).tolist()
         [5.0, 15.0]
@@ -339,7 +372,10 @@ class FunctionsMixin(TensorBase):
             raise refused("lerp", error, a, b, w) from None
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-        """`nan` and infinities replaced; infinities by the largest finite values unless said otherwise.
+        """Return self with nan replaced by `nan`, and infinities by `posinf` and `neginf`, by default the largest
+        finite values.
+
+        Integers are unchanged.
 
         >>> Tensor([float("nan"), float("inf"), 1.0]).nan_to_num(posinf=9.0).tolist()
         [0.0, 9.0, 1.0]
@@ -354,7 +390,7 @@ class FunctionsMixin(TensorBase):
 
     # ---- activations -------------------------------------------------------------------------------------------------
     def relu(self) -> Tensor:
-        """max(self, 0); its derivative at 0 is 0.
+        """Return max(self, 0), in the same dtype; the derivative at 0 is 0.
 
         >>> Tensor([-1.0, 2.0]).relu().tolist()
         [0.0, 2.0]
@@ -365,25 +401,28 @@ class FunctionsMixin(TensorBase):
         return self._wrap(where(e("CMPLE", u, 0.0) if u.dtype.is_float else e("CMPLT", u, 0), 0, u))
 
     def relu6(self) -> Tensor:
-        """min(max(self, 0), 6).
+        """Return min(max(self, 0), 6); the derivative at 0 and 6 is 0.
 
         >>> Tensor([-1.0, 2.0, 8.0]).relu6().tolist()
         [0.0, 2.0, 6.0]
         """
         return self.hardtanh(0.0, 6.0)
 
-    @in_single
+    @computes_in_float32
     def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
-        """`self` where positive, else negative_slope * self.
+        """Return self where it is positive, else negative_slope * self.
 
         >>> Tensor([-2.0, 3.0]).leaky_relu(0.25).tolist()
         [-0.5, 3.0]
         """
         return (self > 0).where(self, self * negative_slope)
 
-    @in_single
+    @computes_in_float32
     def prelu(self, weight: Tensor) -> Tensor:
-        """leaky_relu with one slope, or a vector of one for each channel (axis 1). Raises ShapeError for another.
+        """Return self where it is positive, else weight * self.
+
+        `weight` is one slope, or a vector with one slope for each channel (axis 1). Raises ShapeError for another
+        shape.
 
         >>> Tensor([[-2.0, -2.0], [1.0, 1.0]]).prelu(Tensor([0.5, 0.25])).tolist()
         [[-1.0, -0.5], [1.0, 1.0]]
@@ -394,27 +433,27 @@ class FunctionsMixin(TensorBase):
         shape = (-1, *(1,) * (self.ndim - 2)) if weight.numel() != 1 else (1,) * min(self.ndim, 1)
         return (self > 0).where(self, self * weight.reshape(*shape))
 
-    @in_single
+    @computes_in_float32
     def elu(self, alpha: float = 1.0) -> Tensor:
-        """`self` where positive, else alpha * expm1(self).
+        """Return self where it is positive, else alpha * expm1(self); integers give float32.
 
         >>> round(Tensor(-1.0).elu().item(), 4)
         -0.6321
         """
         return self._wrap(_elu(floating(self), alpha, 1.0, alpha))
 
-    @in_single
+    @computes_in_float32
     def celu(self, alpha: float = 1.0) -> Tensor:
-        """`self` where positive, else alpha * expm1(self / alpha).
+        """Return self where it is positive, else alpha * expm1(self / alpha); integers give float32.
 
         >>> round(Tensor(-1.0).celu(alpha=2.0).item(), 4)
         -0.7869
         """
         return self._wrap(_elu(floating(self), alpha, alpha, 1.0))
 
-    @in_single
+    @computes_in_float32
     def selu(self) -> Tensor:
-        """The self-normalising elu: alpha 1.6733, times 1.0507.
+        """Return the self-normalising elu: 1.0507 times `elu` with alpha 1.6733.
 
         >>> round(Tensor(-1.0).selu().item(), 4)
         -1.1113
@@ -422,7 +461,9 @@ class FunctionsMixin(TensorBase):
         return self.elu(1.6732632423543772) * 1.0507009873554805
 
     def gelu(self, approximate: str = "none") -> Tensor:
-        """The Gaussian error linear unit; `approximate` is "none" (exact) or "tanh". Raises ArgumentError.
+        """Return the Gaussian error linear unit; `approximate` is "none" (exact) or "tanh".
+
+        Integers give float32. Raises ArgumentError for another `approximate`.
 
         >>> round(Tensor(1.0).gelu().item(), 4)
         0.8413
@@ -432,25 +473,25 @@ class FunctionsMixin(TensorBase):
         return self._wrap((special.gelu if approximate == "none" else special.gelu_tanh)(floating(self)))
 
     def silu(self) -> Tensor:
-        """`self * sigmoid(self)`.
+        """Return `self * sigmoid(self)`; integers give float32.
 
         >>> round(Tensor(1.0).silu().item(), 4)
         0.7311
         """
         return self._wrap(special.silu(floating(self)))
 
-    @in_single
+    @computes_in_float32
     def swish(self, beta: float = 1.0) -> Tensor:
-        """`self * sigmoid(beta * self)`.
+        """Return `self * sigmoid(beta * self)`; integers give float32.
 
         >>> round(Tensor(1.0).swish(beta=2.0).item(), 4)
         0.8808
         """
         return self.silu() if beta == 1 else self * (self * beta).sigmoid()
 
-    @in_single
+    @computes_in_float32
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-        """log(1 + exp(beta * self)) / beta; the identity where beta * self > threshold.
+        """Return log(1 + exp(beta * self)) / beta, or self where beta * self > threshold.
 
         >>> round(Tensor(0.0).softplus().item(), 4), Tensor(30.0).softplus().item()
         (0.6931, 30.0)
@@ -461,18 +502,18 @@ class FunctionsMixin(TensorBase):
         scaled = self * beta
         return (scaled > threshold).where(self, self._wrap(special.softplus(floating(scaled))) / beta)
 
-    @in_single
+    @computes_in_float32
     def mish(self) -> Tensor:
-        """`self * tanh(softplus(self))`.
+        """Return `self * tanh(softplus(self))`; integers give float32.
 
         >>> round(Tensor(1.0).mish().item(), 4)
         0.8651
         """
         return self * self._wrap(special.tanh(special.softplus(floating(self))))
 
-    @in_single
+    @computes_in_float32
     def softsign(self) -> Tensor:
-        """`self / (1 + |self|)`.
+        """Return `self / (1 + |self|)`; integers give float32.
 
         >>> Tensor([1.0, -3.0]).softsign().tolist()
         [0.5, -0.75]
@@ -480,9 +521,9 @@ class FunctionsMixin(TensorBase):
         x = self._floats()
         return x / (x.abs() + 1)
 
-    @in_single
+    @computes_in_float32
     def tanhshrink(self) -> Tensor:
-        """`self - tanh(self)`.
+        """Return `self - tanh(self)`; integers give float32.
 
         >>> round(Tensor(1.0).tanhshrink().item(), 4)
         0.2384
@@ -490,10 +531,10 @@ class FunctionsMixin(TensorBase):
         return self - self.tanh()
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-        """`self` clamped to [min_val, max_val]; the derivative is 0 at the bounds and at nan, as in PyTorch.
-        Integers stay integers; their bounds are rounded toward zero.
+        """Return self clamped to [min_val, max_val]; the derivative is 0 at the bounds and at nan, as in PyTorch.
 
-        Raises ArgumentError for a lower bound above the upper, and for nan.
+        Integers stay integers, with bounds rounded toward zero. Raises ArgumentError if min_val > max_val or a bound is
+        nan.
 
         >>> Tensor([-3.0, 0.5, 3.0]).hardtanh().tolist()
         [-1.0, 0.5, 1.0]
@@ -512,18 +553,18 @@ class FunctionsMixin(TensorBase):
 
         return self._wrap(closed_alone(y, (u,), derivative))
 
-    @in_single
+    @computes_in_float32
     def hardsigmoid(self) -> Tensor:
-        """clamp(self / 6 + 1/2, 0, 1).
+        """Return clamp(self / 6 + 1/2, 0, 1); integers give float32.
 
         >>> Tensor([-4.0, 0.0, 4.0]).hardsigmoid().tolist()
         [0.0, 0.5, 1.0]
         """
         return (self._floats() + 3).relu6() / 6
 
-    @in_single
+    @computes_in_float32
     def hardswish(self) -> Tensor:
-        """`self * hardsigmoid(self)`.
+        """Return `self * hardsigmoid(self)`; integers give float32.
 
         >>> Tensor([-1.5, 1.5, 4.0]).hardswish().tolist()
         [-0.375, 1.125, 4.0]
@@ -532,7 +573,7 @@ class FunctionsMixin(TensorBase):
         return x * (x + 3).relu6() / 6
 
     def hardshrink(self, lambd: float = 0.5) -> Tensor:
-        """self, but 0 within [-lambd, lambd].
+        """Return self, but 0 where |self| <= lambd; integers give float32.
 
         >>> Tensor([-2.0, 0.5, 1.0]).hardshrink().tolist()
         [-2.0, 0.0, 1.0]
@@ -541,7 +582,7 @@ class FunctionsMixin(TensorBase):
         return (x.abs() <= lambd).where(0.0, x)
 
     def softshrink(self, lambd: float = 0.5) -> Tensor:
-        """`self` moved toward 0 by `lambd`, 0 where that crosses it.
+        """Return self moved toward 0 by `lambd`, and 0 where |self| <= lambd; integers give float32.
 
         >>> Tensor([-2.0, 0.5, 1.0]).softshrink().tolist()
         [-1.5, 0.0, 0.5]
@@ -550,7 +591,7 @@ class FunctionsMixin(TensorBase):
         return (x.abs() <= lambd).where(0.0, (x > 0).where(x - lambd, x + lambd))
 
     def threshold(self, threshold: float, value: float) -> Tensor:
-        """`self` where above the threshold, else `value`.
+        """Return self where it is above the threshold, else `value`.
 
         >>> Tensor([1, 2, 3]).threshold(1, -1).tolist()
         [-1, 2, 3]
@@ -558,22 +599,22 @@ class FunctionsMixin(TensorBase):
         return (self <= threshold).where(value, self)
 
     def heaviside(self, values: Any) -> Tensor:
-        """0 below 0, 1 above, `values` at 0.
+        """Return 0 where self is below 0, 1 where it is above 0, and `values` where it is 0; shapes broadcast.
 
         >>> Tensor([-2.0, 0.0, 3.0]).heaviside(0.5).tolist()
         [0.0, 0.5, 1.0]
         """
         return self.eq(0).where(values, (self > 0).cast(self.dtype))
 
-    @in_single
+    @computes_in_float32
     def sinc(self) -> Tensor:
-        """sin(pi x) / (pi x), 1 at 0.
+        """Return sin(pi * self) / (pi * self), and 1 at 0; integers give float32.
 
         >>> [round(x, 4) for x in Tensor([0.0, 0.5]).sinc().tolist()]
         [1.0, 0.6366]
         """
         x = self * pi
-        small = x.abs() < 1  # a quotient has no derivative at 0, and loses digits of it near there
+        small = x.abs() < 1  # at 0 the quotient has no derivative, and near 0 the derivative loses digits
         square = small.where(x, 0.0).square()
         series = square * 0.0
         for k in range(_SINC_TERMS, -1, -1):
@@ -582,11 +623,13 @@ class FunctionsMixin(TensorBase):
 
 
 def _elu(x: UOp, alpha: float, width: float, slope: float) -> UOp:
-    """`x` where positive, else alpha * expm1(x / width); its derivative there is slope * exp(x / width), of which
-    1 + expm1 would lose the digits.
+    """Return `x` where positive, else alpha * expm1(x / width).
+
+    The derivative there is slope * exp(x / width), since 1 + expm1 would lose digits.
     """
 
-    def below(x: UOp) -> UOp:  # 0 where positive: what `where` does not take must not overflow
+    def below(x: UOp) -> UOp:
+        """Return x / width, and 0 where x is positive, as the branch that `where` rejects must not overflow."""
         u = where(e("CMPGT", x, 0.0), 0.0, x)
         return u if width == 1 else e("DIV", u, width)
 
@@ -597,24 +640,30 @@ def _elu(x: UOp, alpha: float, width: float, slope: float) -> UOp:
     return closed_alone(y, (x,), derivative)
 
 
-def _filled(self: Any, u: UOp, value: Any) -> UOp:
-    """`value` in the dtype of `u`: a number at once, since the dtype between may not hold it."""
+def _fill_value(self: Any, u: UOp, value: Any) -> UOp:
+    """Return `value` in the dtype of `u`.
+
+    A number is converted in one step, since an intermediate dtype may not hold it.
+    """
     value = value.item() if is_scalar(value) else value
     return const(value, u.dtype) if isinstance(value, bool | int | float) else cast(operand(self, u, value), u.dtype)
 
 
-def _flat(y: UOp, x: UOp) -> UOp:
-    """`y`, a function of `x` in steps: its gradient is 0."""
+def _zero_gradient(y: UOp, x: UOp) -> UOp:
+    """Return `y`, a piecewise constant function of `x`, with gradient 0."""
     return closed_form(y, (x,), lambda g, y, x: (full(x.shape, 0, x.dtype),))
 
 
 def _ceil(x: UOp) -> UOp:
+    """Return the smallest whole number not below x."""
     t = build("TRUNC", x)
     return where(build("CMPLT", t, x), e("ADD", t, 1.0), t)
 
 
 def _round(x: UOp) -> UOp:
-    """The adder rounds to units, halves to even, beside a number so large that it has no smaller digits."""
+    """Return x rounded to whole numbers, halves to even: adding 2**23 (float64: 2**52) and subtracting it again rounds
+    in hardware.
+    """
     if x.dtype.bits < 32:
         return cast(_round(cast(x, dtypes.float32)), x.dtype)
     x, large = build("DETACH", x), 2.0 ** (52 if x.dtype is dtypes.float64 else 23)

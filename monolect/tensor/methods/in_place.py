@@ -1,6 +1,7 @@
 """Methods that write to a Tensor: augmented assignment, `copy_`, `fill_`, `zero_`.
 
-Invariant: the dtype and the shape of the Tensor stay. A write reaches its base and all views of that.
+Invariant: the dtype and the shape of the Tensor stay. A write to a view changes its base and all other views of the
+base.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from monolect.base.numpy import is_array
 from monolect.ir.uop import UOp
 from monolect.tensor.base import TensorBase, on_device, refuse_shape
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.files import computing
+from monolect.tensor.methods.files import compute_device
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 
-def _rank(dtype: Any) -> int:
-    """Of the kinds bool, integer and float, a write may not go to a lower one."""
+def _kind_rank(dtype: Any) -> int:
+    """Return 0 for bool, 1 for integers, 2 for floats: a value may not be written to a dtype of lower rank."""
     return 2 if dtype.is_float else 0 if dtype is dtypes.bool else 1
 
 
 def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return an augmented assignment method that writes `compute(self, other)` to self."""
+
     def method(self: Any, other: Any) -> Any:
         return self._update(f"{name}=", compute(self, other))
 
@@ -37,16 +40,19 @@ def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, 
 
 @guard_methods
 class InPlaceMixin(TensorBase):
-    """Methods that write to a Tensor."""
+    """Methods that write to a Tensor and return it."""
 
     __slots__ = ()
 
     def _update(self: Any, name: str, new: Tensor) -> Tensor:
-        """Write `new`, of the shape of this tensor. Raises GradientError, DTypeError or ShapeError."""
+        """Write `new`, of the shape of this tensor.
+
+        Raises GradientError for a leaf that requires a gradient, DTypeError or ShapeError.
+        """
         if self._requires_grad:
-            expected = "t.assign(value), which no gradient follows"
+            expected = "t.assign(value), which is not differentiated"
             raise GradientError(f"{name} writes to a leaf that requires a gradient", expected=expected, found=name)
-        if _rank(new.dtype) > _rank(self.dtype):
+        if _kind_rank(new.dtype) > _kind_rank(self.dtype):
             expected = f"a value that {self.dtype.name} holds"
             raise DTypeError(f"{name}: the result has another dtype", expected=expected, found=new.dtype.name)
         if new.shape != self.shape:
@@ -67,23 +73,26 @@ class InPlaceMixin(TensorBase):
     __ilshift__ = _augmented("<<", operator.lshift)
     __irshift__ = _augmented(">>", operator.rshift)
 
-    def _to_write(self: Any, value: Any) -> Any:
-        """`value` as a tensor; Python's floats in the dtype of this one at once, since float32 may not hold them."""
+    def _value_to_write(self: Any, value: Any) -> Any:
+        """Return `value` as a tensor.
+
+        Python floats become the dtype of self in one step, since float32 may not hold them.
+        """
         if isinstance(value, TensorBase):
             return value
-        device = computing(self.device)
+        device = compute_device(self.device)
         v = self._kind(value, device=device)
         if not v.dtype.is_float or v.dtype is self.dtype or is_array(value):
             return v
         return self._kind(value, dtype=self.dtype, device=device)
 
     def copy_(self: Any, src: Any) -> Tensor:
-        """Write `src`, broadcast and cast, and return the tensor. Raises ShapeError.
+        """Write `src`, broadcast and cast, to self and return self. Raises ShapeError.
 
         >>> Tensor([1, 2]).copy_(Tensor(3.7)).tolist()
         [3, 3]
         """
-        value = self._to_write(src)
+        value = self._value_to_write(src)
         u: UOp = value._uop
         if value.device != self.device:
             u = value.to(self.device)._uop
@@ -91,7 +100,7 @@ class InPlaceMixin(TensorBase):
         return self
 
     def fill_(self: Any, value: Any) -> Tensor:
-        """Write one number to all elements, and return the tensor.
+        """Write one number, or a broadcast tensor, to all elements and return self.
 
         >>> t = Tensor([[1, 2], [3, 4]])
         >>> _ = t[0].fill_(7)
@@ -100,12 +109,12 @@ class InPlaceMixin(TensorBase):
         """
         if isinstance(value, TensorBase):
             return self.copy_(value)
-        number, device = full(self.shape, value, self.dtype), computing(self.device)
+        number, device = full(self.shape, value, self.dtype), compute_device(self.device)
         self._store(None, number if device is None else on_device(number, device))
         return self
 
     def zero_(self: Any) -> Tensor:
-        """Write 0 to all elements, and return the tensor.
+        """Write 0 to all elements and return self.
 
         >>> Tensor([1.0, 2.0]).zero_().tolist()
         [0.0, 0.0]

@@ -1,13 +1,14 @@
-"""Reading and writing parts of a tensor: basic slices, integer tensors, gather and scatter.
+"""Methods that read and write parts of a tensor: basic slices, integer tensors, gather and scatter.
 
-What it is for: `x[...]`, `x[...] = v`, and PyTorch's gather, scatter, index_select and their kin.
-What it is not: selection by a bool mask, whose result size depends on the data, is refused; `where` does what can be.
-Invariants: ints and slices are views; integer tensors become one INDEX into an axis that holds all indexed axes, so a
-gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
+What it is for: `x[...]`, `x[...] = v`, and PyTorch's gather, scatter, index_select and related methods.
+What it is not: reading by a bool mask is refused, as the size of the result depends on the data; `where` is the
+alternative.
+Invariants: ints and slices are views. Integer tensors become one INDEX into an axis that combines all indexed axes, so
+a gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
 
-An integer tensor that is out of range on an axis reads the nearest element of that axis, and writes nothing. Lists and
-NumPy arrays are always checked at the call; tensors are under CHECK_BOUNDS=1, which computes the index at the call; a
-captured step computes the least and the greatest of each, which are looked at after each call.
+An index from an integer tensor that is out of range reads the nearest element of the axis, and writes nothing. Lists
+and NumPy arrays are always checked at the call. Tensors are checked under CHECK_BOUNDS=1, which computes the index at
+the call. A captured step computes the least and the greatest index and checks them after each call.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from monolect.runtime.realize.execute import realize
 from monolect.runtime.replay.capture import Check, changes, checks_under_way, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused
 from monolect.tensor.guard import guard_methods, guarded
-from monolect.tensor.methods.movement import every
+from monolect.tensor.methods.movement import strided
 from monolect.tensor.view import Window, names_of, shown, view_kind
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ _new = object.__new__
 _window_slot: Any = vars(TensorBase)["_view"]
 
 
-class _Part(NamedTuple):
-    """What one item of a key does to one axis: `size` elements from `offset`, every `step`-th; dropped if `drop`."""
+class _AxisPart(NamedTuple):
+    """Part of one axis that one item of a key selects: `size` elements from `offset`, every `step`-th; the axis is
+    dropped if `drop`.
+    """
 
     offset: Any
     size: Any
@@ -54,14 +57,15 @@ class _Part(NamedTuple):
 
 @cache
 def _element_kind(kind: Any) -> type:
-    """The class of views of one element of a realised Tensor: `item` reads memory without a node.
+    """Return the class of views of one element of a realised Tensor of class `kind`: `item` reads memory without a
+    node.
 
-    The Window is made when it is used, which turns the Tensor into a view as any other: to make it for `item` took as
-    long as `item`.
+    Any other use builds the Window, which turns the Tensor into an ordinary view. Building the Window for `item` would
+    double its time.
     """
 
     def window(t: Any) -> Window:
-        if (part := t._part) is None:  # another thread has made it since
+        if (part := t._part) is None:  # another thread has built the Window meanwhile
             return _window_slot.__get__(t)
         parent, key, _ = part
 
@@ -70,7 +74,7 @@ def _element_kind(kind: Any) -> type:
 
         _window_slot.__set__(t, found := Window(parent, of, lambda _: (), of, None))
         t.__class__ = view_kind(kind)
-        t._part = None  # it would be one more holder of the base
+        t._part = None  # a second reference to the base
         return found
 
     def item(t: Any) -> Any:
@@ -85,12 +89,12 @@ def _element_kind(kind: Any) -> type:
 
 @guard_methods
 class IndexMixin(TensorBase):
-    """Reading and writing parts."""
+    """Methods that read and write parts of a tensor."""
 
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Tensor:
-        at = _place(self._uop, key)
+        at = _element_index(self._uop, key)
         if at is None:
             return _part_of(self, key)
         t: Any = _new(_element_kind(self._kind))
@@ -100,25 +104,34 @@ class IndexMixin(TensorBase):
         return t
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
-        v = self._to_write(value)
+        v = self._value_to_write(value)
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
             self._store(None, self._masked(key, v))
         else:
-            part = named(self, key, writes=True)
-            self._store(part.of, _without_ones(cast(v._uop, self.dtype), part.of(self._uop).shape))
+            part = selection(self, key, writes=True)
+            self._store(part.of, _drop_leading_ones(cast(v._uop, self.dtype), part.of(self._uop).shape))
 
     def _masked(self, mask: Any, v: Any) -> UOp:
+        """Return the node of self with `v` where `mask`, on the leading axes, is true. Raises ShapeError."""
         if mask.shape != self.shape[: mask.ndim]:
             raise ShapeError("the mask does not fit", expected=f"leading axes of {self.shape}", found=mask.shape)
         if v.ndim > self.ndim - mask.ndim and v.numel() != 1:
-            raise ShapeError("x[mask] = v with a value for each hit", expected="a value that broadcasts", found=v.shape)
+            raise ShapeError(
+                "x[mask] = v with one value for each True element is not supported",
+                expected="a value that broadcasts",
+                found=v.shape,
+            )
         m = graph.reshape(mask._uop, mask.shape + (1,) * (self.ndim - mask.ndim))
         new = cast(v._uop, self.dtype) if v.ndim <= self.ndim else graph.reshape(cast(v._uop, self.dtype), ())
         return where(m, new, self._uop)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
     def gather(self, dim: int, index: Tensor) -> Tensor:
-        """out[i][j][k] = self[index[i][j][k]][j][k] for dim 0; shape of `index`.
+        """Return out with out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, in the shape of `index`; other dims
+        alike.
+
+        `index` holds integers and has the rank of self. On axes other than `dim` it is at most as long as self. Raises
+        ShapeError, and DTypeError for an index of floats.
 
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
@@ -130,8 +143,9 @@ class IndexMixin(TensorBase):
         return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
 
     def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
-        """`gather` with broadcasting, and with negative indices that count from the end; without `dim`, of the
-        flattened tensor.
+        """Return `gather` of broadcast operands, where negative indices count from the end.
+
+        Without `dim` both tensors are flattened.
 
         >>> Tensor([[3, 1, 2]]).take_along_dim(Tensor([[0, -1]]), 1).tolist()
         [[3, 2]]
@@ -147,7 +161,9 @@ class IndexMixin(TensorBase):
         return source._gather("take_along_dim", a, indices.expand(*shape), wrap=True)
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
-        """The slices along an axis that a vector of integers names.
+        """Return the slices along axis `dim` at the positions in `index`, a vector of integers.
+
+        The axis gets the size of `index`.
 
         >>> Tensor([[1, 2], [3, 4], [5, 6]]).index_select(0, Tensor([2, 0])).tolist()
         [[5, 6], [1, 2]]
@@ -155,7 +171,7 @@ class IndexMixin(TensorBase):
         return self[(slice(None),) * self._axis(dim) + (_vector(index),)]
 
     def take(self, index: Tensor) -> Tensor:
-        """The elements of the flattened tensor that `index` names.
+        """Return the elements of the flattened tensor at the positions in `index`, in the shape of `index`.
 
         >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
         [4, 1]
@@ -163,7 +179,9 @@ class IndexMixin(TensorBase):
         return self.flatten()[index]
 
     def embedding(self, weight: Tensor) -> Tensor:
-        """The rows of `weight` that the integers of self name; shape (*self.shape, *weight.shape[1:]).
+        """Return the rows of `weight` whose numbers self holds; shape (*self.shape, *weight.shape[1:]).
+
+        Raises DTypeError unless self holds integers.
 
         >>> Tensor([1, 0, 1]).embedding(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
@@ -172,9 +190,11 @@ class IndexMixin(TensorBase):
 
     # ---- writing -----------------------------------------------------------------------------------------------------
     def scatter(self, dim: int, index: Tensor, src: Any, reduce: str | None = None) -> Tensor:
-        """A copy with `src` written where `index` says along an axis; of equal positions any one wins.
+        """Return a copy of self with `src`, a tensor or a number, written at the positions `index` along axis `dim`.
 
-        Raises ArgumentError for an unknown `reduce`.
+        If positions are equal, any one of the values is written, or all are added with reduce="add". Shapes are as in
+        `gather`; `src` is at least as large as `index`. Raises ShapeError, DTypeError, and ArgumentError for another
+        `reduce`.
 
         >>> Tensor.zeros(2, 3).scatter(1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
         [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
@@ -186,7 +206,9 @@ class IndexMixin(TensorBase):
         return self._scattered("STORE", self._source(src, index.shape), *self._flat_index("scatter", dim, index))
 
     def scatter_add(self, dim: int, index: Tensor, src: Any) -> Tensor:
-        """A copy with `src` added where `index` says along an axis; equal positions add up.
+        """Return a copy of self with `src` added at the positions `index` along axis `dim`; equal positions add up.
+
+        Shapes are as in `scatter`.
 
         >>> Tensor([0, 0, 0]).scatter_add(0, Tensor([1, 1]), Tensor([5, 6])).tolist()
         [0, 11, 0]
@@ -196,7 +218,8 @@ class IndexMixin(TensorBase):
         )
 
     def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
-        """A copy with the slices of `source` added at the positions of a vector `index` along an axis.
+        """Return a copy of self with alpha times the slices of `source` added at the positions in the vector `index`
+        along axis `dim`.
 
         >>> Tensor.zeros(3, 2).index_add(0, Tensor([2, 2]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[0.0, 0.0], [0.0, 0.0], [4.0, 6.0]]
@@ -204,7 +227,8 @@ class IndexMixin(TensorBase):
         return self._into_slices("ATOMICADD", dim, index, source if alpha == 1 else source * alpha)
 
     def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
-        """A copy with the slices of `source` written at the positions of a vector `index` along an axis.
+        """Return a copy of self with the slices of `source` written at the positions in the vector `index` along axis
+        `dim`.
 
         >>> Tensor.zeros(3, 2).index_copy(0, Tensor([2, 0]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]]
@@ -212,7 +236,10 @@ class IndexMixin(TensorBase):
         return self._into_slices("STORE", dim, index, source)
 
     def index_fill(self, dim: int, index: Tensor, value: Any) -> Tensor:
-        """A copy with `value`, a number or a tensor of no axes, in the slices that a vector `index` names.
+        """Return a copy of self with `value`, a number or a tensor without axes, in the slices at the positions in the
+        vector `index` along axis `dim`.
+
+        Raises ShapeError.
 
         >>> Tensor.zeros(2, 3).index_fill(1, Tensor([0, 2]), 7.0).tolist()
         [[7.0, 0.0, 7.0], [7.0, 0.0, 7.0]]
@@ -224,12 +251,14 @@ class IndexMixin(TensorBase):
         if value.ndim:
             raise ShapeError("index_fill: the value", expected="a number or a tensor of no axes", found=value.shape)
         same_device(self._uop, value._uop)
-        none = self._wrap(graph.full(self.shape, False, dtypes.bool))  # one named twice is filled once
-        filled = none._into_slices("STORE", dim, index, self._wrap(graph.full(shape, True, dtypes.bool)))
+        # A mask, so that a position named twice is filled once.
+        all_false = self._wrap(graph.full(self.shape, False, dtypes.bool))
+        filled = all_false._into_slices("STORE", dim, index, self._wrap(graph.full(shape, True, dtypes.bool)))
         return self._wrap(where(filled._uop, cast(value._uop, self.dtype), self._uop))
 
     def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-        """A copy with `source` at the positions `index` of the flattened tensor, written or added.
+        """Return a copy of self with `source` at the positions `index` of the flattened tensor; `accumulate` adds
+        instead of writing.
 
         >>> Tensor.zeros(2, 2).put(Tensor([0, 3]), Tensor([7.0, 8.0])).tolist()
         [[7.0, 0.0], [0.0, 8.0]]
@@ -239,26 +268,34 @@ class IndexMixin(TensorBase):
         return self._scattered("ATOMICADD" if accumulate else "STORE", graph.reshape(value, flat.shape), flat)
 
     def _into_slices(self, op: str, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        """Return a copy of self with `source` stored or added, by `op`, at the slices `index` along axis `dim`."""
         a = self._axis(dim)
         base = _copy(self._uop, self.device)
         target = view(self, base, (slice(None),) * a + (_vector(index),), writes=True)
-        return self._written(op, base, target, self._source(source, target.shape))
+        return self._after_write(op, base, target, self._source(source, target.shape))
 
     def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Tensor:
+        """Return a copy of self with `value` stored or added, by `op`, at row-major offsets `flat` where `inside`."""
         base = _copy(self._uop, self.device)
-        return self._written(op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value, inside)
+        return self._after_write(
+            op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value, inside
+        )
 
-    def _written(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Tensor:
+    def _after_write(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Tensor:
+        """Return `base` after `op` of `value` into `target`, gated by `inside` unless None."""
         same_device(self._uop, value)
         gate = () if inside is None else (graph.broadcast_to(inside, value.shape),)
         return self._wrap(build("AFTER", base, build(op, target, value, *gate)))
 
     def _source(self, src: Any, shape: tuple) -> UOp:
-        """`src`, a tensor at least as large as `shape` or a number, as a node of that shape."""
+        """Return `src`, a number or a tensor at least as large as `shape`, as a node of `shape`.
+
+        Raises DTypeError or ShapeError.
+        """
         if not isinstance(src, TensorBase):
             return graph.full(shape, src, self.dtype)
         if src.dtype is not self.dtype:
-            raise DTypeError("the source has another dtype", expected=self.dtype.name, found=src.dtype.name)
+            raise DTypeError("the source has a different dtype", expected=self.dtype.name, found=src.dtype.name)
         if len(src.shape) != len(shape) or not all(map(at_most, shape, src.shape)):
             raise ShapeError("the source does not fit the index", expected=shape, found=src.shape)
         return graph.leading(src._uop, shape)
@@ -266,8 +303,11 @@ class IndexMixin(TensorBase):
     def _flat_index(
         self, name: str, dim: int, index: Any, nearest: bool = False, wrap: bool = False
     ) -> tuple[UOp, UOp | None]:
-        """The row-major position in self of each element that `index` names along `dim`, or of the `nearest` where it
-        is out of range; and where it is not, None when that is known to be everywhere.
+        """Return the row-major offset in self of each element that `index` names along `dim`, and a bool node that is
+        true for indices in range.
+
+        The bool node is None if all indices are known to be in range. With `nearest`, an index out of range gets the
+        offset of the nearest element. Raises ShapeError.
         """
         a = self._axis(dim)
         fits = index.ndim == self.ndim and all(
@@ -276,39 +316,42 @@ class IndexMixin(TensorBase):
         if not fits:
             raise ShapeError(f"{name}: the index does not fit", expected=f"at most {self.shape}", found=index.shape)
         n = self.shape[a]
-        named = position(index, n, name, wrap)
-        inside = None if _is_inside(named, n) else within(named, 0, n)
-        named = _nearest(named, n) if nearest else named
+        along = position(index, n, name, wrap)
+        inside = None if _is_inside(along, n) else within(along, 0, n)
+        along = _nearest(along, n) if nearest else along
         flat, stride = None, 1
         for axis in reversed(range(self.ndim)):
-            at = named if axis == a else iota(index.shape[axis], axis=axis, rank=self.ndim)
+            at = along if axis == a else iota(index.shape[axis], axis=axis, rank=self.ndim)
             term = at * stride
             flat = term if flat is None else flat + term
             stride = stride * self.shape[axis]
         assert flat is not None
-        return graph.broadcast_to(flat, index.shape), inside  # of an empty tensor the strides are 0, which drop axes
+        return graph.broadcast_to(flat, index.shape), inside  # the strides of an empty tensor are 0, which drops axes
 
 
-def _named(self: Any, key: Any) -> Any:
-    part = named(self, key)
+def _select_part(self: Any, key: Any) -> Any:
+    """Return the part of `self` that `key` names: a view, or a copy if integer tensors select elements."""
+    part = selection(self, key)
     if part.is_copy:
         return self._wrap(part.of(self._uop))
     return shown(self, part.of, part.strides)
 
 
-_part_of = guarded(_named, "__getitem__")
+_part_of = guarded(_select_part, "__getitem__")
 
 
-def _without_ones(u: UOp, shape: tuple) -> UOp:
-    """`u` without leading axes of size 1 that `shape` lacks: they do not count, as in PyTorch and NumPy."""
+def _drop_leading_ones(u: UOp, shape: tuple) -> UOp:
+    """Return `u` without leading axes of size 1 that `shape` lacks; they do not count, as in PyTorch and NumPy."""
     while len(u.shape) > len(shape) and u.shape[0].__class__ is int and u.shape[0] == 1:
         u = graph.reshape(u, u.shape[1:])
     return u
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
-def _place(u: UOp, key: Any) -> int | None:
-    """Which element of a realised BUFFER the key names; None where it is not ints, one an axis and in range."""
+def _element_index(u: UOp, key: Any) -> int | None:
+    """Return the row-major index of the element of a realised BUFFER that `key` names, or None unless `key` is one int
+    in range for each axis.
+    """
     if u.op != "BUFFER" or u.storage is None:
         return None
     shape = u.shape
@@ -326,10 +369,11 @@ def _place(u: UOp, key: Any) -> int | None:
     return at
 
 
-class _Named(NamedTuple):
-    """The part of a tensor that a key names: its node from that of the tensor, its strides from those of the tensor.
+class _Selection(NamedTuple):
+    """The part of a tensor that a key names.
 
-    `is_copy`: elements that integer tensors name have memory of their own.
+    `of` maps the node of the tensor to that of the part, `strides` the strides. `is_copy`: the part has memory of its
+    own, as integer tensors select its elements.
     """
 
     of: Callable[[UOp], UOp]
@@ -338,9 +382,9 @@ class _Named(NamedTuple):
 
 
 def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
-    """The part of `u` that `key` names, to be read or written: a chain of movement ops and at most one INDEX."""
+    """Return the part of `u` that `key` names, to be read or written: a chain of movement ops and at most one INDEX."""
     if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
-        n, *rest = u.shape  # the usual element or row, without the steps in between
+        n, *rest = u.shape  # fast path for one element or row
         if -n <= key < n != 1:
             zeros = [0] * len(rest)
             row = node("SHRINK", (u, shape_source((key % n, *zeros)), shape_source((1, *rest))))
@@ -348,19 +392,20 @@ def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
     return _by_key(tensor, u.shape, key, writes).of(u)
 
 
-def named(tensor: Any, key: Any, writes: bool = False) -> _Named:
-    """The part of `tensor` that `key` names, to be read or written."""
+def selection(tensor: Any, key: Any, writes: bool = False) -> _Selection:
+    """Return the part of `tensor` that `key` names, to be read or written."""
     shape = tensor._uop.shape
     if key.__class__ is int and shape and (n := shape[0]).__class__ is int and -n <= key < n != 1:
-        return _Named(lambda u: view(None, u, key), lambda strides: strides[1:], False)
+        return _Selection(lambda u: view(None, u, key), lambda strides: strides[1:], False)
     return _by_key(tensor, shape, key, writes)
 
 
-def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Named:
+def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Selection:
+    """Return the _Selection for any key of a tensor with shape `sizes`."""
     items = _expanded(key if isinstance(key, tuple) else (key,), len(sizes))
-    parts: list[_Part] = []
+    parts: list[_AxisPart] = []
     shape: list[Any] = []
-    axes: list[int | None] = []  # of the tensor, for each axis of the view
+    axes: list[int | None] = []  # axis of the tensor for each axis of the view, or None
     indices: list[tuple[int, Any]] = []  # (axis of the view, integer tensor)
     for item in items:
         if item is None:
@@ -372,7 +417,7 @@ def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Named:
             part = _slice(item, n)
         elif isinstance(item, TensorBase | list | tuple) or is_array(item):
             indices.append((len(shape), _integers(tensor, item, n)))
-            part = _Part(0, n)
+            part = _AxisPart(0, n)
         else:
             part = _number(item, n, len(parts))
         if not part.drop:
@@ -387,14 +432,17 @@ def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Named:
     def strides(old: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(0 if a is None else old[a] * parts[a].step for a in axes)
 
-    return _Named(of, strides, bool(indices))
+    return _Selection(of, strides, bool(indices))
 
 
 def _expanded(items: tuple, rank: int) -> list[Any]:
-    """The items of a key with `...` written out and full slices for the axes it leaves out."""
+    """Return the items of a key, with full slices for `...` and for the axes that the key leaves out.
+
+    Raises ArgumentError or IndexRangeError.
+    """
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
-        raise ArgumentError("an index holds one `...` at most", expected="one ...", found=len(dots))
+        raise ArgumentError("an index has more than one `...`", expected="one ...", found=len(dots))
     used = sum(1 for item in items if item is not None and item is not Ellipsis)
     if used > rank:
         raise IndexRangeError("too many indices", expected=f"at most {rank}", found=used)
@@ -402,39 +450,44 @@ def _expanded(items: tuple, rank: int) -> list[Any]:
     return [*items[:at], *[slice(None)] * (rank - used), *items[at + 1 :]]
 
 
-def _slice(s: slice, n: Any) -> _Part:
+def _slice(s: slice, n: Any) -> _AxisPart:
+    """Return the _AxisPart of a slice of an axis of `n` elements. Raises ArgumentError."""
     if all(x is None or x.__class__ is int for x in (s.start, s.stop, s.step)) and n.__class__ is int:
         if s.step == 0:
-            raise ArgumentError("a slice with step 0", expected="another step", found=0)
+            raise ArgumentError("a slice with step 0", expected="a step other than 0", found=0)
         span = range(n)[s]
         if not len(span):
-            return _Part(0, 0)
-        return _Part(min(span[0], span[-1]), abs(span[-1] - span[0]) + 1, span.step)
+            return _AxisPart(0, 0)
+        return _AxisPart(min(span[0], span[-1]), abs(span[-1] - span[0]) + 1, span.step)
     step = 1 if s.step is None else as_size(s.step, "step")
     start = 0 if s.start is None else as_size(s.start, "slice start")
     stop = n if s.stop is None else as_size(s.stop, "slice stop")
     if all(x.__class__ is int for x in (start, stop, step, n)):
         return _slice(slice(start, stop, step), n)
     if step.__class__ is not int or step != 1:
-        raise ArgumentError("a symbolic slice has step 1", expected=1, found=s.step)
+        raise ArgumentError("a slice with symbolic bounds needs step 1", expected=1, found=s.step)
     start, stop = _from_front(start, n), _from_front(stop, n)
-    if n.__class__ is int:  # numbers beyond the end mean the end
+    if n.__class__ is int:  # a bound beyond the end means the end
         start, stop = (max(0, min(x, n)) if x.__class__ is int else x for x in (start, stop))
     size = idx(stop) - start
-    return _Part(start, size.arg[0] if size.op == "CONST" else size)
+    return _AxisPart(start, size.arg[0] if size.op == "CONST" else size)
 
 
 def _from_front(i: Any, n: Any) -> Any:
-    """A place on an axis of `n` elements, counted from its front. Raises IndexRangeError for one that may be either."""
+    """Return the index `i` on an axis of `n` elements, counted from its front.
+
+    Raises IndexRangeError for a symbolic index that may have either sign.
+    """
     low, high = (i, i) if i.__class__ is int else min_max(i)
     if low < 0 <= high:
         raise IndexRangeError(
-            "a place that is negative for some values only", expected="one sign", found=bounds_text(i)
+            "a symbolic index is negative for some values only", expected="one sign", found=bounds_text(i)
         )
     return n + i if low < 0 else i
 
 
-def _number(item: Any, n: Any, axis: int) -> _Part:
+def _number(item: Any, n: Any, axis: int) -> _AxisPart:
+    """Return the _AxisPart of an int or symbolic index. Raises ArgumentError or IndexRangeError."""
     kind = item.dtype.kind if is_scalar(item) else ""
     if isinstance(item, bool) or kind == "b":
         raise ArgumentError("a bool is not an index", expected="an int, slice, ..., None or integer tensor", found=item)
@@ -447,25 +500,27 @@ def _number(item: Any, n: Any, axis: int) -> _Part:
         i = i + n if i < 0 else i
     else:
         i = _from_front(i, n)
-    return _Part(i, 1, drop=True)
+    return _AxisPart(i, 1, drop=True)
 
 
-def _length(p: _Part) -> Any:
+def _length(p: _AxisPart) -> Any:
+    """Return the number of elements that an _AxisPart selects."""
     return p.size if p.step in (1, -1) else (p.size - 1) // abs(p.step) + 1
 
 
-def _sliced(u: UOp, parts: list[_Part]) -> UOp:
+def _sliced(u: UOp, parts: list[_AxisPart]) -> UOp:
+    """Return the view of `u` with one _AxisPart for each axis; dropped axes keep size 1."""
     if not parts:
         return u
     u = graph.shrink(u, tuple(p.offset for p in parts), tuple(p.size for p in parts))
     u = graph.flip(u, [i for i, p in enumerate(parts) if p.step < 0])
     for i, p in enumerate(parts):
-        u = every(u, i, abs(p.step))
+        u = strided(u, i, abs(p.step))
     return u
 
 
 def _vector(index: Any) -> Any:
-    """`index` as a vector: one number, or several. Raises ShapeError."""
+    """Return `index` as a vector, one number or several. Raises ShapeError for more axes."""
     if index.ndim > 1:
         raise ShapeError("the index must be a vector", expected="at most 1 axis", found=index.shape)
     return index.flatten()
@@ -473,27 +528,31 @@ def _vector(index: Any) -> Any:
 
 # ---- integer tensors -------------------------------------------------------------------------------------------------
 def _integers(tensor: Any, item: Any, n: Any) -> UOp:
-    """An index list, array or tensor as positions on an axis of `n` elements."""
+    """Return an index list, array or tensor as positions on an axis of `n` elements.
+
+    Raises ShapeError, ArgumentError or IndexRangeError.
+    """
     if isinstance(item, TensorBase):
         return position(item, n, "index")
     values = np.asarray([np.asarray(x) for x in item] if isinstance(item, list | tuple) else item)
-    if values.dtype.kind == "b":  # known now, so its hits are too
+    if values.dtype.kind == "b":  # the array is known, so its true positions are known
         if values.ndim != 1 or len(values) != n:
             raise ShapeError("the mask does not fit its axis", expected=f"({n},)", found=values.shape)
         values = np.nonzero(values)[0]
     if values.size == 0:
         values = values.astype(np.int64)
     if values.dtype.kind not in "iu":
-        raise ArgumentError("an index array holds integers", expected="an integer dtype", found=str(values.dtype))
+        raise ArgumentError("an index array must hold integers", expected="an integer dtype", found=str(values.dtype))
     _in_range(values, n, "index", -n if n.__class__ is int else 0)
     values = np.where(values < 0, values + n, values) if n.__class__ is int else values
     return cast(type(tensor)(values.astype(np.int64), device=tensor.device)._uop, dtypes.index)
 
 
 def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
-    """An integer tensor as index nodes; with `wrap`, negative ones count from the end of `n` elements.
+    """Return an integer tensor as nodes of dtype index; with `wrap`, negative ones count from the end of `n` elements.
 
-    Raises IndexRangeError for values outside that are known here (see the module's text).
+    Raises IndexRangeError for values out of range that are known at the call (see the docstring of the module),
+    ArgumentError for bools, DTypeError for floats.
     """
     u = index._uop
     if u.dtype is dtypes.bool:
@@ -504,10 +563,10 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
         )
     if not u.dtype.is_int:
         raise DTypeError(f"{name} needs integers", expected="an integer dtype", found=u.dtype.name)
-    if n.__class__ is int and n == 0 and 0 not in u.shape:  # there is no nearest element to take instead
-        raise IndexRangeError(f"{name}: an index into no elements", expected="a non-empty axis", found=f"{u.shape}")
+    if n.__class__ is int and n == 0 and 0 not in u.shape:  # there is no nearest element to read instead
+        raise IndexRangeError(f"{name}: an index into an empty axis", expected="a non-empty axis", found=f"{u.shape}")
     check_range(index, n, name, -n if wrap and n.__class__ is int else 0)
-    if u.dtype.max > dtypes.index.max:  # beyond every axis, and negative as an index
+    if u.dtype.max > dtypes.index.max:  # clamped, as it would wrap to a negative index
         u = where(e("CMPLT", u, dtypes.index.max), u, dtypes.index.max)
     i = cast(u, dtypes.index)
     if not wrap or min_max(i)[0] >= 0:
@@ -516,13 +575,15 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
 
 
 def check_range(index: Any, n: Any, name: str, least: int = 0) -> None:
-    """Raise IndexRangeError for an integer of the tensor `index` outside least..n-1. A constant is always looked at,
-    others under CHECK_BOUNDS=1: now, or after each call of the step that is captured.
+    """Raise IndexRangeError if the tensor `index` has a value outside of least..n-1.
+
+    A constant is always checked. Other tensors are checked under CHECK_BOUNDS=1: at once, or after each call of the
+    step that is being captured.
     """
     u = index._uop
     if u.op == "CONST":
         _in_range(np.asarray(u.arg[0]), n, name, least)
-    elif settings.CHECK_BOUNDS and _may_leave(u, n, least):
+    elif settings.CHECK_BOUNDS and _may_exceed(u, n, least):
         if not changes.captures:
             _in_range(to_numpy(realize([u])[0]), n, name, least)
         elif (checks := checks_under_way()) is not None and 0 not in u.shape:
@@ -530,32 +591,35 @@ def check_range(index: Any, n: Any, name: str, least: int = 0) -> None:
             checks.append((Check(least, n, name, user_line()), t.min(), t.max()))
 
 
-def _may_leave(u: UOp, n: Any, least: int) -> bool:
-    """True when the values of `u` are not known to lie in least..n-1, for a constant n, and can be computed."""
+def _may_exceed(u: UOp, n: Any, least: int) -> bool:
+    """Whether the values of `u` are not known to be in least..n-1, and can be computed; `n` and the shape of `u` are
+    constant.
+    """
     lo, hi = min_max(u)
     constant = n.__class__ is int and all(k.__class__ is int for k in u.shape)
     return constant and (lo < least or hi >= n) and device(u) != "null"
 
 
 def _in_range(values: np.ndarray, n: Any, name: str, least: int) -> None:
+    """Raise IndexRangeError if a value is outside of least..n-1."""
     if n.__class__ is int and values.size and (int(values.min()) < least or int(values.max()) >= n):
         found = next(v for v in map(int, values.flat) if not least <= v < n)
         raise IndexRangeError(f"{name}: an index is out of range", expected=f"{least}..{n - 1}", found=found)
 
 
 def _is_inside(i: UOp, n: Any) -> bool:
-    """Whether positions are known to be on an axis of `n` elements."""
+    """Whether all positions are known to be on an axis of `n` elements."""
     low, high = min_max(i)
     return bool(low >= 0 and high < min_max(idx(n))[0])
 
 
 def _nearest(i: UOp, n: Any) -> UOp:
-    """Positions on an axis of `n` elements; the nearest of those that are not."""
+    """Return positions clamped to an axis of `n` elements."""
     return i if _is_inside(i, n) else build("MAX", build("MAX", i, idx(0)) * -1, idx(1) - n) * -1
 
 
 def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
-    """`u` with some axes replaced by what integer nodes, broadcast together, name on them."""
+    """Return `u` with the indexed axes replaced by the elements that the integer nodes, broadcast together, select."""
     same_device(u, *(i for _, i in indices))
     axes = [a for a, _ in indices]
     rest = [a for a in range(len(u.shape)) if a not in axes]
@@ -570,14 +634,16 @@ def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
     kept = [a - sum(b < a for b in numbers) for a in axes if a not in numbers]
     if not kept or kept[0] == 0 or kept != list(range(kept[0], kept[0] + len(kept))):
         return out
-    rank, first = len(flat.shape), kept[0]  # the new axes go where the indexed ones stood
+    rank, first = len(flat.shape), kept[0]  # the new axes replace the indexed axes
     order = [*range(rank, rank + first), *range(rank), *range(rank + first, len(out.shape))]
     return graph.permute(out, order)
 
 
 def _flattened(indices: list[tuple[int, UOp]], shape: tuple, writes: bool) -> UOp:
-    """Positions on several axes of `shape` as positions on one that holds them all. One that is outside of its axis
-    must not name an element of the next row: it is the nearest where it is read, outside of all where it is written.
+    """Return positions on several axes of `shape` as positions on one axis that combines them.
+
+    A position outside of its axis must not reach an element of the next row. So it is clamped for a read, and -1,
+    outside of the combined axis, for a write.
     """
     if len(indices) == 1:
         return indices[0][1]
@@ -593,7 +659,7 @@ def _flattened(indices: list[tuple[int, UOp]], shape: tuple, writes: bool) -> UO
 
 
 def _copy(u: UOp, device: Any) -> UOp:
-    """`u` in memory that may be written: writing must not reach the buffer `u` itself is."""
+    """Return `u` in memory of its own, so that a write does not change the buffer that `u` may be."""
     if u.op not in ("BUFFER", "CONTIGUOUS"):
         return build("CONTIGUOUS", u)
     buffer = new_buffer(u.shape, u.dtype, device)

@@ -1,8 +1,9 @@
-"""Products of tensors: matmul and its special cases, linear, einsum, tensordot, attention.
+"""Methods that multiply tensors: matmul and its special cases, linear, einsum, tensordot, attention.
 
-What it is for: the methods, their checks and their documentation; the graphs are written in `product` and `attention`.
-What it is not: no decompositions (solve, svd), no norms.
-Invariant: a call that does not fit raises here, at the user's line, and builds nothing.
+What it is for: the methods, their checks and their documentation; `graphs.products` and `graphs.attention` build the
+graphs.
+What it is not: it has no decompositions (solve, svd) and no norms.
+Invariant: a call with operands that do not fit raises here, at the user's line, and builds nothing.
 Source: names, defaults and shape rules of PyTorch.
 """
 
@@ -30,9 +31,9 @@ class LinalgMixin(TensorBase):
     __slots__ = ()
 
     def matmul(self, other: Tensor) -> Tensor:
-        """The matrix product `self @ other`, (..., M, K) @ (..., K, N) -> (..., M, N).
+        """Return the matrix product `self @ other`, (..., M, K) @ (..., K, N) -> (..., M, N).
 
-        A 1-d operand is a row on the left or a column on the right, and its axis vanishes; batch axes broadcast.
+        A 1-d operand is a row on the left or a column on the right, and its axis is dropped. Batch axes broadcast.
         Dtypes promote; integers stay integers. Raises ShapeError, and DTypeError for two bool tensors.
 
         >>> (Tensor([[1.0, 2.0], [3.0, 4.0]]) @ Tensor([1.0, 1.0])).tolist()
@@ -51,7 +52,7 @@ class LinalgMixin(TensorBase):
         return self._scalar(other).matmul(self) if is_array(other) else NotImplemented
 
     def mm(self, mat2: Tensor) -> Tensor:
-        """The matrix product of two 2-d tensors. Raises ShapeError for any other rank.
+        """Return the matrix product (M, K) @ (K, N) -> (M, N). Raises ShapeError for any other rank.
 
         >>> Tensor([[1.0, 2.0]]).mm(Tensor([[3.0], [4.0]])).tolist()
         [[11.0]]
@@ -60,9 +61,9 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(check_rank(self._uop, 2, "mm", "self"), b, "mm"))
 
     def bmm(self, mat2: Tensor) -> Tensor:
-        """The matrix products of two batches, (B, M, K) and (B, K, N); the batch sizes must be equal.
+        """Return the matrix products of two batches, (B, M, K) @ (B, K, N) -> (B, M, N).
 
-        Raises ShapeError.
+        Raises ShapeError for other ranks or unequal batch sizes.
 
         >>> Tensor.ones(2, 1, 3).bmm(Tensor.ones(2, 3, 1)).tolist()
         [[[3.0]], [[3.0]]]
@@ -73,7 +74,7 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(a, b, "bmm"))
 
     def mv(self, vec: Tensor) -> Tensor:
-        """The product of a matrix (M, K) and a vector (K,).
+        """Return the product of a matrix and a vector, (M, K) @ (K,) -> (M,). Raises ShapeError for other ranks.
 
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 0.0])).tolist()
         [1.0, 3.0]
@@ -82,7 +83,7 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(check_rank(self._uop, 2, "mv", "self"), b, "mv"))
 
     def dot(self, tensor: Tensor) -> Tensor:
-        """The inner product of two 1-d tensors of one size, a scalar.
+        """Return the inner product of two 1-d tensors of one size, of shape (). Raises ShapeError for other ranks.
 
         >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0])).item()
         11.0
@@ -91,7 +92,9 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(check_rank(self._uop, 1, "dot", "self"), b, "dot"))
 
     def outer(self, vec2: Tensor) -> Tensor:
-        """All products of the elements of two 1-d tensors, (M,) and (N,) -> (M, N).
+        """Return all products of the elements of two 1-d tensors, (M,) and (N,) -> (M, N).
+
+        Raises ShapeError for other ranks.
 
         >>> Tensor([1.0, 2.0]).outer(Tensor([3.0, 4.0])).tolist()
         [[3.0, 4.0], [6.0, 8.0]]
@@ -100,7 +103,7 @@ class LinalgMixin(TensorBase):
         return self._wrap(contract(g.reshape(a, (*a.shape, 1)), g.reshape(b, (1, *b.shape)), ()))
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """`self @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N). Raises ShapeError.
+        """Return `self @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N). Raises ShapeError.
 
         >>> Tensor([[1.0, 2.0]]).linear(Tensor([[1.0, 1.0]]), Tensor([0.5])).tolist()
         [[3.5]]
@@ -121,11 +124,11 @@ class LinalgMixin(TensorBase):
 
     @classmethod
     def einsum(cls, equation: str, *operands: Any) -> Tensor:
-        """Products and sums by the names of the axes: `Tensor.einsum("bik,bkj->bij", a, b)`.
+        """Return products summed over named axes, as in `Tensor.einsum("bik,bkj->bij", a, b)`.
 
-        `...` stands for axes that broadcast; a name used twice in one term takes the diagonal; without `->` the result
-        has the names that occur once, in alphabetical order, after the `...`. Operands combine from left to right.
-        Raises ArgumentError for a malformed equation, ShapeError for sizes or ranks that do not fit it.
+        `...` denotes axes that broadcast. A name used twice in one term takes the diagonal. Without `->` the result has
+        the names that occur once, in alphabetical order, after the `...`. Operands combine from left to right. Raises
+        ArgumentError for a malformed equation, ShapeError for sizes or ranks that do not fit it.
 
         >>> Tensor.einsum("ij,ij->i", Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]])).tolist()
         [11.0]
@@ -138,9 +141,11 @@ class LinalgMixin(TensorBase):
         return cls._wrap(einsum(equation, nodes))
 
     def tensordot(self, other: Tensor, dims: Any = 2) -> Tensor:
-        """The sum of products along pairs of axes: the last `dims` of self with the first of other, or two lists.
+        """Return the sum of products along pairs of axes: the last `dims` axes of self with the first of `other`, or
+        two lists of axes.
 
-        Raises ShapeError when paired sizes differ, AxisError for a wrong or repeated axis.
+        The result has the other axes of self, then those of `other`. Raises ShapeError if paired sizes differ,
+        AxisError for a wrong or repeated axis.
 
         >>> Tensor.ones(2, 3).tensordot(Tensor.ones(3, 2), dims=1).tolist()
         [[3.0, 3.0], [3.0, 3.0]]
@@ -158,12 +163,13 @@ class LinalgMixin(TensorBase):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        """`softmax(self @ key.T * scale + mask) @ value` with self (..., L, E), key (..., S, E), value (..., S, Ev).
+        """Return `softmax(self @ key.T * scale + mask) @ value`: (..., L, E), (..., S, E), (..., S, Ev) -> (..., L,
+        Ev).
 
-        A bool mask says which keys a query may see; a query that may see none gives zeros. A float mask is added. The
-        default scale is 1 / sqrt(E). Scores and softmax are float32 at least; the result has the dtype of value.
+        A bool mask is true for keys that a query may see; a query that may see none gives zeros. A float mask is added.
+        The default scale is 1 / sqrt(E). Scores and softmax are float32 at least; the result has the dtype of `value`.
         With `enable_gqa` several query heads share one key and value head. Raises ShapeError, DTypeError, and
-        ArgumentError when both a mask and `is_causal` are given.
+        ArgumentError if both a mask and `is_causal` are given.
 
         >>> q = Tensor.ones(1, 2, 4)
         >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape
@@ -173,14 +179,14 @@ class LinalgMixin(TensorBase):
         mask = None if attn_mask is None else node_of(self, attn_mask, "attention")
         if mask is not None and is_causal:
             raise ArgumentError("attention: two masks", expected="attn_mask or is_causal", found="both")
-        q, k, v, mask, shape = attention.prepared(self._uop, k, v, mask, enable_gqa)
+        q, k, v, mask, shape = attention.prepare_operands(self._uop, k, v, mask, enable_gqa)
         s = attention.scores(q, k, scale)
         if is_causal:
-            mask = attention.causal(s.shape[-2], s.shape[-1])
-        s = attention.masked(s, mask, attention.BEHIND if is_causal else attention.HIDDEN)
+            mask = attention.causal_mask(s.shape[-2], s.shape[-1])
+        s = attention.apply_mask(s, mask, attention.CAUSAL_SCORE if is_causal else attention.MASKED_SCORE)
         weights = self._wrap(s).softmax(-1)
         if mask is not None and not is_causal and mask.dtype is dtypes.bool:
-            weights = self._wrap(attention.without_blind_rows(weights._uop, s))
+            weights = self._wrap(attention.zero_fully_masked_rows(weights._uop, s))
         if dropout_p:
             weights = weights.dropout(dropout_p, training=True)
-        return self._wrap(attention.weighted(weights._uop, v, shape))
+        return self._wrap(attention.weighted_sum(weights._uop, v, shape))

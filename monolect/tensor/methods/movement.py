@@ -1,9 +1,9 @@
-"""Methods that rearrange elements and compute nothing: views, joins, paddings.
+"""Methods that rearrange elements and compute nothing: views, concatenation, padding.
 
-Methods that return a view in PyTorch return one here (`tensor/view.py`); `reshape` copies where elements that are to be
-neighbours have no common stride.
-Invariant: every method here is a chain of movement ops, masks and WHERE, so it costs no kernel of its own; it becomes
-index arithmetic in the kernel that reads it.
+A method that returns a view in PyTorch returns a view here (`tensor/view.py`); `reshape` copies if elements that are to
+be adjacent have no common stride.
+Invariant: every method is a chain of movement ops, masks and WHERE. So it needs no kernel of its own, and becomes index
+arithmetic in the kernel that reads it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @guard_methods
 class MovementMixin(TensorBase):
-    """Views, joins and paddings."""
+    """Views, concatenation and padding; the dtype stays."""
 
     __slots__ = ()
 
     # ---- shape -------------------------------------------------------------------------------------------------------
     def reshape(self, *shape: Any) -> Tensor:
-        """The same elements, in row-major order, in another shape; one size may be -1.
+        """Return the same elements, in row-major order, in another shape; one size may be -1.
 
         Raises ShapeError for another number of elements.
 
@@ -56,7 +56,7 @@ class MovementMixin(TensorBase):
     view = reshape
 
     def view_as(self, other: Tensor) -> Tensor:
-        """Reshape to the shape of `other`.
+        """Return self reshaped to the shape of `other`. Raises ShapeError for another number of elements.
 
         >>> Tensor([1, 2, 3, 4]).view_as(Tensor.zeros(2, 2)).tolist()
         [[1, 2], [3, 4]]
@@ -66,7 +66,7 @@ class MovementMixin(TensorBase):
     reshape_as = view_as
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Join the axes from `start_dim` to `end_dim` into one. Raises AxisError.
+        """Return self with the axes from `start_dim` to `end_dim` combined into one. Raises AxisError.
 
         >>> Tensor.ones(2, 3, 4).flatten(1).shape
         (2, 12)
@@ -79,7 +79,7 @@ class MovementMixin(TensorBase):
         return self.reshape(*s[:a], count(s[a : b + 1]), *s[b + 1 :])
 
     def unflatten(self, dim: int, sizes: Any) -> Tensor:
-        """Split one axis into `sizes`, of which one may be -1.
+        """Return self with axis `dim` split into axes of `sizes`, of which one may be -1. Raises ShapeError.
 
         >>> Tensor.ones(2, 12).unflatten(1, (3, -1)).shape
         (2, 3, 4)
@@ -89,16 +89,16 @@ class MovementMixin(TensorBase):
         return self.reshape(*s[:a], *(_infer((s[a],), new) if -1 in new else new), *s[a + 1 :])
 
     def squeeze(self, dim: Any = None) -> Tensor:
-        """Drop the axes of size 1, or those of `dim` that have size 1.
+        """Return self without its axes of size 1, or without those of `dim` (an axis or several) that have size 1.
 
         >>> Tensor.ones(2, 1, 3, 1).squeeze().shape, Tensor.ones(2, 1, 3, 1).squeeze(1).shape
         ((2, 3), (2, 3, 1))
         """
         axes = self._axes(dim)
-        return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes or _is_not(n, 1)))
+        return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes or _may_differ(n, 1)))
 
     def unsqueeze(self, dim: int) -> Tensor:
-        """Insert an axis of size 1 before axis `dim` of the result.
+        """Return self with a new axis of size 1 at index `dim` of the result. Raises AxisError.
 
         >>> Tensor.ones(2, 3).unsqueeze(-1).shape
         (2, 3, 1)
@@ -107,7 +107,10 @@ class MovementMixin(TensorBase):
         return self.reshape((*s[:a], 1, *s[a:]))
 
     def expand(self, *sizes: Any) -> Tensor:
-        """Repeat axes of size 1 without copying; -1 keeps an axis, new axes go in front. Raises ShapeError.
+        """Return self with axes of size 1 repeated to `sizes`, without copying; -1 keeps an axis, and new axes come
+        first.
+
+        Raises ShapeError.
 
         >>> Tensor([[1], [2]]).expand(-1, 3).tolist()
         [[1, 1, 1], [2, 2, 2]]
@@ -117,22 +120,24 @@ class MovementMixin(TensorBase):
             raise ShapeError("expand: fewer axes than the tensor has", expected=f"at least {len(s)}", found=new)
         k = len(new) - len(s)
         if any(n.__class__ is int and n == -1 for n in new[:k]):
-            raise ShapeError("expand: -1 keeps an axis, and this one is new", expected="a size", found=new)
+            raise ShapeError("expand: -1 keeps an axis, but this axis is new", expected="a size", found=new)
         old = (1,) * k + s
         new = tuple(o if n.__class__ is int and n == -1 else n for o, n in zip(old, new, strict=True))
         return self.broadcast_to(new)
 
     def broadcast_to(self, shape: Any) -> Tensor:
-        """The tensor repeated to `shape`, right-aligned. Raises ShapeError for sizes that differ and are not 1.
+        """Return self repeated to `shape`, with the axes aligned at the last.
+
+        Raises ShapeError for sizes that differ and are not 1.
 
         >>> Tensor.ones(3, 1).broadcast_to((2, 3, 4)).shape
         (2, 3, 4)
         """
         new, old = check_sizes(as_sizes((shape,))), self.shape
         added = len(new) - len(old)
-        kept = [k >= added and not _is_not(n, old[k - added]) for k, n in enumerate(new)]
+        kept = [k >= added and not _may_differ(n, old[k - added]) for k, n in enumerate(new)]
         try:
-            writes = new == old or all(k or not _is_not(n, 1) for k, n in zip(kept, new, strict=True))
+            writes = new == old or all(k or not _may_differ(n, 1) for k, n in zip(kept, new, strict=True))
             return shown(
                 self,
                 lambda u: graph.broadcast_to(u, new),
@@ -145,7 +150,7 @@ class MovementMixin(TensorBase):
             ) from None
 
     def expand_as(self, other: Tensor) -> Tensor:
-        """The tensor repeated to the shape of `other`.
+        """Return self repeated to the shape of `other`. Raises ShapeError.
 
         >>> Tensor([1, 2]).expand_as(Tensor.zeros(2, 2)).tolist()
         [[1, 2], [1, 2]]
@@ -154,7 +159,9 @@ class MovementMixin(TensorBase):
 
     # ---- order -------------------------------------------------------------------------------------------------------
     def permute(self, *dims: Any) -> Tensor:
-        """Axis k of the result is axis `dims[k]`. Raises AxisError unless each axis is named once.
+        """Return self with its axes reordered: axis k of the result is axis `dims[k]`.
+
+        Raises AxisError unless each axis is named once.
 
         >>> Tensor.ones(2, 3, 4).permute(2, 0, 1).shape
         (4, 2, 3)
@@ -166,7 +173,7 @@ class MovementMixin(TensorBase):
         return _permuted(self, axes)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Tensor:
-        """Exchange two axes.
+        """Return self with two axes exchanged. Raises AxisError.
 
         >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
         (4, 3, 2)
@@ -180,7 +187,7 @@ class MovementMixin(TensorBase):
 
     @property
     def T(self) -> Tensor:
-        """All axes in reverse order.
+        """The tensor with all axes in reverse order.
 
         >>> Tensor([[1, 2], [3, 4]]).T.tolist()
         [[1, 3], [2, 4]]
@@ -189,7 +196,7 @@ class MovementMixin(TensorBase):
 
     @property
     def mT(self) -> Tensor:
-        """The last two axes exchanged. Raises ShapeError where there are fewer.
+        """The tensor with its last two axes exchanged. Raises ShapeError for fewer than two axes.
 
         >>> Tensor([[[1, 2], [3, 4]]]).mT.tolist()
         [[[1, 3], [2, 4]]]
@@ -199,7 +206,7 @@ class MovementMixin(TensorBase):
         return self.transpose(-2, -1)
 
     def t(self) -> Tensor:
-        """A matrix transposed; a vector or a scalar as it is. Raises ShapeError for more than two axes.
+        """Return a matrix transposed; a vector or a scalar is unchanged. Raises ShapeError for more than two axes.
 
         >>> Tensor([[1, 2], [3, 4]]).t().tolist()
         [[1, 3], [2, 4]]
@@ -209,7 +216,9 @@ class MovementMixin(TensorBase):
         return self.T
 
     def movedim(self, source: Any, destination: Any) -> Tensor:
-        """Move axes to other positions; the rest keep their order. Raises AxisError for unequal numbers of axes.
+        """Return self with axes moved from `source` to `destination`; the other axes keep their order.
+
+        Raises AxisError unless both name equally many distinct axes.
 
         >>> Tensor.ones(2, 3, 4).movedim(0, -1).shape
         (3, 4, 2)
@@ -218,7 +227,7 @@ class MovementMixin(TensorBase):
         dst = tuple(destination) if isinstance(destination, tuple | list) else (destination,)
         src, dst = tuple(self._axis(a) for a in src), tuple(self._axis(a) for a in dst)
         if len(src) != len(dst) or len(set(src)) != len(src) or len(set(dst)) != len(dst):
-            raise AxisError("movedim needs as many distinct axes on both sides", expected=src, found=dst)
+            raise AxisError("movedim needs equally many distinct axes on both sides", expected=src, found=dst)
         order = [i for i in range(self.ndim) if i not in src]
         for d, s in sorted(zip(dst, src, strict=True)):
             order.insert(d, s)
@@ -227,7 +236,9 @@ class MovementMixin(TensorBase):
     moveaxis = movedim
 
     def flip(self, *dims: Any) -> Tensor:
-        """Reverse the order along `dims`. Raises AxisError for one that is missing or named twice.
+        """Return self with the elements in reverse order along `dims`.
+
+        Raises AxisError for an axis that is missing or named twice.
 
         >>> Tensor([[1, 2], [3, 4]]).flip(1).tolist()
         [[2, 1], [4, 3]]
@@ -236,13 +247,15 @@ class MovementMixin(TensorBase):
         return self._wrap(graph.flip(self._uop, axes))
 
     def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-        """Rotate by 90 degrees `k` times, from the first of `dims` toward the second. Raises AxisError.
+        """Return self rotated by 90 degrees `k` times, from the first axis of `dims` toward the second.
+
+        Raises AxisError.
 
         >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
         [[2, 4], [1, 3]]
         """
         if len(dims) != 2 or self._axis(dims[0]) == self._axis(dims[1]):
-            raise AxisError("rot90 turns a plane", expected="two distinct axes", found=tuple(dims))
+            raise AxisError("rot90 needs two axes", expected="two distinct axes", found=tuple(dims))
         a, b = dims
         return [
             lambda: self._wrap(self._uop),
@@ -252,9 +265,9 @@ class MovementMixin(TensorBase):
         ][k % 4]()
 
     def roll(self, shifts: Any, dims: Any = None) -> Tensor:
-        """Move the elements along axes; those pushed off one end come in at the other. Without `dims`: flattened.
+        """Return self with the elements shifted along axes; elements shifted past one end re-enter at the other.
 
-        Raises ArgumentError unless each axis has a shift.
+        Without `dims` the flattened tensor is rolled. Raises ArgumentError unless each axis has a shift.
 
         >>> Tensor([1, 2, 3, 4]).roll(1, 0).tolist()
         [4, 1, 2, 3]
@@ -277,7 +290,9 @@ class MovementMixin(TensorBase):
 
     # ---- parts -------------------------------------------------------------------------------------------------------
     def narrow(self, dim: int, start: Any, length: Any) -> Tensor:
-        """`length` elements of one axis from `start`. Raises ShapeError for a part that leaves the axis.
+        """Return `length` elements of axis `dim` from index `start` on.
+
+        Raises ShapeError for a part that leaves the axis.
 
         >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
         [2, 3]
@@ -291,15 +306,17 @@ class MovementMixin(TensorBase):
         return _narrowed(self, a, start, length)
 
     def shrink(self, *bounds: Any) -> Tensor:
-        """The part of each axis between a first element and an end, as a view. A pair for each axis, in a tuple or not;
-        None keeps an axis. Sizes may be symbolic. Raises ShapeError for pairs that leave an axis.
+        """Return the part of each axis from a first index to an end index, as a view.
+
+        The bounds are one pair (first, end) for each axis, as arguments or in one tuple; None keeps an axis. Sizes may
+        be symbolic. Raises ShapeError for pairs that leave an axis.
 
         >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink(None, (1, 3)).tolist()
         [[2, 3], [5, 6]]
         """
         found = bounds[0] if len(bounds) == 1 and (self.ndim != 1 or _is_nested(bounds[0])) else bounds
         x: Any = self
-        for axis, pair in enumerate(_for_each_axis("shrink", found, self.ndim)):
+        for axis, pair in enumerate(_one_per_axis("shrink", found, self.ndim)):
             if pair is None:
                 continue
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -314,17 +331,19 @@ class MovementMixin(TensorBase):
         return x
 
     def shrink_to(self, *sizes: Any) -> Tensor:
-        """The first elements of each axis, that many, as a view; None keeps an axis. Sizes may be symbolic. Raises
-        ShapeError for sizes above those of the tensor.
+        """Return the first `sizes[k]` elements of each axis k, as a view; None keeps an axis.
+
+        Sizes may be symbolic. Raises ShapeError for larger sizes than those of self.
 
         >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink_to(1, 2).tolist()
         [[1, 2]]
         """
-        wanted = _for_each_axis("shrink_to", unpacked(sizes), self.ndim)
+        wanted = _one_per_axis("shrink_to", unpacked(sizes), self.ndim)
         return self.shrink(tuple(None if n is None else (0, n) for n in wanted))
 
     def split(self, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-        """Parts along an axis: of one size (the last may be smaller), or of the sizes in a list.
+        """Return parts along axis `dim`, as views: parts of one size (the last may be smaller), or of the sizes in a
+        list.
 
         Raises ShapeError for sizes that do not add up, ArgumentError for one size below 1.
 
@@ -349,7 +368,7 @@ class MovementMixin(TensorBase):
         return tuple(out)
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` parts of equal size along an axis; the last may be smaller.
+        """Return at most `chunks` parts of equal size along axis `dim`, as views; the last may be smaller.
 
         Raises ArgumentError for less than 1.
 
@@ -361,11 +380,11 @@ class MovementMixin(TensorBase):
             raise ArgumentError("chunk: bad number of parts", expected="at least 1", found=chunks)
         n = self.shape[self._axis(dim)]
         if n.__class__ is int and n == 0:
-            return self.split([0] * chunks, dim)  # as many parts as asked for
+            return self.split([0] * chunks, dim)  # an empty axis gives `chunks` empty parts
         return self.split(max(1, -(-n // chunks)), dim)
 
     def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
-        """The slices along an axis, without it.
+        """Return the slices along axis `dim`, without that axis, as views.
 
         >>> [part.tolist() for part in Tensor([[1, 2], [3, 4]]).unbind(1)]
         [[1, 3], [2, 4]]
@@ -384,7 +403,9 @@ class MovementMixin(TensorBase):
         return iter(self.unbind(0))
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-        """A diagonal of two axes, as the last axis of the result. Raises AxisError.
+        """Return a diagonal of two axes as the last axis of the result; `offset` is column minus row.
+
+        Raises AxisError for equal axes.
 
         >>> Tensor([[1, 2, 3], [4, 5, 6]]).diagonal(1).tolist()
         [2, 6]
@@ -401,7 +422,7 @@ class MovementMixin(TensorBase):
             if k == 0:
                 return shrink_axis(graph.reshape(u, (*batch, n * m)), len(batch), 0, 0)
             u = shrink(u, (0,) * len(batch) + (row, column), (*batch, k, k))
-            # one more element a row moves element (i, i) to column 0 of row i
+            # rows longer by one element put element (i, i) into column 0 of row i
             u = graph.reshape(u, (*batch, k * k))
             u = pad_invalid(u, (0,) * u.shape.__len__(), (*batch, k * (k + 1)))
             u = shrink_axis(graph.reshape(u, (*batch, k, k + 1)), len(batch) + 1, 0, 1)
@@ -410,9 +431,10 @@ class MovementMixin(TensorBase):
         return shown(x, of, lambda s: (*s[:-2], s[-2] + s[-1]))
 
     def unfold(self, dimension: int, size: int, step: int = 1) -> Tensor:
-        """Windows of `size` elements, `step` apart, along an axis; the window becomes the last axis.
+        """Return the windows of `size` elements, `step` apart, along an axis; the elements of a window are the last
+        axis.
 
-        Raises ArgumentError.
+        Axis `dimension` gets the number of windows. Raises ArgumentError for a window that does not fit.
 
         >>> Tensor([1, 2, 3, 4, 5]).unfold(0, 3, 2).tolist()
         [[1, 2, 3], [3, 4, 5]]
@@ -422,35 +444,38 @@ class MovementMixin(TensorBase):
         if not (0 < size and at_most(size, n)) or step < 1:
             expected = f"0 < size <= {bounds_text(n)} and step >= 1"
             raise ArgumentError("unfold: bad window", expected=expected, found=(size, step))
-        if n.__class__ is not int:  # the windows of the longest axis there may be, and of them those that are
+        if n.__class__ is not int:  # build the windows of the largest size and keep the leading ones
             u = self._wrap(graph.as_long_as_may_be(self._uop, 0, (a,))).unfold(a, size, step)._uop
             return self._wrap(shrink_axis(u, a, 0, (n - size) // step + 1))
         x = self.movedim(a, -1)
         out = (n - size) // step + 1
         batch = x.shape[:-1]
-        # repeating the axis and cutting rows of n + 1 shifts each row by one more element
+        # repeating the axis and reading it in rows of n + 1 shifts each row by one more element
         reps = -(-size * (n + 1) // n)
 
         def of(u: UOp) -> UOp:
             u = graph.expand(graph.reshape(u, (*batch, 1, n)), (*batch, reps, n))
             u = shrink_axis(graph.reshape(u, (*batch, reps * n)), len(batch), 0, size * (n + 1))
             u = shrink_axis(graph.reshape(u, (*batch, size, n + 1)), len(batch) + 1, 0, (out - 1) * step + 1)
-            u = every(u, len(batch) + 1, step)
+            u = strided(u, len(batch) + 1, step)
             return graph.permute(u, (*range(len(batch)), len(batch) + 1, len(batch)))
 
-        def windows(u: UOp) -> UOp:  # for a write: each element is in at most one window
+        def windows(u: UOp) -> UOp:  # each element is in at most one window
+            """Return the windows without overlap as a view that can be written."""
             u = shrink_axis(u, len(batch), 0, (out - 1) * step + size)
             if out > 1:
                 u = pad_invalid(u, (0,) * (len(batch) + 1), (*batch, out * step))
                 u = shrink_axis(graph.reshape(u, (*batch, out, step)), len(batch) + 1, 0, size)
             return graph.reshape(u, (*batch, out, size))
 
-        alone = windows if size <= step or out == 1 else False
-        return shown(x, of, lambda s: (*s[:-1], s[-1] * step, s[-1]), alone).movedim(-2, a)
+        for_write = windows if size <= step or out == 1 else False
+        return shown(x, of, lambda s: (*s[:-1], s[-1] * step, s[-1]), for_write).movedim(-2, a)
 
-    # ---- repeats and joins -------------------------------------------------------------------------------------------
+    # ---- repeats and concatenation -----------------------------------------------------------------------------------
     def repeat(self, *repeats: Any) -> Tensor:
-        """The tensor laid side by side, `repeats[k]` times along axis k. Raises ShapeError for fewer counts than axes.
+        """Return self repeated `repeats[k]` times along axis k; extra counts are for new leading axes.
+
+        Raises ShapeError for fewer counts than axes.
 
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
@@ -464,7 +489,7 @@ class MovementMixin(TensorBase):
         return self._wrap(graph.reshape(u, tuple(r * n for r, n in zip(reps, s, strict=True))))
 
     def tile(self, *dims: Any) -> Tensor:
-        """`repeat` that counts missing axes as 1.
+        """Return self repeated as by `repeat`, where missing leading counts are 1.
 
         >>> Tensor([[1, 2], [3, 4]]).tile(2).tolist()
         [[1, 2, 1, 2], [3, 4, 3, 4]]
@@ -473,7 +498,8 @@ class MovementMixin(TensorBase):
         return self.repeat(*(1,) * (self.ndim - len(reps)), *reps)
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Tensor:
-        """Each element `repeats` times in a row along an axis; without `dim`, of the flattened tensor.
+        """Return self with each element repeated `repeats` times in a row along axis `dim`; without `dim`, of the
+        flattened tensor.
 
         >>> Tensor([1, 2]).repeat_interleave(2).tolist()
         [1, 1, 2, 2]
@@ -486,21 +512,25 @@ class MovementMixin(TensorBase):
         return self._wrap(graph.reshape(u, (*s[:a], s[a] * r, *s[a + 1 :])))
 
     def cat(self: Any, *others: Any, dim: int = 0) -> Tensor:
-        """Tensors joined along an axis: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
+        """Return tensors concatenated along axis `dim`: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
+
+        Dtypes promote. Raises ShapeError.
 
         >>> Tensor.cat([Tensor([1, 2]), Tensor([3])]).tolist()
         [1, 2, 3]
         """
-        ts, dim = _several("cat", self, others, dim)
+        ts, dim = _tensors_and_axis("cat", self, others, dim)
         return ts[0]._wrap(join([t._uop for t in ts], ts[0]._axis(dim)))
 
     def stack(self: Any, *others: Any, dim: int = 0) -> Tensor:
-        """Tensors of one shape joined along a new axis: `a.stack(b)` or `Tensor.stack([a, b])`. Raises ShapeError.
+        """Return tensors of one shape concatenated along a new axis `dim`: `a.stack(b)` or `Tensor.stack([a, b])`.
+
+        Raises ShapeError.
 
         >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1).tolist()
         [[1, 3], [2, 4]]
         """
-        ts, dim = _several("stack", self, others, dim)
+        ts, dim = _tensors_and_axis("stack", self, others, dim)
         for t in ts:
             if t.shape != ts[0].shape:
                 raise ShapeError("stack: shapes differ", expected=ts[0].shape, found=t.shape)
@@ -508,19 +538,19 @@ class MovementMixin(TensorBase):
         return ts[0]._wrap(join([graph.reshape(t._uop, (*s[:a], 1, *s[a:])) for t in ts], a))
 
     def meshgrid(self: Any, *others: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-        """The coordinates of a grid over vectors, one tensor an axis: `Tensor.meshgrid(x, y)`.
+        """Return the coordinates of a grid over vectors, one tensor for each vector: `Tensor.meshgrid(x, y)`.
 
-        `indexing` is "ij" or "xy", which exchanges the first two axes. Raises ShapeError for matrices,
-        ArgumentError for another `indexing`.
+        `indexing` is "ij" or "xy"; "xy" exchanges the first two axes. Raises ShapeError for matrices, ArgumentError for
+        another `indexing`.
 
         >>> [t.tolist() for t in Tensor.meshgrid(Tensor([1, 2]), Tensor([5, 6]))]
         [[[1, 1], [2, 2]], [[5, 6], [5, 6]]]
         """
-        ts, _ = _several("meshgrid", self, others, 0)
+        ts, _ = _tensors_and_axis("meshgrid", self, others, 0)
         if indexing not in ("ij", "xy"):
             raise ArgumentError("meshgrid: unknown indexing", expected="'ij' or 'xy'", found=repr(indexing))
         if any(t.ndim > 1 for t in ts):
-            raise ShapeError("meshgrid joins vectors", expected="1 axis each", found=[t.shape for t in ts])
+            raise ShapeError("meshgrid needs vectors", expected="1 axis each", found=[t.shape for t in ts])
         ts = [t.reshape(t.numel()) for t in ts]
         order = [1, 0, *range(2, len(ts))] if indexing == "xy" and len(ts) > 1 else list(range(len(ts)))
         full = tuple(t.shape[0] for t in ts)
@@ -529,25 +559,28 @@ class MovementMixin(TensorBase):
 
     # ---- padding -----------------------------------------------------------------------------------------------------
     def pad_to(self, *sizes: Any) -> Tensor:
-        """The tensor with zeros behind the end of each axis, up to that size. None keeps an axis. Sizes may be
-        symbolic. Raises ShapeError for sizes below those of the tensor.
+        """Return self with zeros added at the end of each axis, up to `sizes`; None keeps an axis.
+
+        Sizes may be symbolic. Raises ShapeError for smaller sizes than those of self.
 
         >>> Tensor([[1, 2], [3, 4]]).pad_to(2, 3).tolist()
         [[1, 2, 0], [3, 4, 0]]
         """
-        wanted = _for_each_axis("pad_to", unpacked(sizes), self.ndim)
+        wanted = _one_per_axis("pad_to", unpacked(sizes), self.ndim)
         shape = tuple(n if m is None else as_size(m) for m, n in zip(wanted, self.shape, strict=True))
         if not all(at_most(n, m) for m, n in zip(shape, self.shape, strict=True)):
             found = tuple(map(bounds_text, shape))
-            raise ShapeError("pad_to cuts an axis", expected=f"sizes of at least {self.shape}", found=found)
+            raise ShapeError(
+                "pad_to: a size is smaller than the axis", expected=f"sizes of at least {self.shape}", found=found
+            )
         zero = False if self.dtype is dtypes.bool else 0
         return self._wrap(gradient.padded(self._uop, (0,) * self.ndim, check_sizes(shape), zero))
 
     def pad(self, pad: Any, mode: str = "constant", value: Any = 0) -> Tensor:
-        """Elements added around the axes; negative widths cut them.
+        """Return self with elements added before and after its axes; negative widths crop.
 
-        `pad` is (before, after) of the last axis, then of the one before it, and so on, as PyTorch writes it; or one
-        (before, after) pair for each axis, first axis first. `mode` is constant, reflect, replicate or circular. Raises
+        `pad` is (before, after) of the last axis, then of the axis before it, and so on, as in PyTorch; or one (before,
+        after) pair for each axis, first axis first. `mode` is constant, reflect, replicate or circular. Raises
         ShapeError and ArgumentError.
 
         >>> Tensor([1, 2]).pad((1, 2), value=9).tolist()
@@ -556,7 +589,7 @@ class MovementMixin(TensorBase):
         widths = _widths(pad, self.ndim)
         if mode == "constant":
             return self._wrap(_pad_constant(self._uop, widths, 0 if value is None else value))
-        if mode not in _AROUND:
+        if mode not in _PAD_MODES:
             raise ArgumentError("pad: unknown mode", expected="constant, reflect, replicate or circular", found=mode)
         out: Any = self
         for a, (before, after) in enumerate(widths):
@@ -566,38 +599,40 @@ class MovementMixin(TensorBase):
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 def _permuted(x: Any, order: Sequence[int]) -> Tensor:
-    """The view of `x` whose axis k is axis `order[k]`."""
+    """Return the view of `x` whose axis k is axis `order[k]`."""
     return shown(x, lambda u: graph.permute(u, order), lambda s: tuple(s[i] for i in order))
 
 
 def _narrowed(x: Any, axis: int, start: Any, length: Any) -> Tensor:
-    """The view of `length` elements of one axis of `x` from `start`."""
+    """Return the view of `length` elements of one axis of `x` from `start` on."""
     return shown(x, lambda u: shrink_axis(u, axis, start, length), lambda s: s)
 
 
-def _for_each_axis(name: str, given: Any, rank: int) -> tuple:
-    """`given`, or ShapeError where it is not one thing for each axis."""
+def _one_per_axis(name: str, given: Any, rank: int) -> tuple:
+    """Return `given` as a tuple. Raises ShapeError unless it has one item for each axis."""
     if not isinstance(given, tuple | list) or len(given) != rank:
-        raise ShapeError(f"{name} needs one for each axis", expected=f"{rank} of them", found=given)
+        raise ShapeError(f"{name} needs one item for each axis", expected=f"{rank} items", found=given)
     return tuple(given)
 
 
 def _is_nested(x: Any) -> bool:
+    """Whether `x` is a sequence that holds one pair or None."""
     return isinstance(x, tuple | list) and len(x) == 1 and (x[0] is None or isinstance(x[0], tuple | list))
 
 
-def _is_not(n: Any, k: int) -> bool:
+def _may_differ(n: Any, k: int) -> bool:
+    """Whether the size `n` is not known to be `k`."""
     return n.__class__ is not int or n != k
 
 
 def _infer(old: tuple, new: tuple) -> tuple:
-    """`new` with its -1 replaced by what is left of the elements of `old`."""
+    """Return the sizes `new` with -1 replaced by the remaining number of elements of `old`. Raises ShapeError."""
     holes = [i for i, n in enumerate(new) if n.__class__ is int and n < 0]
     if len(holes) > 1 or new[holes[0]] != -1:
         raise ShapeError("reshape: one size may be -1, none may be negative", expected="at most one -1", found=new)
     left_of_old, given = list(old), []
     for n in (n for i, n in enumerate(new) if i != holes[0]):
-        if n.__class__ is UOp and n in left_of_old:  # a symbolic size that stays cancels out
+        if n.__class__ is UOp and n in left_of_old:  # a symbolic size in both shapes cancels out
             left_of_old.remove(n)
         else:
             given.append(n)
@@ -614,22 +649,23 @@ def _infer(old: tuple, new: tuple) -> tuple:
     return (*new[: holes[0]], left, *new[holes[0] + 1 :])
 
 
-def every(u: UOp, axis: int, step: int) -> UOp:
-    """Each `step`-th element of one axis, from its first."""
+def strided(u: UOp, axis: int, step: int) -> UOp:
+    """Return every `step`-th element of one axis, from its first."""
     n = u.shape[axis]
     if step == 1:
         return u
     out = -(-n // step)
     before, after = u.shape[:axis], u.shape[axis + 1 :]
-    if out * step != n:  # the rows must be whole; what is added is never kept
+    if out * step != n:  # rows must be complete; the padding is not kept
         u = pad_invalid(u, (0,) * len(u.shape), (*before, out * step, *after))
     u = graph.reshape(u, (*before, out, step, *after))
     return graph.reshape(shrink_axis(u, axis + 1, 0, 1), (*before, out, *after))
 
 
 def _rolled(u: UOp, axis: int, by: Any) -> UOp:
-    """`u` moved along an axis by a number of elements, where the size of the axis or that number is symbolic: a part of
-    it twice, which begins where the remainder says.
+    """Return `u` shifted along an axis by `by` elements, if its size or `by` is symbolic.
+
+    The result is a part of two concatenated copies of `u`, at an offset that is a remainder.
     """
     n = u.shape[axis]
     if not at_most(1, n):
@@ -637,8 +673,11 @@ def _rolled(u: UOp, axis: int, by: Any) -> UOp:
     return shrink_axis(join([u, u], axis), axis, build("MOD", idx(by) * -1, idx(n)), n)
 
 
-def _several(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], Any]:
-    """The tensors of `a.cat(b)`, `Tensor.cat([a, b])`, `Tensor.cat([a, b], 1)`, and the axis."""
+def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], Any]:
+    """Return the tensors and the axis of `a.cat(b)`, `Tensor.cat([a, b])` or `Tensor.cat([a, b], 1)`.
+
+    Raises ArgumentError.
+    """
     if isinstance(first, tuple | list):
         ts, dim = list(first), others[0] if others else dim
     else:
@@ -646,12 +685,12 @@ def _several(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any],
         for o in others:
             ts.extend(o if isinstance(o, tuple | list) else (o,))
     if not ts or not all(isinstance(t, TensorBase) for t in ts):
-        raise ArgumentError(f"{name} joins tensors", expected="one tensor or more", found=repr(ts)[:80])
+        raise ArgumentError(f"{name} needs tensors", expected="one tensor or more", found=repr(ts)[:80])
     return ts, dim
 
 
 def _widths(pad: Any, rank: int) -> list[tuple[Any, Any]]:
-    """(before, after) for each axis, from either way of writing them."""
+    """Return (before, after) for each axis, from either form of the argument `pad`. Raises ShapeError."""
     if isinstance(pad, int):
         return [(pad, pad)] * rank
     pad = tuple(pad)
@@ -666,20 +705,22 @@ def _widths(pad: Any, rank: int) -> list[tuple[Any, Any]]:
 
 
 def _least(n: Any) -> int:
+    """Return the least value of a size, which may be symbolic."""
     return n if n.__class__ is int else min_max(n)[0]
 
 
 def _pad_constant(u: UOp, widths: list[tuple[Any, Any]], value: Any) -> UOp:
+    """Return `u` cropped by negative widths and padded with `value` by positive ones. Raises ShapeError."""
     cut = [(max(0, -b) if b.__class__ is int else 0, max(0, -a) if a.__class__ is int else 0) for b, a in widths]
     kept = tuple(n - x - y if x or y else n for n, (x, y) in zip(u.shape, cut, strict=True))
     if any(_least(n) < 0 for n in kept):
-        raise ShapeError("pad cuts more than there is", expected=f"at most {u.shape}", found=tuple(widths))
+        raise ShapeError("pad crops more elements than an axis has", expected=f"at most {u.shape}", found=tuple(widths))
     if kept != u.shape:
         u = shrink(u, tuple(x for x, _ in cut), kept)
     grow = [tuple(w if w.__class__ is not int or w > 0 else 0 for w in pair) for pair in widths]
     if not all(at_most(0, w) for pair in grow for w in pair):
         expected, found = "widths of one sign", tuple(tuple(map(bounds_text, pair)) for pair in grow)
-        raise ShapeError("pad: a width that may be negative", expected=expected, found=found)
+        raise ShapeError("pad: a symbolic width may be negative", expected=expected, found=found)
     shape = tuple(
         b + n + a if b.__class__ is not int or a.__class__ is not int or b or a else n
         for n, (b, a) in zip(u.shape, grow, strict=True)
@@ -690,25 +731,31 @@ def _pad_constant(u: UOp, widths: list[tuple[Any, Any]], value: Any) -> UOp:
 
 
 def _reflected(x: Any, a: int, k: int, end: bool) -> Any:
+    """Return `k` elements next to one end of an axis, without the edge itself, in reverse order."""
     n = x.shape[a]
     return x.narrow(a, n - 1 - k, k).flip(a) if end else x.narrow(a, 1, k).flip(a)
 
 
 def _edge(x: Any, a: int, k: int, end: bool) -> Any:
+    """Return the element at one end of an axis, repeated `k` times."""
     one = x.narrow(a, x.shape[a] - 1 if end else 0, 1)
     return one.expand(*(k if i == a else -1 for i in range(x.ndim)))
 
 
 def _wrapped(x: Any, a: int, k: int, end: bool) -> Any:
+    """Return `k` elements from the opposite end of an axis."""
     return x.narrow(a, 0, k) if end else x.narrow(a, x.shape[a] - k, k)
 
 
-_AROUND = {"reflect": (_reflected, -1), "replicate": (_edge, None), "circular": (_wrapped, 0)}
+_PAD_MODES = {"reflect": (_reflected, -1), "replicate": (_edge, None), "circular": (_wrapped, 0)}
 
 
 def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
-    """One axis cut and padded, in PyTorch's order: a circle closes after the cut, the others repeat what is cut too."""
-    part, less = _AROUND[mode]
+    """Return `x` with one axis cropped and padded by a mode other than constant, in PyTorch's order.
+
+    circular pads after cropping; reflect and replicate pad before cropping.
+    """
+    part, less = _PAD_MODES[mode]
     if mode == "circular":
         x, before, after = _cut(x, a, before, after), max(0, before), max(0, after)
     n = x.shape[a]
@@ -725,6 +772,6 @@ def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
 
 
 def _cut(x: Any, a: int, before: int, after: int) -> Any:
-    """An axis without the elements that negative widths cut."""
+    """Return `x` without the elements of an axis that negative widths crop."""
     start, stop = max(0, -before), x.shape[a] - max(0, -after)
     return x if start == 0 and stop == x.shape[a] else x.narrow(a, start, stop - start)

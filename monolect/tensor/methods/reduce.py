@@ -1,7 +1,7 @@
-"""Methods that join the elements along axes: sums, extremes, statistics, softmax.
+"""Methods that reduce the elements along axes: sums, extremes, statistics, softmax.
 
-Invariants: sums of integers and bool are int64; halves add up in float32; `dim` (or `axis`) is None, an axis or
-several, and `keepdim` (or `keepdims`) keeps the joined axes with size 1.
+Invariants: sums of integers and bools are int64. Floats narrower than float32 are accumulated in float32. `dim` (or
+`axis`) is None for all axes, one axis or several. `keepdim` (or `keepdims`) keeps the reduced axes with size 1.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.graphs.scans import neutral
-from monolect.graphs.sort_keys import arg_extreme, to_extreme
+from monolect.graphs.sort_keys import first_maximum, maximum_gradient
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.tensor.base import TensorBase, placed_like
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.elementwise import in_single
+from monolect.tensor.methods.elementwise import computes_in_float32
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 
 class ValuesIndices(NamedTuple):
-    """What `max(dim)`, `min(dim)`, `cummax` and `cummin` return."""
+    """Result of `max(dim)`, `min(dim)`, `cummax`, `cummin`, `sort` and related methods."""
 
     values: Any
     indices: Any
@@ -35,40 +35,47 @@ class ValuesIndices(NamedTuple):
 
 @guard_methods
 class ReduceMixin(TensorBase):
-    """Sums, extremes, statistics, softmax."""
+    """Sums, extremes, statistics, softmax. Methods raise AxisError for an axis that is missing or named twice."""
 
     __slots__ = ()
 
-    def _joined(self, u: UOp, op: str, dim: Any, keepdim: bool) -> Tensor:
+    def _reduce_along(self, u: UOp, op: str, dim: Any, keepdim: bool) -> Tensor:
+        """Return the reduction of `u` by `op` along `dim` as a tensor."""
         return self._wrap(_reduce(u, op, self._axes(dim), keepdim))
 
     # ---- sums --------------------------------------------------------------------------------------------------------
     def sum(
         self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
     ) -> Tensor:
-        """The sum along axes.
+        """Return the sum along axes `dim`, by default all; `keepdim` keeps them with size 1.
+
+        Integers and bools give int64; `dtype` casts before adding.
 
         >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
         [4, 6]
         """
         u = cast(self._uop, sum_dtype(self._uop.dtype) if dtype is None else as_dtype(dtype))
-        return self._joined(u, "ADD", axis if dim is None else dim, keepdim or keepdims)
+        return self._reduce_along(u, "ADD", axis if dim is None else dim, keepdim or keepdims)
 
     def prod(
         self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
     ) -> Tensor:
-        """The product along axes.
+        """Return the product along axes `dim`, by default all; `keepdim` keeps them with size 1.
+
+        Integers and bools give int64; `dtype` casts before multiplying.
 
         >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
         [2, 12]
         """
         u = cast(self._uop, sum_dtype(self._uop.dtype) if dtype is None else as_dtype(dtype))
-        return self._joined(u, "MUL", axis if dim is None else dim, keepdim or keepdims)
+        return self._reduce_along(u, "MUL", axis if dim is None else dim, keepdim or keepdims)
 
     def mean(
         self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
     ) -> Tensor:
-        """The mean along axes; integers need a `dtype`, as in PyTorch: raises DTypeError without.
+        """Return the mean along axes `dim`, by default all; `keepdim` keeps them with size 1.
+
+        Raises DTypeError for integers without a float `dtype`.
 
         >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(1, keepdim=True).tolist()
         [[1.5], [4.0]]
@@ -81,18 +88,21 @@ class ReduceMixin(TensorBase):
         n = count(tuple(self.shape[a] for a in axes))
         wide = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
         total = _reduce(wide, "ADD", axes, keepdim or keepdims)
-        return self._wrap(cast(_over(total, n), u.dtype))
+        return self._wrap(cast(_divide(total, n), u.dtype))
 
     def _squares(self, dim: Any, keepdim: bool, correction: float) -> UOp:
-        """The sum of squared distances from the mean over n - correction, in at least float32."""
+        """Return the sum of squared distances from the mean, divided by n - correction, in at least float32.
+
+        Raises DTypeError.
+        """
         self._check_float("var")
         u = self._uop
         u = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
         axes = self._axes(dim)
         n = count(tuple(self.shape[a] for a in axes))
-        d = build("SUB", u, _over(_reduce(u, "ADD", axes, True), n))
+        d = build("SUB", u, _divide(_reduce(u, "ADD", axes, True), n))
         free = max(n - correction, 0) if n.__class__ is int else e("MAX", e("SUB", cast(n, u.dtype), correction), 0.0)
-        return _over(_reduce(build("MUL", d, d), "ADD", axes, keepdim), free)
+        return _divide(_reduce(build("MUL", d, d), "ADD", axes, keepdim), free)
 
     def var(
         self,
@@ -104,7 +114,10 @@ class ReduceMixin(TensorBase):
         axis: Any = None,
         keepdims: bool = False,
     ) -> Tensor:
-        """The variance along axes, over n - correction; a bool alone is `unbiased`. Raises DTypeError for integers.
+        """Return the variance along axes `dim`, by default all: the sum of squared distances from the mean over n -
+        correction.
+
+        A bool as the only argument is `unbiased`: True is correction 1, False is 0. Raises DTypeError for integers.
 
         >>> Tensor([1.0, 3.0]).var().item(), Tensor([1.0, 3.0]).var(correction=0).item()
         (2.0, 1.0)
@@ -122,17 +135,19 @@ class ReduceMixin(TensorBase):
         axis: Any = None,
         keepdims: bool = False,
     ) -> Tensor:
-        """The standard deviation along axes: the root of `var`.
+        """Return the standard deviation along axes `dim`, by default all: the square root of `var`.
+
+        Raises DTypeError for integers.
 
         >>> Tensor([1.0, 5.0]).std(correction=0).item()
         2.0
         """
         dim, c = _corrected(dim, unbiased, correction)
         v = self._squares(axis if dim is None else dim, keepdim or keepdims, c)
-        return self._wrap(cast(build("SQRT", _flat_at_zero(v)), self.dtype))
+        return self._wrap(cast(build("SQRT", _zero_gradient_at_zero(v)), self.dtype))
 
     def var_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        """The variance and the mean.
+        """Return (variance, mean) along axes `dim`, by default all. Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 3.0]).var_mean()]
         [2.0, 2.0]
@@ -141,7 +156,7 @@ class ReduceMixin(TensorBase):
         return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def std_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        """The standard deviation and the mean.
+        """Return (standard deviation, mean) along axes `dim`, by default all. Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 5.0]).std_mean(correction=0)]
         [2.0, 3.0]
@@ -150,16 +165,16 @@ class ReduceMixin(TensorBase):
         return self.std(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def count_nonzero(self, dim: Any = None) -> Tensor:
-        """How many elements are not zero, as int64.
+        """Return the number of elements that are not zero along axes `dim`, by default all, as int64.
 
         >>> Tensor([[0, 1], [2, 3]]).count_nonzero(0).tolist()
         [1, 2]
         """
         return self.ne(0).sum(dim)
 
-    @in_single
+    @computes_in_float32
     def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
-        """The p-norm of the elements along axes: any number, inf, -inf, or "fro" for 2.
+        """Return the p-norm along axes `dim`, by default all; `p` is any number, inf, -inf, or "fro" for 2.
 
         Raises DTypeError for integers, ArgumentError for another `p`.
 
@@ -171,7 +186,7 @@ class ReduceMixin(TensorBase):
         if p in ("fro", 2, None):
             u = self._uop
             squares = _reduce(build("MUL", u, u), "ADD", self._axes(dim), keepdim)
-            return self._wrap(build("SQRT", _flat_at_zero(squares)))
+            return self._wrap(build("SQRT", _zero_gradient_at_zero(squares)))
         if not isinstance(p, int | float):
             raise ArgumentError("norm: unknown order", expected="a number, inf or 'fro'", found=repr(p))
         x = self.abs()
@@ -183,39 +198,45 @@ class ReduceMixin(TensorBase):
             return (x != 0).cast(self.dtype).sum(dim, keepdim)
         if p == 1:
             return x.sum(dim, keepdim)
-        if p < 1:  # such powers have no derivative at 0: PyTorch takes 0
-            none = x == 0
-            powers = none.where(0.0 if p > 0 else inf, none.where(1.0, x) ** p)
+        if p < 1:  # these powers have no derivative at 0; PyTorch uses 0
+            is_zero = x == 0
+            powers = is_zero.where(0.0 if p > 0 else inf, is_zero.where(1.0, x) ** p)
         else:
             powers = x**p
-        return self._wrap(_flat_at_zero(powers.sum(dim, keepdim)._uop)) ** (1 / p)
+        return self._wrap(_zero_gradient_at_zero(powers.sum(dim, keepdim)._uop)) ** (1 / p)
 
     # ---- extremes ----------------------------------------------------------------------------------------------------
     def amax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The largest element along axes; equal ones share the gradient. Raises ShapeError for no elements.
+        """Return the largest element along axes `dim`, by default all; equal elements share the gradient.
+
+        Raises ShapeError for no elements.
 
         >>> Tensor([[1, 4], [3, 2]]).amax(1).tolist()
         [4, 3]
         """
         u, axes = self._uop, self._axes(axis if dim is None else dim)
-        _refuse_nothing(u, axes)
+        _refuse_empty(u, axes)
         return self._wrap(_reduce(u, "MAX", axes, keepdim or keepdims))
 
     def amin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The smallest element along axes; equal ones share the gradient. Raises ShapeError for no elements.
+        """Return the smallest element along axes `dim`, by default all; equal elements share the gradient.
+
+        Raises ShapeError for no elements.
 
         >>> Tensor([[1, 4], [3, 2]]).amin(1).tolist()
         [1, 2]
         """
         flip = reverse(self.dtype)
         axes = self._axes(axis if dim is None else dim)
-        _refuse_nothing(self._uop, axes)
+        _refuse_empty(self._uop, axes)
         return self._wrap(flip(_reduce(flip(self._uop), "MAX", axes, keepdim or keepdims)))
 
     def max(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
-        """The largest element; along one axis (values, indices); beside another tensor `maximum`.
+        """Return the largest element: of all, as `amax`; along one axis `dim`, (values, indices); with a tensor as
+        `dim`, `maximum`.
 
-        Along one axis the element at the index gets the gradient, else equal ones share it.
+        Along one axis the element at the index gets the gradient; otherwise equal elements share it. Raises ShapeError
+        for no elements.
 
         >>> Tensor([3, 1, 2]).max(dim=0).indices.item()
         0
@@ -223,9 +244,10 @@ class ReduceMixin(TensorBase):
         return self._extreme("max", dim, keepdim or keepdims, axis)
 
     def min(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
-        """The smallest element; along one axis (values, indices); beside another tensor `minimum`.
+        """Return the smallest element: of all, as `amin`; along one axis `dim`, (values, indices); with a tensor as
+        `dim`, `minimum`.
 
-        Gradients are those of `max`.
+        Gradients are those of `max`. Raises ShapeError for no elements.
 
         >>> Tensor([3, 1, 2]).min().item(), Tensor([3, 1, 2]).min(dim=0).indices.item()
         (1, 1)
@@ -233,22 +255,26 @@ class ReduceMixin(TensorBase):
         return self._extreme("min", dim, keepdim or keepdims, axis)
 
     def _extreme(self, name: str, dim: Any, keepdim: bool, axis: Any) -> Any:
-        top = name == "max"
+        """Return `max` or `min`, as `name` says."""
+        is_max = name == "max"
         if isinstance(dim, TensorBase):
-            return self.maximum(dim) if top else self.minimum(dim)
+            return self.maximum(dim) if is_max else self.minimum(dim)
         if dim is None:
-            return self.amax(axis, keepdim) if top else self.amin(axis, keepdim)
+            return self.amax(axis, keepdim) if is_max else self.amin(axis, keepdim)
         if isinstance(dim, tuple | list):
-            return self.amax(dim, keepdim) if top else self.amin(dim, keepdim)
-        values = self.amax(dim, keepdim) if top else self.amin(dim, keepdim)
+            return self.amax(dim, keepdim) if is_max else self.amin(dim, keepdim)
+        values = self.amax(dim, keepdim) if is_max else self.amin(dim, keepdim)
         if self.shape and self.dtype.is_float:
-            turned = (lambda u: u) if top else reverse(self.dtype)
-            derivative = to_extreme(self._axis(dim, len(self.shape)), keepdim, turned)
+            sign = (lambda u: u) if is_max else reverse(self.dtype)
+            derivative = maximum_gradient(self._axis(dim, len(self.shape)), keepdim, sign)
             values = self._wrap(closed_alone(values._uop, (self._uop,), derivative))
-        return ValuesIndices(values, self.argmax(dim, keepdim) if top else self.argmin(dim, keepdim))
+        return ValuesIndices(values, self.argmax(dim, keepdim) if is_max else self.argmin(dim, keepdim))
 
     def argmax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The position of the first largest element (int64); without `dim`, in the flattened tensor. nan is largest.
+        """Return the index of the first largest element along axis `dim`, by default in the flattened tensor, as int64.
+        nan is the largest.
+
+        Raises ShapeError for no elements.
 
         >>> Tensor([[1, 3, 3], [5, 4, 2]]).argmax(1).tolist()
         [1, 0]
@@ -256,7 +282,10 @@ class ReduceMixin(TensorBase):
         return self._position(self._uop, axis if dim is None else dim, keepdim or keepdims)
 
     def argmin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The position of the first smallest element (int64). nan is smallest.
+        """Return the index of the first smallest element along axis `dim`, by default in the flattened tensor, as
+        int64. nan is the smallest.
+
+        Raises ShapeError for no elements.
 
         >>> Tensor([[1, 3, 1], [5, 4, 2]]).argmin(1).tolist()
         [0, 2]
@@ -265,6 +294,7 @@ class ReduceMixin(TensorBase):
         return self._position(flip(self._uop), axis if dim is None else dim, keepdim or keepdims)
 
     def _position(self, u: UOp, dim: Any, keepdim: bool) -> Tensor:
+        """Return the index of the first maximum of `u` along `dim`."""
         shape = u.shape
         if dim is None:
             a, u = 0, graph.reshape(u, (count(u.shape),))
@@ -272,8 +302,10 @@ class ReduceMixin(TensorBase):
             a = self._axis(dim, len(shape) or 1)
             u = u if shape else graph.reshape(u, (1,))
         if u.shape[a].__class__ is int and u.shape[a] == 0:
-            raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
-        out = arg_extreme(u, a)
+            raise ShapeError(
+                "the maximum or minimum of no elements", expected="a non-empty axis", found=f"shape {u.shape}"
+            )
+        out = first_maximum(u, a)
         if dim is None:
             return self._wrap(graph.reshape(out, (1,) * len(shape) if keepdim else ()))
         drop = out.shape if keepdim and shape else tuple(n for i, n in enumerate(out.shape) if i != a)
@@ -281,15 +313,16 @@ class ReduceMixin(TensorBase):
 
     # ---- logic -------------------------------------------------------------------------------------------------------
     def any(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Whether some element is not zero; False for no elements.
+        """Return a bool tensor: True where some element along axes `dim`, by default all, is not zero; False for no
+        elements.
 
         >>> Tensor([[0, 1], [0, 0]]).any(1).tolist()
         [True, False]
         """
-        return self._joined(self.bool()._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
+        return self._reduce_along(self.bool()._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
 
     def all(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Whether no element is zero; True for no elements.
+        """Return a bool tensor: True where no element along axes `dim`, by default all, is zero; True for no elements.
 
         >>> Tensor([[1, 1], [0, 1]]).all(1).tolist()
         [True, False]
@@ -297,7 +330,7 @@ class ReduceMixin(TensorBase):
         return ~(~self.bool()).any(axis if dim is None else dim, keepdim or keepdims)
 
     def equal(self, other: Tensor) -> bool:
-        """Whether shapes and all elements are equal, as a Python bool; computes.
+        """Whether shapes and all elements are equal, as a Python bool. The call computes the tensors.
 
         >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([[1, 2]]))
         (True, False)
@@ -306,16 +339,21 @@ class ReduceMixin(TensorBase):
 
     # ---- softmax -----------------------------------------------------------------------------------------------------
     def _shifted(self, dim: Any, dtype: Any) -> tuple[UOp, UOp, tuple[int, ...]]:
-        """(x - max, max, axes), in float32 at least; the maximum carries no gradient."""
+        """Return (x - max, max, axes), in at least float32; the maximum has no gradient.
+
+        Raises DTypeError for integers.
+        """
         self._check_float("softmax")
         u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
         u = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
         axes = self._axes(dim)
-        m = top(u, axes)
+        m = detached_maximum(u, axes)
         return build("SUB", u, m), m, axes
 
     def softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
-        """exp(self) over its sum along an axis. Raises DTypeError for integers.
+        """Return exp(self) divided by its sum along axis `dim`, in the same shape and dtype, or in `dtype`.
+
+        Raises DTypeError for integers.
 
         >>> Tensor([0.0, 0.0]).softmax().tolist()
         [0.5, 0.5]
@@ -326,7 +364,7 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
     def log_softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
-        """The logarithm of softmax, without forming it: finite where softmax rounds to 0.
+        """Return the logarithm of `softmax`, computed without it, so that it is finite where softmax rounds to 0.
 
         Raises DTypeError for integers.
 
@@ -338,7 +376,9 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
     def softmin(self, dim: Any = -1) -> Tensor:
-        """`softmax` of -self: the smallest element has the largest share.
+        """Return `softmax` of -self, of the same shape: the smallest element has the largest share.
+
+        Raises DTypeError for integers.
 
         >>> [round(x, 4) for x in Tensor([0.0, 1.0]).softmin().tolist()]
         [0.7311, 0.2689]
@@ -346,7 +386,9 @@ class ReduceMixin(TensorBase):
         return (-self).softmax(dim)
 
     def logsumexp(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
-        """log(sum(exp(self))) without overflow; -inf where all elements are. Raises DTypeError for integers.
+        """Return log(sum(exp(self))) along axes `dim`, by default all, without overflow; -inf if all elements are -inf.
+
+        Raises DTypeError for integers.
 
         >>> round(Tensor([1000.0, 1000.0]).logsumexp(0).item(), 3)
         1000.693
@@ -355,8 +397,9 @@ class ReduceMixin(TensorBase):
         axes = self._axes(axis if dim is None else dim)
         u = self._uop
         w = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
-        m = top(w, axes)
-        m = where(e("CMPLT", special.absolute(m), inf), m, 0.0)  # an infinite maximum must not be subtracted
+        m = detached_maximum(w, axes)
+        # An infinite maximum is not subtracted: inf - inf is nan.
+        m = where(e("CMPLT", special.absolute(m), inf), m, 0.0)
         total = _reduce(special.exp(build("SUB", w, m)), "ADD", axes, True)
         out = build("ADD", special.log_e(total), m)
         shape = u.shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
@@ -364,7 +407,7 @@ class ReduceMixin(TensorBase):
 
 
 def _corrected(dim: Any, unbiased: bool | None, correction: float) -> tuple[Any, float]:
-    """(dim, correction) of a variance, as PyTorch reads its arguments: `var(False)` is `var(unbiased=False)`."""
+    """Return (dim, correction) of a variance, as PyTorch reads its arguments: `var(False)` is `var(unbiased=False)`."""
     if isinstance(dim, bool) and unbiased is None:
         dim, unbiased = None, dim
     return dim, correction if unbiased is None else float(unbiased)
@@ -373,44 +416,52 @@ def _corrected(dim: Any, unbiased: bool | None, correction: float) -> tuple[Any,
 # ---- node level ------------------------------------------------------------------------------------------------------
 
 
-def _is_nothing(u: UOp, axes: tuple[int, ...]) -> bool:
+def _is_empty(u: UOp, axes: tuple[int, ...]) -> bool:
+    """Whether one of `axes` has size 0."""
     return any(u.shape[a].__class__ is int and u.shape[a] == 0 for a in axes)
 
 
-def _refuse_nothing(u: UOp, axes: tuple[int, ...]) -> None:
-    if _is_nothing(u, axes):
-        raise ShapeError("the extreme of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
+def _refuse_empty(u: UOp, axes: tuple[int, ...]) -> None:
+    """Raise ShapeError if one of `axes` has size 0."""
+    if _is_empty(u, axes):
+        raise ShapeError("the maximum or minimum of no elements", expected="a non-empty axis", found=f"shape {u.shape}")
 
 
 def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
-    if op == "MAX" and u.dtype is not dtypes.bool:  # of bools that is `any`
-        _refuse_nothing(u, axes)
-    if _is_nothing(u, axes):
-        if not u.dtype.is_float:  # a float stays a reduction of `u`: the gradient of its leaves is there, all zeros
+    """Return the reduction of `u` by `op` along `axes`; an empty sum, product or `any` is the neutral element.
+
+    Raises ShapeError for an empty maximum.
+    """
+    if op == "MAX" and u.dtype is not dtypes.bool:  # a maximum of bools is `any`
+        _refuse_empty(u, axes)
+    if _is_empty(u, axes):
+        if not u.dtype.is_float:  # a float stays a reduction of `u`, so that its leaves get a gradient of zeros
             shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
             shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
             return placed_like(graph.full(shape, neutral(op, u.dtype), u.dtype), u)
     return graph.reduce(u, op, axes, keepdim)
 
 
-def _flat_at_zero(u: UOp) -> UOp:
-    """`u`, with the derivative 0 where it is 0, as in PyTorch: roots have none there, and it can only grow."""
+def _zero_gradient_at_zero(u: UOp) -> UOp:
+    """Return `u` >= 0 with the derivative 0 where it is 0, as in PyTorch, since a root has no derivative there."""
     return where(e("CMPNE", u, 0.0), u, 0.0)
 
 
-def top(u: UOp, axes: tuple[int, ...]) -> UOp:
-    """The largest elements along axes, which keep size 1, without a gradient; 0 where there are none."""
-    if _is_nothing(u, axes):
+def detached_maximum(u: UOp, axes: tuple[int, ...]) -> UOp:
+    """Return the largest elements along axes, which keep size 1, without a gradient; 0 for an empty axis."""
+    if _is_empty(u, axes):
         return graph.full(tuple(1 if i in axes else n for i, n in enumerate(u.shape)), 0, u.dtype)
     return build("DETACH", _reduce(u, "MAX", axes, True))
 
 
-def _over(u: UOp, n: Any) -> UOp:
-    """`u` divided by a count, which may be symbolic."""
+def _divide(u: UOp, n: Any) -> UOp:
+    """Return `u` divided by a count, which may be symbolic."""
     return e("DIV", u, n if n.__class__ is not UOp else cast(n, u.dtype))
 
 
 def reverse(d: DType) -> Any:
-    """A map that reverses the order of the values of `d` exactly: NEG for floats, bitwise NOT otherwise."""
+    """Return a function of nodes that reverses the order of the values of `d` exactly: NEG for floats, NOT
+    otherwise.
+    """
     op = "NEG" if d.is_float else "NOT"
     return lambda u: build(op, u)

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along an axis, as methods. Sums and products of integers are int64."""
+"""Methods for running sums, products and extremes along an axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monolect.graphs.scans import last_maximum, scan
 from monolect.ir.uop import UOp
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.reduce import ValuesIndices, reverse, top
+from monolect.tensor.methods.reduce import ValuesIndices, detached_maximum, reverse
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 @guard_methods
 class ScanMixin(TensorBase):
-    """Running sums, products and extremes."""
+    """Running sums, products and extremes along one axis; the shape stays.
+
+    Methods raise AxisError for a missing axis.
+    """
 
     __slots__ = ()
 
     def cumsum(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
-        """The running sum along an axis; integers become int64.
+        """Return the running sum along axis `dim`. Integers and bools give int64; `dtype` casts before adding.
 
         >>> Tensor([1, 2, 3]).cumsum(0).tolist()
         [1, 3, 6]
@@ -35,7 +38,7 @@ class ScanMixin(TensorBase):
         return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "ADD")))
 
     def cumprod(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
-        """The running product along an axis; integers become int64.
+        """Return the running product along axis `dim`. Integers and bools give int64; `dtype` casts before multiplying.
 
         >>> Tensor([1, 2, 3, 4]).cumprod(0).tolist()
         [1, 2, 6, 24]
@@ -44,7 +47,8 @@ class ScanMixin(TensorBase):
         return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "MUL")))
 
     def cummax(self, dim: int = 0) -> ValuesIndices:
-        """(values, indices) of the largest element so far; of equal ones the last, as in PyTorch.
+        """Return (values, int64 indices) of the largest element so far along axis `dim`; of equal elements the last, as
+        in PyTorch.
 
         >>> [t.tolist() for t in Tensor([1, 3, 2, 3]).cummax(0)]
         [[1, 3, 3, 3], [0, 1, 1, 3]]
@@ -52,7 +56,8 @@ class ScanMixin(TensorBase):
         return self._running_extreme(self._uop, dim)
 
     def cummin(self, dim: int = 0) -> ValuesIndices:
-        """(values, indices) of the smallest element so far; of equal ones the last, as in PyTorch.
+        """Return (values, int64 indices) of the smallest element so far along axis `dim`; of equal elements the last,
+        as in PyTorch.
 
         >>> [t.tolist() for t in Tensor([3, 1, 2, 1]).cummin(0)]
         [[3, 1, 1, 1], [0, 1, 1, 3]]
@@ -62,13 +67,15 @@ class ScanMixin(TensorBase):
         return ValuesIndices(self._wrap(flip(values._uop)), indices)
 
     def _running_extreme(self, u: UOp, dim: int) -> ValuesIndices:
-        place = self._along(u, dim, last_maximum)
-        return ValuesIndices(self._wrap(self._along(u, dim, lambda x: scan(x, "MAX"))), self._wrap(place))
+        """Return (values, indices) of the running maximum of `u` along `dim`."""
+        indices = self._along(u, dim, last_maximum)
+        return ValuesIndices(self._wrap(self._along(u, dim, lambda x: scan(x, "MAX"))), self._wrap(indices))
 
     def logcumsumexp(self, dim: int = 0) -> Tensor:
-        """log(cumsum(exp(self))), shifted by the largest element of the axis, in float64.
+        """Return log(cumsum(exp(self))) along axis `dim`, shifted by the largest element of the axis and computed in
+        float64.
 
-        A partial sum is -inf where its elements are more than 745 below the largest of the axis. Raises DTypeError for
+        A partial sum is -inf if its elements are more than 745 below the largest of the axis. Raises DTypeError for
         integers.
 
         >>> [round(x, 3) for x in Tensor([1000.0, 1000.0]).logcumsumexp(0).tolist()]
@@ -76,15 +83,15 @@ class ScanMixin(TensorBase):
         """
         self._check_float("logcumsumexp")
         wide = self.double()
-        x = wide.detach()  # what is not finite must not be subtracted, nor reach the sums before it
-        most = top(x.isfinite().where(x, -inf)._uop, self._axes(dim))
+        x = wide.detach()  # a shift that is not finite would make earlier sums nan
+        most = detached_maximum(x.isfinite().where(x, -inf)._uop, self._axes(dim))
         m = self._wrap(where(e("CMPEQ", most, -inf), 0.0, most))
         return ((wide - m).exp().cumsum(dim).log() + m).cast(self.dtype)
 
     def _along(self, u: UOp, dim: int, f: Callable[[UOp], UOp]) -> UOp:
-        """`f`, which works along the last axis, along `dim`."""
+        """Return the result of `f`, which works along the last axis, along axis `dim` of `u`."""
         a = self._axis(dim, max(1, len(u.shape)))
         if not u.shape:
             return graph.reshape(f(graph.reshape(u, (1,))), ())
-        order_ = [*(i for i in range(len(u.shape)) if i != a), a]
-        return graph.permute(f(graph.permute(u, order_)), sorted(range(len(order_)), key=order_.__getitem__))
+        order = [*(i for i in range(len(u.shape)) if i != a), a]
+        return graph.permute(f(graph.permute(u, order)), sorted(range(len(order)), key=order.__getitem__))

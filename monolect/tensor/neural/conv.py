@@ -1,8 +1,8 @@
-"""The methods of convolution over one, two or three axes, and of its transpose: arguments, checks, bias.
+"""Methods for convolution and its transpose over one, two or three axes: arguments, checks, bias.
 
-What it is for: one n-dimensional path, `convolution`, behind six methods.
+What it is for: one n-dimensional path, `graphs.convolution`, serves six methods.
 
-Invariant: outputs have PyTorch's shapes; an input without the batch axis gives an output without it.
+Invariant: outputs have PyTorch's shapes. An input without the batch axis gives an output without it.
 Source: names, defaults and shapes of torch.nn.functional.
 """
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import graph as g
 from monolect.base.errors import ArgumentError, ShapeError
-from monolect.graphs.convolution import Moves, convolve, convolve_back, padded
-from monolect.graphs.windows import Ints, as_ints, check_windows, first_windows, refuse_symbolic
+from monolect.graphs.convolution import ConvGeometry, convolve, convolve_back, padded
+from monolect.graphs.windows import Ints, as_ints, check_windows, leading_windows, refuse_symbolic
 from monolect.ir.uop import UOp
 from monolect.runtime.replay.capture import is_external_state
 from monolect.tensor.base import node_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 def _padding(padding: Any, n: int, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Ints, Ints]:
-    """Elements added before and after each axis."""
+    """Return the numbers of elements added before and after each of n spatial axes. Raises ArgumentError."""
     if padding == "valid":
         return (0,) * n, (0,) * n
     if padding == "same":
@@ -41,6 +41,9 @@ def _padding(padding: Any, n: int, kernel: Ints, stride: Ints, dilation: Ints, n
 
 
 def _check_weight(w: UOp, channels: int, n: int, groups: int, name: str) -> None:
+    """Raise ShapeError or ArgumentError unless the weight fits `channels` input channels, n kernel axes and
+    `groups`.
+    """
     if not isinstance(groups, int) or groups < 1:
         raise ArgumentError(f"{name}: groups", expected="an int of at least 1", found=repr(groups))
     if len(w.shape) != n + 2:
@@ -56,18 +59,23 @@ def _check_weight(w: UOp, channels: int, n: int, groups: int, name: str) -> None
 
 @guard_methods
 class ConvMixin(PoolMixin):
-    """Convolution and, inherited, pooling. Every method returns a lazy tensor; windows cost no copy."""
+    """Convolution and, inherited, pooling. Every method returns a lazy tensor; windows are views, not copies."""
 
     __slots__ = ()
 
     def _batched(self, n: int, name: str) -> tuple[UOp, bool]:
-        """The input with a batch axis, and whether it had one."""
+        """Return the input with a batch axis, and whether it had one. Raises ShapeError for another rank."""
         x = self._uop
         if len(x.shape) not in (n + 1, n + 2):
             raise ShapeError(f"{name}: rank of the input", expected=f"(batch, channels, {n} axes)", found=x.shape)
         return (x, True) if len(x.shape) == n + 2 else (g.reshape(x, (1, *x.shape)), False)
 
-    def _finished(self, y: UOp, batched: bool, bias: Tensor | None, name: str) -> Tensor:
+    def _with_bias(self, y: UOp, batched: bool, bias: Tensor | None, name: str) -> Tensor:
+        """Return the output as a tensor plus `bias`, of shape (channels,), without the batch axis if the input had
+        none.
+
+        Raises ShapeError.
+        """
         if not batched:
             y = g.reshape(y, y.shape[1:])
         out = self._wrap(y)
@@ -83,18 +91,19 @@ class ConvMixin(PoolMixin):
     def _conv(
         self, n: int, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
     ) -> Tensor:
+        """Return the convolution over n axes."""
         name = f"conv{n}d"
         x, batched = self._batched(n, name)
         w = node_of(self, weight, name)
         _check_weight(w, x.shape[1], n, groups, name)
         strides, dilations = as_ints(stride, n, f"{name}: stride", 1), as_ints(dilation, n, f"{name}: dilation", 1)
         before, after = _padding(padding, n, w.shape[2:], strides, dilations, name)
-        c = Moves(before, after, strides, dilations, groups)
+        c = ConvGeometry(before, after, strides, dilations, groups)
         outs = check_windows(padded(x, c), w.shape[2:], strides, dilations, name)
         axes = range(2, 2 + n)
-        kept = not weight.requires_grad and is_external_state(w)
-        y = first_windows(convolve(g.as_long_as_may_be(x, 0, axes), w, c, kept=kept), axes, outs)
-        return self._finished(y, batched, bias, name)
+        weight_cached = not weight.requires_grad and is_external_state(w)
+        y = leading_windows(convolve(g.as_long_as_may_be(x, 0, axes), w, c, weight_cached=weight_cached), axes, outs)
+        return self._with_bias(y, batched, bias, name)
 
     def conv1d(
         self,
@@ -105,7 +114,7 @@ class ConvMixin(PoolMixin):
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Convolution over one axis: (N, Cin, L) with weight (Cout, Cin / groups, K) -> (N, Cout, L').
+        """Return the convolution over one axis: (N, Cin, L) with weight (Cout, Cin / groups, K) -> (N, Cout, L').
 
         See `conv2d`.
 
@@ -123,10 +132,11 @@ class ConvMixin(PoolMixin):
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Convolution over two axes: (N, Cin, H, W) with weight (Cout, Cin / groups, Kh, Kw) -> (N, Cout, H', W').
+        """Return the convolution over two axes: (N, Cin, H, W) with weight (Cout, Cin / groups, Kh, Kw) -> (N, Cout,
+        H', W').
 
-        `padding` is an int, one for each axis, 'valid' or 'same' (stride 1 only). The batch axis may be missing.
-        float16 and bfloat16 add up in float32. Raises ShapeError and ArgumentError.
+        `bias` has shape (Cout,). `padding` is an int, one int for each axis, 'valid' or 'same' (stride 1 only). The
+        batch axis may be missing. float16 and bfloat16 are accumulated in float32. Raises ShapeError and ArgumentError.
 
         >>> Tensor.ones(1, 1, 4, 4).conv2d(Tensor.ones(2, 1, 3, 3), padding=1).shape
         (1, 2, 4, 4)
@@ -142,7 +152,8 @@ class ConvMixin(PoolMixin):
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Convolution over three axes: (N, Cin, D, H, W) with weight (Cout, Cin / groups, Kd, Kh, Kw).
+        """Return the convolution over three axes: (N, Cin, D, H, W) with weight (Cout, Cin / groups, Kd, Kh, Kw) -> (N,
+        Cout, D', H', W').
 
         See `conv2d`.
 
@@ -162,6 +173,7 @@ class ConvMixin(PoolMixin):
         groups: int,
         dilation: Any,
     ) -> Tensor:
+        """Return the transposed convolution over n axes."""
         name = f"conv_transpose{n}d"
         x, batched = self._batched(n, name)
         w = node_of(self, weight, name)
@@ -172,15 +184,16 @@ class ConvMixin(PoolMixin):
         p, e = as_ints(padding, n, f"{name}: padding", 0), as_ints(extra, n, f"{name}: output_padding", 0)
         if any(a >= max(b, c) for a, b, c in zip(e, s, d, strict=True)):
             raise ArgumentError(f"{name}: output_padding", expected="less than stride or dilation", found=e)
-        refuse_symbolic(x.shape[2:], name, "sizes that are known")
-        # as a convolution of what has zeros between neighbours, and around
-        spread = tuple((m - 1) * a + 1 + b for m, a, b in zip(x.shape[2:], s, e, strict=True))
-        around = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
-        wide = tuple(m + 2 * a for m, a in zip(spread, around, strict=True))
+        refuse_symbolic(x.shape[2:], name, "int sizes")
+        # equivalent to a convolution of the input with zeros between its elements and around it
+        dilated = tuple((m - 1) * a + 1 + b for m, a, b in zip(x.shape[2:], s, e, strict=True))
+        border = tuple(b * (k - 1) - a for a, b, k in zip(p, d, w.shape[2:], strict=True))
+        wide = tuple(m + 2 * a for m, a in zip(dilated, border, strict=True))
         sizes = check_windows(wide, w.shape[2:], (1,) * n, d, name)
-        c = Moves(p, tuple(a - b for a, b in zip(p, e, strict=True)), s, d, groups)  # from the result to the input
+        # Geometry of the convolution from the result to the input.
+        c = ConvGeometry(p, tuple(a - b for a, b in zip(p, e, strict=True)), s, d, groups)
         y = convolve_back(x, w, c, sizes)
-        return self._finished(y, batched, bias, name)
+        return self._with_bias(y, batched, bias, name)
 
     def conv_transpose1d(
         self,
@@ -192,7 +205,7 @@ class ConvMixin(PoolMixin):
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor:
-        """The transpose of `conv1d`: (N, Cin, L) with weight (Cin, Cout / groups, K) -> (N, Cout, L').
+        """Return the transpose of `conv1d`: (N, Cin, L) with weight (Cin, Cout / groups, K) -> (N, Cout, L').
 
         See `conv_transpose2d`.
 
@@ -211,7 +224,11 @@ class ConvMixin(PoolMixin):
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor:
-        """The transpose of `conv2d`, with weight (Cin, Cout / groups, Kh, Kw): what its gradient computes.
+        """Return the transpose of `conv2d`: (N, Cin, H, W) with weight (Cin, Cout / groups, Kh, Kw) -> (N, Cout, H',
+        W').
+
+        This is the gradient of `conv2d` with respect to its input. `output_padding` is added at the end of each axis
+        and is less than the stride or the dilation. Raises ShapeError and ArgumentError.
 
         >>> Tensor.ones(1, 1, 2, 2).conv_transpose2d(Tensor.ones(1, 1, 2, 2), stride=2).shape
         (1, 1, 4, 4)
@@ -228,7 +245,7 @@ class ConvMixin(PoolMixin):
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor:
-        """The transpose of `conv3d`, with weight (Cin, Cout / groups, Kd, Kh, Kw). See `conv_transpose2d`.
+        """Return the transpose of `conv3d`, with weight (Cin, Cout / groups, Kd, Kh, Kw). See `conv_transpose2d`.
 
         >>> Tensor.ones(1, 1, 1, 1, 2).conv_transpose3d(Tensor.ones(1, 1, 1, 1, 2)).tolist()
         [[[[[1.0, 2.0, 1.0]]]]]

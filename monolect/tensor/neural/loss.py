@@ -1,9 +1,9 @@
-"""Loss functions, in PyTorch's functional forms.
+"""Methods for loss functions, in PyTorch's functional forms.
 
 What it is for: classification, regression and divergence losses with PyTorch's names, defaults and reductions.
-What it is not: it holds no state. Classes are picked by comparing with a counter (WHERE), not by indexing: the gradient
-is then dense and cheap, and softmax, choice and sum are one kernel over a row.
-Invariant: losses add up in float32 at least; `reduction` is 'mean', 'sum' or 'none'.
+What it is not: it holds no state. Classes are selected by comparing with an iota (WHERE), not by indexing. So the
+gradient is dense and cheap, and softmax, selection and sum are one kernel over a row.
+Invariant: losses are accumulated in at least float32; `reduction` is 'mean', 'sum' or 'none'.
 Source: torch.nn.functional.
 """
 
@@ -27,10 +27,11 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 
 def _huber(difference: Any, width: float, factor: float, slope: float) -> Any:
-    """`factor` times the squared difference where it is nearer to 0 than `width`, or nan, else a line of that slope.
+    """Return `factor` times the squared difference where |difference| < width or is nan, else a line of that slope.
 
-    Beyond `width` the square is that of 0: the derivative of an unused infinite square would be nan. It is not that of
-    the distance, whose derivative at 0 is 0, and so its curvature there.
+    Beyond `width` the square is computed of 0, because the derivative of a rejected infinite square would be nan. The
+    square is not computed from the distance, whose derivative at 0 is 0, so that the second derivative would be 0
+    there.
     """
     distance = difference.abs()
     far = distance >= width
@@ -39,12 +40,17 @@ def _huber(difference: Any, width: float, factor: float, slope: float) -> Any:
 
 
 def _reduced(loss: Any, reduction: str, name: str) -> Any:
+    """Return the loss reduced to its mean or sum, or unchanged for 'none'.
+
+    Raises ArgumentError for another reduction.
+    """
     if reduction not in _REDUCTIONS:
         raise ArgumentError(f"{name}: reduction", expected="'mean', 'sum' or 'none'", found=repr(reduction))
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
 def _same_shape(x: Any, target: Any, name: str) -> None:
+    """Raise DTypeError unless `target` is a Tensor, ShapeError unless it has the shape of `x`."""
     if not isinstance(target, NormMixin):
         raise DTypeError(f"{name}: target", expected="a Tensor", found=type(target).__name__)
     if x.shape != target.shape:
@@ -52,13 +58,14 @@ def _same_shape(x: Any, target: Any, name: str) -> None:
 
 
 def _class_axis(x: Any, name: str) -> int:
+    """Return the axis of the classes: 0 for (C,), else 1. Raises ShapeError for a scalar."""
     if x.ndim == 0:
         raise ShapeError(f"{name}: rank of the input", expected="(classes,) or (batch, classes, ...)", found=())
     return 0 if x.ndim == 1 else 1
 
 
 def _class_weight(x: Any, weight: Any, axis: int, name: str) -> Any:
-    """`weight`, (classes,), laid along the classes of `x`."""
+    """Return `weight`, shape (classes,), reshaped to broadcast along the class axis of `x`. Raises ShapeError."""
     if weight.shape != (x.shape[axis],):
         raise ShapeError(f"{name}: weight", expected=(x.shape[axis],), found=weight.shape)
     return weight.reshape(-1, *(1,) * (x.ndim - 1 - axis))
@@ -66,7 +73,10 @@ def _class_weight(x: Any, weight: Any, axis: int, name: str) -> Any:
 
 @guard_methods
 class LossMixin(NormMixin):
-    """Losses; normalisation comes with them. `self` is the prediction."""
+    """Losses and, inherited, normalisation.
+
+    `self` is the prediction; 'mean' and 'sum' give a scalar, 'none' a tensor.
+    """
 
     __slots__ = ()
 
@@ -80,11 +90,13 @@ class LossMixin(NormMixin):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> Tensor:
-        """The cross-entropy of logits (N, C, ...) or (C,) with classes (N, ...), or with probabilities of that shape.
+        """Return the cross-entropy of logits (N, C, ...) or (C,) with classes (N, ...), or with probabilities in the
+        shape of self.
 
-        Integer targets are classes: `ignore_index` ones count nothing, and the mean is over the weight of the others.
-        A class outside [0, C) makes the loss nan, and raises IndexRangeError under `CHECK_BOUNDS=1`. Float targets are
-        probabilities: the mean is over N and what follows C. Raises ShapeError, DTypeError, ArgumentError.
+        Integer targets are classes. Targets equal to `ignore_index` are skipped, and the mean is over the weight of the
+        others. A class outside of [0, C) makes the loss nan, and raises IndexRangeError under `CHECK_BOUNDS=1`. Float
+        targets are probabilities; the mean is over N and the axes after C. Raises ShapeError, DTypeError,
+        ArgumentError.
 
         >>> round(Tensor([[2.0, 0.0]]).cross_entropy(Tensor([0])).item(), 4)
         0.1269
@@ -104,9 +116,10 @@ class LossMixin(NormMixin):
     def nll_loss(
         self, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
-        """The negative of the log-probability, (N, C, ...) or (C,), of each target class. See `cross_entropy`.
+        """Return the negative log-likelihood of log-probabilities (N, C, ...) or (C,) for target classes (N, ...).
 
-        Raises DTypeError for log-probabilities that are integers and targets that are not.
+        See `cross_entropy`. Raises DTypeError for integer log-probabilities and for targets that are not integers,
+        ShapeError for other shapes.
 
         >>> Tensor([[-0.5, -1.0]]).nll_loss(Tensor([1])).item()
         1.0
@@ -119,7 +132,7 @@ class LossMixin(NormMixin):
     def _class_loss(
         self, target: Any, weight: Any, axis: int, ignore: int, reduction: str, smoothing: float, name: str
     ) -> Any:
-        """`self` holds log-probabilities."""
+        """Return the loss of integer target classes; self holds log-probabilities with classes along `axis`."""
         if not target.dtype.is_int:
             raise DTypeError(f"{name}: target", expected="integer classes", found=target.dtype.name)
         if target.shape != self.shape[:axis] + self.shape[axis + 1 :]:
@@ -127,22 +140,23 @@ class LossMixin(NormMixin):
             raise ShapeError(f"{name}: target", expected=expected, found=target.shape)
         classes = self.shape[axis]
         target = target.cast(dtypes.int32) if target.dtype.bits < 32 else target
-        mine = self._wrap(g.iota(classes, target.dtype, axis, self.ndim)) == target.unsqueeze(axis)
+        is_target = self._wrap(g.iota(classes, target.dtype, axis, self.ndim)) == target.unsqueeze(axis)
         w = None if weight is None else _class_weight(self, weight, axis, name)
         counted = target != ignore
         check_range(counted.where(target, 0), classes, name)
-        loss = -mine.where(self if w is None else self * w, 0.0).sum(axis)
-        share = counted.cast(self.dtype) if w is None else counted.where(mine.where(w, 0.0).sum(axis), 0.0)
+        loss = -is_target.where(self if w is None else self * w, 0.0).sum(axis)
+        target_weight = counted.cast(self.dtype) if w is None else counted.where(is_target.where(w, 0.0).sum(axis), 0.0)
         if smoothing:
             rest = -(self if w is None else self * w).sum(axis)
             loss = loss * (1.0 - smoothing) + rest * (smoothing / classes)
-        known = (target >= 0) & (target < classes)
-        loss = counted.where(known.where(loss, float("nan")), 0.0)
+        is_class = (target >= 0) & (target < classes)
+        loss = counted.where(is_class.where(loss, float("nan")), 0.0)
         if reduction == "mean":
-            return loss.sum() / share.sum()
+            return loss.sum() / target_weight.sum()
         return _reduced(loss, reduction, name)
 
     def _soft_cross_entropy(self, target: Any, weight: Any, axis: int, reduction: str, smoothing: float) -> Any:
+        """Return the loss of target probabilities; self holds log-probabilities with classes along `axis`."""
         _same_shape(self, target, "cross_entropy")
         classes = self.shape[axis]
         if smoothing:
@@ -154,7 +168,9 @@ class LossMixin(NormMixin):
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
     def mse_loss(self, target: Tensor, reduction: str = "mean") -> Tensor:
-        """The square of the difference.
+        """Return the squared difference from `target`, reduced by `reduction`.
+
+        Raises ShapeError for another shape of `target`.
 
         >>> Tensor([1.0, 3.0]).mse_loss(Tensor([0.0, 0.0])).item()
         5.0
@@ -164,7 +180,9 @@ class LossMixin(NormMixin):
         return _reduced(d * d, reduction, "mse_loss")
 
     def l1_loss(self, target: Tensor, reduction: str = "mean") -> Tensor:
-        """The size of the difference.
+        """Return the absolute difference from `target`, reduced by `reduction`.
+
+        Raises ShapeError for another shape of `target`.
 
         >>> Tensor([1.0, -3.0]).l1_loss(Tensor([0.0, 0.0])).item()
         2.0
@@ -173,9 +191,9 @@ class LossMixin(NormMixin):
         return _reduced((self - target).abs(), reduction, "l1_loss")
 
     def smooth_l1_loss(self, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-        """The square d * d / (2 beta) where the difference d is below beta, else |d| - beta / 2.
+        """Return d * d / (2 beta) where |d| < beta, else |d| - beta / 2, reduced by `reduction`.
 
-        Raises ArgumentError for a negative `beta`.
+        d is self - target. Raises ArgumentError for a negative `beta`, ShapeError for another shape of `target`.
 
         >>> Tensor([0.5, 3.0]).smooth_l1_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]
@@ -187,9 +205,9 @@ class LossMixin(NormMixin):
         return _reduced(d.abs() if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
 
     def huber_loss(self, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-        """The square d * d / 2 where the difference d is below delta, else delta * (|d| - delta / 2).
+        """Return d * d / 2 where |d| < delta, else delta * (|d| - delta / 2), reduced by `reduction`.
 
-        Raises ArgumentError for a `delta` that is not positive.
+        d is self - target. Raises ArgumentError unless `delta` is positive, ShapeError for another shape of `target`.
 
         >>> Tensor([0.5, 3.0]).huber_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]
@@ -201,7 +219,9 @@ class LossMixin(NormMixin):
 
     # ---- probabilities -----------------------------------------------------------------------------------------------
     def binary_cross_entropy(self, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
-        """The cross-entropy of probabilities with targets in [0, 1]; logarithms stop at -100.
+        """Return the cross-entropy of probabilities with targets in [0, 1], reduced by `reduction`.
+
+        Logarithms are clamped at -100. `weight` scales the loss of each element. Raises ShapeError.
 
         >>> round(Tensor([0.5]).binary_cross_entropy(Tensor([1.0])).item(), 4)
         0.6931
@@ -218,7 +238,10 @@ class LossMixin(NormMixin):
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> Tensor:
-        """The cross-entropy of sigmoid(self) with targets in [0, 1], without overflow; `pos_weight` scales positives.
+        """Return the cross-entropy of sigmoid(self) with targets in [0, 1], reduced by `reduction`.
+
+        It does not overflow. `weight` scales the loss of each element, `pos_weight` its positive term. Raises
+        ShapeError.
 
         >>> round(Tensor([0.0]).binary_cross_entropy_with_logits(Tensor([1.0])).item(), 4)
         0.6931
@@ -229,7 +252,10 @@ class LossMixin(NormMixin):
         return _reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy_with_logits")
 
     def kl_div(self, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
-        """The sum of target * (log(target) - self), of log-probabilities; batchmean divides by the first size.
+        """Return target * (log(target) - self), reduced by `reduction`.
+
+        self holds log-probabilities, and with `log_target` so does `target`. `reduction` may also be 'batchmean', which
+        divides the sum by the first size. Raises ShapeError.
 
         >>> Tensor([0.0]).kl_div(Tensor([0.0]), reduction="sum").item()
         0.0
@@ -238,7 +264,7 @@ class LossMixin(NormMixin):
         if log_target:
             loss = target.exp() * (target - self)
         else:
-            # 0 * log(0) is 0 here, and no nan is hidden: the choice keeps the logarithm, and its gradient, finite.
+            # 0 * log(0) is 0 here; `where` keeps the logarithm and its gradient finite, and hides no nan.
             loss = target * ((target == 0.0).where(1.0, target).log() - self)
         if reduction == "batchmean":
             return (loss.cast(accumulator(loss.dtype)).sum() / self.shape[0]).cast(loss.dtype)

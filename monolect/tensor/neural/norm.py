@@ -1,9 +1,9 @@
-"""Normalisation and dropout, in PyTorch's functional forms.
+"""Methods for normalisation and dropout, in PyTorch's functional forms.
 
-What it is for: layer, RMS, batch, group and instance normalisation as means of squares along axes, which the compiler
-makes one kernel each where the axes are rows.
+What it is for: layer, RMS, batch, group and instance normalisation as means of squares along axes. The compiler makes
+one kernel of each if the axes are rows.
 What it is not: it holds no parameters; `nn` does.
-Invariant: statistics are computed in float32 at least, from centred values (two passes, no cancellation); the result
+Invariant: statistics are computed in at least float32, from centred values (two passes, no cancellation). The result
 has the dtype of the input.
 Source: torch.nn.functional.
 """
@@ -25,12 +25,15 @@ from monolect.tensor.guard import guard_methods
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
-# The gap between 1 and the next number of the type that means are computed in: rms_norm adds it when given no eps.
+# Gap between 1 and the next number of the dtype that means are computed in: the default eps of rms_norm.
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23}
 
 
 def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[Any, ...], name: str) -> Any:
-    """`x * weight + bias`, both laid out as `shape`. Raises ShapeError when they have other sizes."""
+    """Return `x * weight + bias`, both reshaped to `shape`; None is left out.
+
+    Raises ShapeError if they have other sizes.
+    """
     size = tuple(n for n in shape if not (n.__class__ is int and n == 1))
     for what, t in (("weight", weight), ("bias", bias)):
         if t is not None and tuple(n for n in t.shape if not (n.__class__ is int and n == 1)) != size:
@@ -42,21 +45,23 @@ def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[Any, ...], name: str) -
 
 @guard_methods
 class NormMixin(TensorBase):
-    """Normalisation and dropout. Every method returns a lazy tensor."""
+    """Normalisation and dropout. Every method returns a lazy tensor of the shape and dtype of self."""
 
     __slots__ = ()
 
     def _wide(self, name: str) -> Any:
+        """Return self in at least float32. Raises DTypeError for integers."""
         self._check_float(name)
         return self.cast(accumulator(self.dtype))
 
     def _normalized(self, axes: tuple[int, ...], eps: float, name: str) -> Any:
+        """Return self with mean 0 and variance 1 along `axes`, in at least float32. Raises DTypeError for integers."""
         x = self._wide(name)
         centred = x - x.mean(axes, keepdim=True)
         return centred * ((centred * centred).mean(axes, keepdim=True) + eps).rsqrt()
 
     def _trailing(self, normalized_shape: Any, name: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """`normalized_shape` as a tuple, and the axes it names: the last ones. Raises ShapeError."""
+        """Return `normalized_shape` as a tuple, and the last axes that it names. Raises ShapeError."""
         shape = as_sizes((normalized_shape,), "normalized_shape")
         first = self.ndim - len(shape)
         if not shape or first < 0 or self.shape[first:] != shape:
@@ -66,7 +71,9 @@ class NormMixin(TensorBase):
     def layer_norm(
         self, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
     ) -> Tensor:
-        """Mean 0 and variance 1 over the last axes, then `* weight + bias`, which have `normalized_shape`.
+        """Return self normalized to mean 0 and variance 1 over its last axes, then `* weight + bias`.
+
+        Both have `normalized_shape`, the last sizes of self. Raises ShapeError.
 
         >>> Tensor([[1.0, 3.0]]).layer_norm(2, eps=0.0).tolist()
         [[-1.0, 1.0]]
@@ -75,7 +82,10 @@ class NormMixin(TensorBase):
         return _scaled(self._normalized(axes, eps, "layer_norm"), weight, bias, shape, "layer_norm").cast(self.dtype)
 
     def rms_norm(self, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-        """Divided by the root of the mean square over the last axes, then `* weight`.
+        """Return self divided by the root mean square over its last axes, then `* weight`, which has
+        `normalized_shape`.
+
+        Raises ShapeError.
 
         >>> round(Tensor([[3.0, 4.0]]).rms_norm(2).square().mean().item(), 4)
         1.0
@@ -89,9 +99,10 @@ class NormMixin(TensorBase):
     def group_norm(
         self, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
     ) -> Tensor:
-        """Mean 0 and variance 1 over each of `num_groups` groups of channels, (N, C, ...); weight and bias are (C,).
+        """Return (N, C, ...) normalized to mean 0 and variance 1 over each of `num_groups` groups of channels, then `*
+        weight + bias`, both (C,).
 
-        Raises ShapeError, and ArgumentError where `num_groups` does not divide the channels.
+        Raises ShapeError, and ArgumentError if `num_groups` does not divide the channels.
 
         >>> Tensor.ones(1, 4, 3).group_norm(2).tolist()[0][0]
         [0.0, 0.0, 0.0]
@@ -115,7 +126,8 @@ class NormMixin(TensorBase):
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Tensor:
-        """Mean 0 and variance 1 over each channel of each sample, (N, C, ...).
+        """Return (N, C, ...) normalized to mean 0 and variance 1 over each channel of each sample, then `* weight +
+        bias`, both (C,).
 
         Without `use_input_stats` the running statistics are used, as in evaluation; they are never updated. Raises
         ShapeError.
@@ -140,11 +152,11 @@ class NormMixin(TensorBase):
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Tensor:
-        """Mean 0 and variance 1 over each channel of (N, C, ...), then `* weight + bias`.
+        """Return (N, C, ...) normalized to mean 0 and variance 1 over each channel, then `* weight + bias`, both (C,).
 
-        In training (by default the setting TRAINING) the statistics are those of the batch, and the running ones, when
-        given, move toward them by `momentum`, lazily: they are assigned, with the unbiased variance. Otherwise the
-        running ones are used. Raises ShapeError, and ArgumentError when the statistics that are needed are missing.
+        In training (by default the setting TRAINING) the statistics are those of the batch. The running statistics, if
+        given, then move toward them by `momentum`, with the unbiased variance; their assignment is lazy. Otherwise the
+        running statistics are used. Raises ShapeError, and ArgumentError if statistics that are needed are missing.
 
         >>> x = Tensor([[1.0], [3.0]])
         >>> x.batch_norm(training=True, eps=0.0).tolist()
@@ -167,17 +179,20 @@ class NormMixin(TensorBase):
         else:
             y = (x - running_mean.reshape(along)) * (running_var.reshape(along) + eps).rsqrt()
         out = _scaled(y, weight, bias, along[1:], "batch_norm").cast(self.dtype)
-        for running, new in news:  # nothing is refused any more
+        for running, new in news:  # assigned last, after all checks
             running.assign(new)
             defer(running)
         return out
 
     def _batch_normalized(self, mean: Any, var: Any, momentum: float, eps: float) -> Any:
-        """The result, and what the running statistics become."""
+        """Return the normalized tensor, and pairs (running statistic, its new value).
+
+        Raises ShapeError for one value a channel.
+        """
         axes = (0, *range(2, self.ndim))
         n = count((self.shape[0], *self.shape[2:]))
         if not at_most(2, n):
-            raise ShapeError("batch_norm in training", expected="2 or more values a channel", found=self.shape)
+            raise ShapeError("batch_norm in training", expected="2 or more values for each channel", found=self.shape)
         unbiased = (
             n / (n - 1) if n.__class__ is int else self._wrap(e("DIV", cast(n, self.dtype), cast(n - 1, self.dtype)))
         )
@@ -192,10 +207,10 @@ class NormMixin(TensorBase):
         return centred * (own_var + eps).rsqrt(), news
 
     def dropout(self, p: float = 0.5, training: bool | None = None) -> Tensor:
-        """Each element is 0 with probability `p`, else divided by 1 - p; the input itself when not training.
+        """Return self with each element set to 0 with probability `p`, else divided by 1 - p; self unchanged if not
+        training.
 
-        `training` is by default the setting TRAINING. Raises ArgumentError unless 0 <= p <= 1, DTypeError
-        for integers.
+        `training` is by default the setting TRAINING. Raises ArgumentError unless 0 <= p <= 1, DTypeError for integers.
 
         >>> Tensor([1.0, 2.0]).dropout(0.5, training=False).tolist()
         [1.0, 2.0]

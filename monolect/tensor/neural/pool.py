@@ -1,9 +1,9 @@
-"""Pooling over one, two or three axes: maxima and means of windows.
+"""Methods for pooling over one, two or three axes: maxima and means of windows.
 
-What it is for: the windows of the input are a view (`windows`), and a pool reduces it, in one kernel.
-What it is not: it returns no indices of maxima; adaptive pools need output sizes that divide the input.
+What it is for: the windows of the input are a view (`graphs.windows`), and a pool reduces this view in one kernel.
+What it is not: it returns no indices of maxima. Adaptive pools need output sizes that divide the input.
 
-Invariant: outputs have PyTorch's shapes; any axes may stand before the pooled ones.
+Invariant: outputs have PyTorch's shapes; there may be any number of axes before the pooled ones.
 Source: names, defaults and shapes of torch.nn.functional.
 """
 
@@ -17,13 +17,13 @@ from monolect.autograd.gradient import closed_alone, closed_form
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.graphs.windows import (
-    Back,
     Ints,
+    OverlapAdd,
     as_ints,
     check_windows,
-    first_windows,
-    framed,
+    leading_windows,
     overlap,
+    pad_or_crop,
     refuse_symbolic,
     windows,
 )
@@ -31,14 +31,16 @@ from monolect.ir.rewrite.normal import TRUE, within
 from monolect.ir.uop import UOp, build, const, idx
 from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.elementwise import in_single
+from monolect.tensor.methods.elementwise import computes_in_float32
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 
 def _ceil_extra(size: int, k: int, s: int, p: int, d: int) -> int:
-    """Elements to add at the end so that the last, partial window fits; it must start inside the padded input."""
+    """Return the number of elements to add at the end so that the last, partial window fits; it must start inside the
+    padded input.
+    """
     out = -(-(size + 2 * p - d * (k - 1) - 1) // s) + 1
     if (out - 1) * s >= size + p:
         out -= 1
@@ -46,9 +48,10 @@ def _ceil_extra(size: int, k: int, s: int, p: int, d: int) -> int:
 
 
 def _covered(size: Any, out: Any, k: int, s: int, p: int, include_pad: bool) -> list[int] | UOp:
-    """How many elements each window of an axis covers, padding counted or not; never what ceil_mode added.
+    """Return how many elements each window of an axis covers, with or without padding, but without elements that
+    ceil_mode added.
 
-    Of an axis of symbolic size a vector of indices, where they are not all the same.
+    For an axis of symbolic size, return an index vector, or one count if all windows cover the same number.
     """
     if size.__class__ is not int:
         if include_pad or not p:
@@ -60,17 +63,17 @@ def _covered(size: Any, out: Any, k: int, s: int, p: int, include_pad: bool) -> 
 
 
 def _divisor(counts: list[list[int] | UOp], dtype: DType) -> UOp | float:
-    """1 / elements of a window: one number when all windows are alike, else a node over the outputs."""
-    alike = [c[0] for c in counts if isinstance(c, list) and len(set(c)) == 1]
-    if len(alike) == len(counts):
-        return 1.0 / prod(alike)
+    """Return 1 / elements of a window: one float if all windows have the same number, else a node over the outputs."""
+    uniform = [c[0] for c in counts if isinstance(c, list) and len(set(c)) == 1]
+    if len(uniform) == len(counts):
+        return 1.0 / prod(uniform)
     acc: UOp | None = None
     for axis, c in enumerate(counts):
         if isinstance(c, UOp):
             node = g.on_axis(g.cast(c, dtype), axis, len(counts))
             acc = node if acc is None else g.e("MUL", acc, node)
             continue
-        # A few windows at either end differ from the ones in the middle; a chain of WHEREs over them stays small.
+        # Only a few windows at either end differ from those in the middle, so a chain of WHEREs over them is short.
         i = g.iota(len(c), dtypes.int32, axis, len(counts))
         common = max(set(c), key=c.count)
         node = const(float(common), dtype)
@@ -82,23 +85,27 @@ def _divisor(counts: list[list[int] | UOp], dtype: DType) -> UOp | float:
     return build("RECIP", acc)
 
 
-def _first_tops(view: UOp, y: UOp, inside: UOp) -> UOp:
-    """The place in each window of its first largest element `y` that is `inside`, row by row; int32."""
+def _first_maxima(view: UOp, y: UOp, inside: UOp) -> UOp:
+    """Return for each window the row-major int32 index of its first element that equals the maximum `y` and is
+    `inside`.
+    """
     n, kernel = len(view.shape) - len(y.shape), view.shape[len(y.shape) :]
     last = prod(kernel) - 1
     top = build("OR", g.e("CMPEQ", view, g.reshape(y, (*y.shape, *(1,) * n))), build("CMPNE", view, view))
-    from_end = g.e("SUB", last, _order(kernel, len(view.shape)))
+    from_end = g.e("SUB", last, _window_numbers(kernel, len(view.shape)))
     found = g.where(build("AND", top, inside), from_end, 0)
     return g.e("SUB", last, g.reduce(found, "MAX", range(len(y.shape), len(view.shape)), keep=False))
 
 
-def _order(kernel: Ints, rank: int) -> UOp:
-    """The number of each element of a window, row by row, along the last of `rank` axes; int32."""
+def _window_numbers(kernel: Ints, rank: int) -> UOp:
+    """Return the row-major number of each element of a window, int32, along the last of `rank` axes."""
     return g.reshape(g.iota(prod(kernel), dtypes.int32), (*(1,) * (rank - len(kernel)), *kernel))
 
 
 def _inside(view: UOp, sizes: tuple[Any, ...], kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> UOp:
-    """Where windows hold an element of the input, whose last axes have `sizes`, and not of what is around it."""
+    """Return a bool node: true where a window holds an element of the input, whose last axes have `sizes`, not
+    padding.
+    """
     rank, n, out = len(view.shape), len(kernel), TRUE
     for a, (size, k, s, p, r) in enumerate(zip(sizes, kernel, stride, padding, dilation, strict=True)):
         outs = view.shape[rank - 2 * n + a]
@@ -108,33 +115,35 @@ def _inside(view: UOp, sizes: tuple[Any, ...], kernel: Ints, stride: Ints, paddi
     return out
 
 
-def _to_places(d: UOp, place: UOp, back: Back) -> UOp:
-    """To each element the gradients `d` of those windows that have it at their `place`."""
-    rank = back.head + 2 * back.n
+def _scatter_to_maxima(d: UOp, index: UOp, overlap_add: OverlapAdd) -> UOp:
+    """Add the gradient `d` of each window to the element at `index` in the window."""
+    rank = overlap_add.head + 2 * overlap_add.n
 
     def term(at: Ints) -> UOp:
         own: UOp | None = None
-        for a, (t, s, k) in enumerate(zip(at, back.stride, back.kernel, strict=True)):
-            here = g.e("ADD", g.iota(s, dtypes.int32, back.head + 2 * a + 1, rank), s * t)
+        for a, (t, s, k) in enumerate(zip(at, overlap_add.stride, overlap_add.kernel, strict=True)):
+            here = g.e("ADD", g.iota(s, dtypes.int32, overlap_add.head + 2 * a + 1, rank), s * t)
             own = here if own is None else g.e("ADD", g.e("MUL", own, k), here)
         assert own is not None
-        is_there = build("AND", back.held(at), build("CMPEQ", own, back.placed(place, at)))
-        return g.where(is_there, back.placed(d, at), 0.0)
+        is_maximum = build("AND", overlap_add.covered(at), build("CMPEQ", own, overlap_add.window_values(index, at)))
+        return g.where(is_maximum, overlap_add.window_values(d, at), 0.0)
 
-    return back.total(term)
+    return overlap_add.total(term)
 
 
 @guard_methods
 class PoolMixin(TensorBase):
-    """Pools. Every method returns a lazy tensor; overlapping windows cost no copy."""
+    """Pools. Every method returns a lazy tensor; overlapping windows are views, not copies."""
 
     __slots__ = ()
 
     def _pooled(
         self, n: int, name: str, sizes: tuple[Any, Any, Any, Any], ceil_mode: bool, fill: Any
     ) -> tuple[UOp, UOp, tuple[Ints, Ints, Ints, Ints]]:
-        """The windows, (..., *outputs, *kernel), what they are taken of, and kernel, stride, padding and dilation as
+        """Return the windows, (..., *outputs, *kernel), their padded source, and (kernel, stride, padding, dilation) as
         tuples.
+
+        Raises ShapeError or ArgumentError.
         """
         x = self._uop
         if len(x.shape) < n:
@@ -147,17 +156,18 @@ class PoolMixin(TensorBase):
         after = padding
         if ceil_mode:
             spatial = x.shape[len(x.shape) - n :]
-            refuse_symbolic(spatial, f"{name}: ceil_mode", "ceil_mode=False, or sizes that are known")
+            refuse_symbolic(spatial, f"{name}: ceil_mode", "ceil_mode=False, or int sizes")
             extra = (_ceil_extra(*a) for a in zip(spatial, kernel, stride, padding, dilation, strict=True))
             after = tuple(p + e for p, e in zip(padding, extra, strict=True))
         axes = range(len(x.shape) - n, len(x.shape))
         sizes = tuple(x.shape[i] + p + e for i, p, e in zip(axes, padding, after, strict=True))
         outs = check_windows(sizes, kernel, stride, dilation, name)
-        padded = framed(g.as_long_as_may_be(x, fill, axes), padding, after, fill)
-        view = first_windows(windows(padded, kernel, stride, dilation), axes, outs)
+        padded = pad_or_crop(g.as_long_as_may_be(x, fill, axes), padding, after, fill)
+        view = leading_windows(windows(padded, kernel, stride, dilation), axes, outs)
         return view, padded, (kernel, stride, padding, dilation)
 
     def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
+        """Return the maximum of each window over the last n axes."""
         low = False if self.dtype is dtypes.bool else self.dtype.min
         view, x, sizes = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
         k, s, _, r = sizes
@@ -166,32 +176,39 @@ class PoolMixin(TensorBase):
             return self._wrap(y)
         own = self._uop.shape[len(self._uop.shape) - n :]
 
-        def of_elements(d: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+        def gradient_by_elements(d: UOp, y: UOp, x: UOp) -> tuple[UOp]:
             view = windows(x, k, s, r)
-            place = build("CONTIGUOUS", _first_tops(view, y, _inside(view, own, *sizes)))
-            return (_to_places(d, place, Back(x.shape, k, s)),)
+            index = build("CONTIGUOUS", _first_maxima(view, y, _inside(view, own, *sizes)))
+            return (_scatter_to_maxima(d, index, OverlapAdd(x.shape, k, s)),)
 
-        def of_windows(d: UOp, y: UOp, view: UOp) -> tuple[UOp]:
-            place, d = (
-                g.reshape(u, (*y.shape, *(1,) * n)) for u in (_first_tops(view, y, _inside(view, own, *sizes)), d)
+        def gradient_by_windows(d: UOp, y: UOp, view: UOp) -> tuple[UOp]:
+            index, d = (
+                g.reshape(u, (*y.shape, *(1,) * n)) for u in (_first_maxima(view, y, _inside(view, own, *sizes)), d)
             )
-            return (g.where(build("CMPEQ", _order(k, len(view.shape)), place), d, 0.0),)
+            return (g.where(build("CMPEQ", _window_numbers(k, len(view.shape)), index), d, 0.0),)
 
-        closed = overlap(y.shape[len(y.shape) - n :], k, s, r)
-        return self._wrap(closed_alone(y, (x,), of_elements) if closed else closed_alone(y, (view,), of_windows))
+        is_overlapping = overlap(y.shape[len(y.shape) - n :], k, s, r)
+        return self._wrap(
+            closed_alone(y, (x,), gradient_by_elements)
+            if is_overlapping
+            else closed_alone(y, (view,), gradient_by_windows)
+        )
 
-    @in_single
+    @computes_in_float32
     def _avg_pool(
         self, n: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
     ) -> Tensor:
+        """Return the mean of each window over the last n axes. Raises DTypeError for integers."""
         self._check_float(f"avg_pool{n}d")
         view, x, (k, s, p, r) = self._pooled(n, f"avg_pool{n}d", (kernel, stride, padding, 1), ceil_mode, 0)
         rank = len(view.shape)
         total = g.reduce(view, "ADD", range(rank - n, rank), keep=False)
 
         def derivative(d: UOp, y: UOp, x: UOp) -> tuple[UOp]:
-            back = Back(x.shape, k, s)
-            return (back.total(lambda at: g.where(back.held(at), back.placed(d, at), 0.0)),)
+            overlap_add = OverlapAdd(x.shape, k, s)
+            return (
+                overlap_add.total(lambda at: g.where(overlap_add.covered(at), overlap_add.window_values(d, at), 0.0)),
+            )
 
         if overlap(total.shape[len(total.shape) - n :], k, s, r):
             total = closed_form(total, (x,), derivative)
@@ -204,12 +221,15 @@ class PoolMixin(TensorBase):
         return self._wrap(g.e("MUL", total, _divisor(counts, total.dtype)))
 
     def _adaptive(self, n: int, output_size: Any, name: str) -> Ints:
-        """The kernel, and stride, that cuts this input into `output_size` equal parts."""
+        """Return the kernel, which is also the stride, that cuts the last n axes into `output_size` equal parts.
+
+        Raises ShapeError or ArgumentError.
+        """
         spatial = self._uop.shape[len(self._uop.shape) - n :] if len(self._uop.shape) >= n else ()
         wanted = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
         if len(spatial) < n or len(wanted) != n:
             raise ShapeError(f"{name}: axes", expected=f"{n} of the input and the output", found=(spatial, wanted))
-        refuse_symbolic(spatial, name, "mean or amax over the axis, or sizes that are known")
+        refuse_symbolic(spatial, name, "mean or amax over the axis, or int sizes")
         out = tuple(s if w is None else w for s, w in zip(spatial, wanted, strict=True))
         if any(not isinstance(o, int) or o < 1 or s % o for s, o in zip(spatial, out, strict=True)):
             raise ArgumentError(f"{name}: output_size", expected=f"sizes that divide {spatial}", found=out)
@@ -218,7 +238,7 @@ class PoolMixin(TensorBase):
     def max_pool1d(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Tensor:
-        """The largest element of each window over the last axis. See `max_pool2d`.
+        """Return the largest element of each window over the last axis: (..., L) -> (..., L'). See `max_pool2d`.
 
         >>> Tensor([[1, 5, 2, 3]]).max_pool1d(2).tolist()
         [[5, 3]]
@@ -228,10 +248,11 @@ class PoolMixin(TensorBase):
     def max_pool2d(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Tensor:
-        """The largest element of each window over the last two axes.
+        """Return the largest element of each window over the last two axes: (..., H, W) -> (..., H', W').
 
-        The stride is the kernel unless given. Padding never wins. With `ceil_mode` a last window may reach over the
-        end, if it starts inside. The first of equal elements gets the gradient. Raises ShapeError and ArgumentError.
+        The stride is the kernel size by default. Padding is never the maximum. With `ceil_mode` a last window may
+        extend past the end if it starts inside. The first of equal elements gets the gradient. Raises ShapeError and
+        ArgumentError.
 
         >>> Tensor([[1, 5], [2, 3]]).max_pool2d(2).tolist()
         [[5]]
@@ -241,7 +262,9 @@ class PoolMixin(TensorBase):
     def max_pool3d(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Tensor:
-        """The largest element of each window over the last three axes. See `max_pool2d`.
+        """Return the largest element of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
+
+        See `max_pool2d`.
 
         >>> Tensor([[[[1, 5], [2, 3]]]]).max_pool3d((1, 2, 2)).tolist()
         [[[[5]]]]
@@ -257,7 +280,7 @@ class PoolMixin(TensorBase):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        """The mean of each window over the last axis. See `avg_pool2d`.
+        """Return the mean of each window over the last axis: (..., L) -> (..., L'). See `avg_pool2d`.
 
         >>> Tensor([[1.0, 5.0, 2.0, 4.0]]).avg_pool1d(2).tolist()
         [[3.0, 3.0]]
@@ -273,9 +296,10 @@ class PoolMixin(TensorBase):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        """The mean of each window over the last two axes.
+        """Return the mean of each window over the last two axes: (..., H, W) -> (..., H', W').
 
-        Padding counts as zeros unless `count_include_pad` is False; what `ceil_mode` adds never counts. Floats only.
+        Padding counts as zeros unless `count_include_pad` is False. Elements that `ceil_mode` adds never count. Raises
+        DTypeError for integers, ShapeError and ArgumentError.
 
         >>> Tensor([[1.0, 5.0], [2.0, 4.0]]).avg_pool2d(2).tolist()
         [[3.0]]
@@ -291,7 +315,9 @@ class PoolMixin(TensorBase):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        """The mean of each window over the last three axes. See `avg_pool2d`.
+        """Return the mean of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
+
+        See `avg_pool2d`.
 
         >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).avg_pool3d((1, 2, 2)).tolist()
         [[[[3.0]]]]
@@ -299,7 +325,9 @@ class PoolMixin(TensorBase):
         return self._avg_pool(3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def adaptive_avg_pool1d(self, output_size: Any) -> Tensor:
-        """The means of equal parts of the last axis; None keeps an axis. See `adaptive_avg_pool2d`.
+        """Return the means of `output_size` equal parts of the last axis; None keeps the axis.
+
+        See `adaptive_avg_pool2d`.
 
         >>> Tensor([[1.0, 5.0, 2.0, 4.0]]).adaptive_avg_pool1d(2).tolist()
         [[3.0, 3.0]]
@@ -308,9 +336,10 @@ class PoolMixin(TensorBase):
         return self._avg_pool(1, kernel, kernel, 0, False, True, None)
 
     def adaptive_avg_pool2d(self, output_size: Any) -> Tensor:
-        """The means of equal parts of the last two axes; None keeps an axis.
+        """Return the means of equal parts of the last two axes, which get `output_size` parts; None keeps an axis.
 
-        `output_size` must divide the input; 1 pools everything. Raises ArgumentError.
+        `output_size` is an int or one int for each axis, and must divide the input; 1 averages all elements. Raises
+        ArgumentError.
 
         >>> Tensor([[1.0, 5.0], [2.0, 4.0]]).adaptive_avg_pool2d(1).tolist()
         [[3.0]]
@@ -319,7 +348,7 @@ class PoolMixin(TensorBase):
         return self._avg_pool(2, kernel, kernel, 0, False, True, None)
 
     def adaptive_avg_pool3d(self, output_size: Any) -> Tensor:
-        """The means of equal parts of the last three axes; None keeps an axis. See `adaptive_avg_pool2d`.
+        """Return the means of equal parts of the last three axes; None keeps an axis. See `adaptive_avg_pool2d`.
 
         >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).adaptive_avg_pool3d((None, 1, 1)).tolist()
         [[[[3.0]]]]
@@ -328,7 +357,7 @@ class PoolMixin(TensorBase):
         return self._avg_pool(3, kernel, kernel, 0, False, True, None)
 
     def adaptive_max_pool1d(self, output_size: Any) -> Tensor:
-        """The largest elements of equal parts of the last axis. See `adaptive_avg_pool2d`.
+        """Return the largest elements of `output_size` equal parts of the last axis. See `adaptive_avg_pool2d`.
 
         >>> Tensor([[1, 5, 2, 4]]).adaptive_max_pool1d(2).tolist()
         [[5, 4]]
@@ -337,7 +366,7 @@ class PoolMixin(TensorBase):
         return self._max_pool(1, kernel, kernel, 0, 1, False)
 
     def adaptive_max_pool2d(self, output_size: Any) -> Tensor:
-        """The largest elements of equal parts of the last two axes. See `adaptive_avg_pool2d`.
+        """Return the largest elements of equal parts of the last two axes. See `adaptive_avg_pool2d`.
 
         >>> Tensor([[1, 5], [2, 4]]).adaptive_max_pool2d((None, 1)).tolist()
         [[5], [4]]
@@ -346,7 +375,7 @@ class PoolMixin(TensorBase):
         return self._max_pool(2, kernel, kernel, 0, 1, False)
 
     def adaptive_max_pool3d(self, output_size: Any) -> Tensor:
-        """The largest elements of equal parts of the last three axes. See `adaptive_avg_pool2d`.
+        """Return the largest elements of equal parts of the last three axes. See `adaptive_avg_pool2d`.
 
         >>> Tensor([[[[1, 5], [2, 4]]]]).adaptive_max_pool3d(1).tolist()
         [[[[5]]]]
