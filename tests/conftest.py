@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import random
+import re
 import shutil
 import tempfile
 from typing import Any
@@ -79,6 +80,19 @@ def _captured_steps_are_interpreted() -> None:
     from tests.interpreted import install
 
     install()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _errors_do_not_quote_the_test() -> None:
+    """The text of an error ends with the user's line, which in a test may hold the very words that are looked for."""
+    from monolect import MonolectError
+
+    with_source = MonolectError.__str__
+
+    def __str__(self: MonolectError) -> str:
+        return re.sub(r"(\n  at [^\n]*?:\d+): [^\n]*$", r"\1", with_source(self))
+
+    MonolectError.__str__ = __str__  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="module", autouse=True)

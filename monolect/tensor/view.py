@@ -100,7 +100,7 @@ def view_kind(kind: Any) -> type:
     """
 
     def become(t: Any, u: UOp) -> None:
-        if is_row_major(t):
+        if not hasattr(t, "_view") or is_row_major(t):  # no `_view` yet: a Tensor that `type(view)(...)` makes
             _slot.__set__(t, u)
             t.__class__ = kind
             t._view = None

@@ -172,7 +172,7 @@ def test_what_compiling_a_model_leaves_in_memory() -> None:
     program = """
 import gc
 from monolect import Tensor, jit, nn
-from monolect.backend.common import memory
+from monolect.backend.common.host import memory
 def rss(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 before = rss()
 table, attend, norm, head = nn.Embedding(500, 32), nn.MultiheadAttention(32, 4), nn.LayerNorm(32), nn.Linear(32, 500)

@@ -140,7 +140,7 @@ def test_steps_write_to_views_that_are_arguments(wrap) -> None:
     assert t.tolist() == [[2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0], [8.0, 9.0, 10.0, 11.0]]
     both = wrap(lambda x, y: (x.assign(x + 1), y.sum())[1])
     for _ in range(2):
-        with pytest.raises(JitError, match="memory that an argument shows"):
+        with pytest.raises(JitError, match="memory that an argument shares"):
             both(t, t[0])
         assert t[0].tolist() == [2.0, 3.0, 4.0, 5.0]
 
@@ -222,3 +222,10 @@ def test_a_reshape_is_a_copy_whenever_the_view_was_computed(wrap, reads) -> None
         assert y.tolist() == [[2.0, 6.0], [4.0, 8.0]]
         y[0, 1] = 7.0
         assert y.tolist() == [[2.0, 7.0], [4.0, 8.0]]
+
+
+def test_a_tensor_made_by_the_class_of_a_view_is_no_view() -> None:
+    """`type(view)` is a class of its own."""
+    for v in (Tensor([[1.0, 2.0], [3.0, 4.0]]).T, Tensor([1.0, 2.0])[1:]):
+        new = type(v)([5.0, 6.0])
+        assert new.tolist() == [5.0, 6.0] and not new._is_view
