@@ -69,10 +69,10 @@ class Function:
     """A function of Tensors with a bounded cache of its traces; see `function`."""
 
     def __init__(self, f: Callable[..., Any], precompile: bool, gradient: Gradient | None):
+        functools.update_wrapper(self, f)  # first: attributes of `f` do not replace those below
         self.op = "CALL" if precompile else "FUNCTION"
         self.traces: OrderedDict[Any, Trace] = OrderedDict()
         self.attribute_names: frozenset[str] = frozenset()  # names of the attributes that `f` reads
-        functools.update_wrapper(self, f)
         self.name: str | None = getattr(f, "__name__", None)
         self.gradient = gradient  # a step that calls this Function also depends on what `gradient` reads
         if gradient is not None:

@@ -82,6 +82,7 @@ class Jit:
     __call__: Callable[..., Any]  # one value, so that threads replace it atomically
 
     def __init__(self, function: Callable[..., Any], owner: Callable[[], Any] | None = None, donate: Any = ()):
+        functools.update_wrapper(self, function)  # first: attributes of the function do not replace those below
         self.function, self.owner = function, owner
         self.donation = Donation(function, donate, owner is not None)
         self.parameters = parameters(function)[owner is not None :]
@@ -97,7 +98,6 @@ class Jit:
         self.not_kept = NotKept(_gradient_read_hook(self))  # marker on Tensors whose gradient a replay did not store
         code = getattr(function, "__code__", None)
         self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
-        functools.update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Return the method of an instance, which has its own captures for the life of the instance."""

@@ -18,7 +18,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from monolect import CaptureWarning, Context, JitError, Tensor, jit, nn
+from monolect import CaptureWarning, Context, JitError, Tensor, function, jit, nn
 from monolect.backend.common import pages
 from monolect.backend.common.host.memory import stats
 from monolect.backend.registry import Device
@@ -778,3 +778,19 @@ model.late.assign(Tensor([0.0])).realize()
 assert f(x).item() == 10.0
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("wrap", [jit, function])
+def test_attributes_of_the_function_are_not_those_of_the_step(wrap: Any) -> None:
+    """A function may have attributes of any name: `functools.wraps` copies them."""
+
+    def f(x: Tensor) -> Tensor:
+        return x + 1
+
+    names = [name for name in vars(wrap(f)) if not name.startswith("__")]
+    for name in names:
+        setattr(f, name, lambda x: x * 100)
+    f.note = "kept"  # type: ignore[attr-defined]
+    g = wrap(f)
+    assert len(names) > 5 and g.note == "kept"
+    assert [g(Tensor([1.0])).tolist() for _ in range(3)] == [[2.0]] * 3
