@@ -547,8 +547,8 @@ def test_state_that_is_also_an_argument_is_refused(calls: int) -> None:
         x.assign(x + w)
         return x * 2
 
-    for function, is_state in ((state, True), (both, True), (argument, False)):
-        f = jit(function)
+    for f_of_step, is_state in ((state, True), (both, True), (argument, False)):
+        f = jit(f_of_step)
         w.assign(vector(1.0)).realize()
         for _ in range(calls):
             f(vector(3.0))
@@ -792,5 +792,5 @@ def test_attributes_of_the_function_are_not_those_of_the_step(wrap: Any) -> None
         setattr(f, name, lambda x: x * 100)
     f.note = "kept"  # type: ignore[attr-defined]
     g = wrap(f)
-    assert len(names) > 5 and g.note == "kept"
+    assert len(names) >= 5 and g.note == "kept"
     assert [g(Tensor([1.0])).tolist() for _ in range(3)] == [[2.0]] * 3
