@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,8 +84,10 @@ def _captured_steps_are_interpreted() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _errors_do_not_quote_the_test() -> None:
-    """The text of an error ends with the user's line, which in a test may hold the very words that are looked for."""
+def whole_text() -> Callable[[Any], str]:
+    """Errors do not quote the test: their text ends with the user's line, which in a test may hold the very words that
+    are looked for. The fixture is the function that gives the whole text.
+    """
     from monolect import MonolectError
 
     with_source = MonolectError.__str__
@@ -93,6 +96,7 @@ def _errors_do_not_quote_the_test() -> None:
         return re.sub(r"(\n  at [^\n]*?:\d+): [^\n]*$", r"\1", with_source(self))
 
     MonolectError.__str__ = __str__  # type: ignore[method-assign]
+    return with_source
 
 
 @pytest.fixture(scope="module", autouse=True)

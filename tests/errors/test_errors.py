@@ -52,9 +52,9 @@ def test_every_class_says_what_it_means(cls):
     assert len(cls.__doc__) > 30
 
 
-def test_text_names_expected_found_and_the_line():
+def test_text_names_expected_found_and_the_line(whole_text):
     error = ShapeError("shapes do not broadcast", expected="(2, 3)", found=(2, 4))  # the line that is named
-    first, expected, found, line = str(error).splitlines()
+    first, expected, found, line = whole_text(error).splitlines()
     assert first == "shapes do not broadcast"
     assert expected == "  expected: (2, 3)"
     assert found == "  found: (2, 4)"

@@ -330,7 +330,9 @@ def test_a_precompiled_call_of_views_and_of_calls() -> None:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 def test_reading_values_while_tracing_is_refused_with_the_line() -> None:
     x = Tensor([1.0, 2.0])
-    with pytest.raises(JitError, match=r"test_function.py:\d+: with pytest|item\(\)"):
+    with pytest.raises(
+        JitError, match=r"reading the values of a tensor inside a jitted function[^$]*test_function.py:\d+"
+    ):
         function(lambda t: t * t.sum().item())(x)
     with pytest.raises(JitError, match="while a @function is traced"):
         function(lambda t: (t + 1).realize())(x)

@@ -209,7 +209,7 @@ def test_an_error_tells_kernel_line_element_and_values(monkeypatch: pytest.Monke
         (t(40, 50) * 3.0).realize()
     text = str(e.value)
     assert "kernel map_" in text and "argument 0 (float32), element (0,) (samples of seed 0)" in text
-    assert "test_verified.py" in text and "(t(40, 50) * 3.0).realize()" in text
+    assert f"\n  at {__file__}:{test_an_error_tells_kernel_line_element_and_values.__code__.co_firstlineno + 3}" in text
     assert np.isclose(e.value.found, e.value.expected + 1)
 
 

@@ -250,7 +250,11 @@ def refuse_while_capturing(what: str, u: UOp) -> None:
     `what`: the operation, a host read, which a replay cannot repeat.
     """
     if changes.captures or (under_way and _is_of_a_capture(u)):
-        raise JitError(f"{what} inside a jitted function", expected="a function of tensors only", found="a host read")
+        raise JitError(
+            f"{what} inside a jitted function or a @function",
+            expected="a function of tensors only",
+            found="a host read",
+        )
 
 
 def _is_of_a_capture(u: UOp) -> bool:
