@@ -71,15 +71,16 @@ def show_totals() -> None:
 
 
 def line(number: int, k: KernelRun, replayed: bool = False) -> str:
-    """Return one line of text for a kernel run: number, device, name, buffers, time, GFLOP/s, GB/s. A replayed run is
-    marked with "r" and printed in green.
+    """Return one line of text for a kernel run: number, device, name, buffers, time, GFLOP/s, GB/s, the user's line.
+
+    A replayed run is marked with "r" and printed in green.
     """
     ns = max(1, k.time_ns)
     dev = device_of(k.call)
     text = (
         f"{number:5}{'r' if replayed else ' '} {dev:7} {k.name:36} {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
     )
-    text += f" {k.n_ops / ns:8.2f} GFLOP/s {k.n_bytes / ns:8.2f} GB/s"
+    text += f" {k.n_ops / ns:8.2f} GFLOP/s {k.n_bytes / ns:8.2f} GB/s  {origin_of(k.call)}".rstrip()
     return text if settings.NO_COLOR or not sys.stderr.isatty() else f"\033[{32 if replayed else 36}m{text}\033[0m"
 
 

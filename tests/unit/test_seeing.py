@@ -68,6 +68,7 @@ def test_one_line_a_kernel(capsys):
     out = capsys.readouterr().err
     (line,) = [line for line in out.splitlines() if "GFLOP/s" in line]
     assert all(part in line for part in ("cpu", "sum_7_r13", "2 buffers", " us", "GB/s")), line
+    assert re.search(rf"  test_seeing.py:{test_one_line_a_kernel.__code__.co_firstlineno + 4} sum", line), line
     assert "plan: 1 kernels" in out
     (peak,) = re.findall(r"ran 1 in [0-9.]+ us; host peak ([0-9.]+) MB$", out, re.MULTILINE)
     assert abs(float(peak) - stats().peak_bytes / 1e6) < 0.1
