@@ -1,5 +1,5 @@
-"""The targets, one folder each with the same files: `render`, `compile`, `runtime`; and `registry`, which opens them.
+"""Implement the targets, one folder each with the modules `render`, `compile` and `runtime`; `registry` opens them.
 
-A target imports `base`, `common` and the layers of the compiler below; it must not import another target, the pipeline,
-the runtime or tensors. The registry imports a target only when a device of it is opened.
+A target imports `base`, `common` and the layers of the compiler below. It must not import another target, the pipeline,
+the runtime or tensors. The registry imports a target only when one of its devices is opened.
 """

@@ -1,4 +1,5 @@
-"""What a target supplies: a Device with capabilities, a compiler of LINEAR programs, an allocator and a way to run.
+"""Define the interface of a target: a Device with its capabilities, a compiler of LINEAR programs, an allocator and a
+launcher.
 
 A target is a folder under `backend/` with `render.py`, `compile.py` and `runtime.py`, and one row in
 `backend/registry.py`. The layers above see only these classes.
@@ -18,12 +19,12 @@ from monolect.ir.uop import UOp, node, shape_source
 
 
 class Memory(Protocol):
-    """A piece of device memory; freed when nothing refers to it any more.
+    """A block of device memory, freed with its last reference.
 
-    `n_views` counts the arrays that `view` and NumPy got of it; `is_lent` says whether others can write to it anyway.
-    What kernels write is aligned to 64 bytes; what they only read need not be.
-    `address` counts bytes in the device's own space; of a device whose interface has handles and no addresses they are
-    made up (`common/handles.py`).
+    `n_views` counts the live arrays that `view` and NumPy made of it. `is_lent` says whether code outside monolect may
+    hold a writable view. Memory that kernels write is aligned to 64 bytes; memory that they only read need not be.
+    `address` is a byte address in the device's own space. A device whose interface has handles instead of addresses
+    makes addresses up (`common/handles.py`).
     """
 
     address: int
@@ -31,7 +32,9 @@ class Memory(Protocol):
     n_views: int
 
     def view(self, dtype: Any) -> np.ndarray:
-        """The memory as a flat array: itself where the host reaches it, else a copy once all launches are done."""
+        """Return the memory as a flat array: in place where the host reaches it, else a copy after all launches
+        are done.
+        """
 
     def is_lent(self) -> bool: ...
 
@@ -43,12 +46,14 @@ class Program(NamedTuple):
     entry: Any
     n_threads: int
     source: str = ""
-    local_bytes: int = 0  # local memory of each thread, for targets that have none of their own
+    local_bytes: int = 0  # bytes of local memory per thread, on targets that emulate local memory
 
 
 class Call(NamedTuple):
-    """One item of a command buffer as an encoder reads it: a program and, for each operand, the position of its memory
-    and the byte in it where the operand begins; the position of a size, and 0. `after`: the items that it waits for.
+    """A launch of a command buffer, as an encoder reads it.
+
+    `operands` has for each operand the number of its buffer and its byte offset in the buffer; for a size, the number
+    of the size and 0. `after` holds the indices of the calls that must finish first.
     """
 
     program: Program
@@ -57,8 +62,10 @@ class Call(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Calls by number, in order. `lanes`: for each thread the (call, part of it) that it runs, one after the other;
-    without lanes the calls run one after the other.
+    """Calls by index that need no barrier between them, in order.
+
+    `lanes` is for each thread its work list of (call, part of the call). Without lanes, the calls run one after the
+    other.
     """
 
     calls: tuple[int, ...]
@@ -68,8 +75,9 @@ class Group(NamedTuple):
 def unpacked(
     items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
 ) -> tuple[list[Call], list[Group]]:
-    """The calls of a command buffer, and its groups, () where it has none. `number` gives the position of each PARAM
-    and BUFFER, `programs` what is loaded of each PROGRAM.
+    """Return the Calls of the items of a command buffer, and its Groups, [] if no group has lanes.
+
+    `number` maps each PARAM and BUFFER to its number, `programs` each PROGRAM to the loaded Program.
     """
     calls: list[Call] = []
     at: dict[UOp, int] = {}
@@ -86,14 +94,14 @@ def unpacked(
                 after += [at[y] for y in o.after]
             at[c] = len(calls)
             calls.append(Call(programs[c.src[0]], tuple(operands), tuple(sorted(after))))
-        mine = tuple(range(first, len(calls)))
+        members = tuple(range(first, len(calls)))
         lanes = tuple([tuple([(first + k, part) for k, part in lane]) for lane in u.arg or ()])
-        found.append(Group(mine, lanes if u.op == "GROUP" else ()))
+        found.append(Group(members, lanes if u.op == "GROUP" else ()))
     return calls, found if any(g.lanes for g in found) else []
 
 
 def launching(*calls: tuple[Program, Sequence[int]]) -> tuple[list[UOp], dict[UOp, int], dict[UOp, Program]]:
-    """What `encode` takes, for programs on memory at those positions, one after the other."""
+    """Return the arguments of `Device.encode` for launches of programs, in order, on the buffers with these numbers."""
     number: dict[UOp, int] = {}
     programs: dict[UOp, Program] = {}
     items: list[UOp] = []
@@ -107,31 +115,33 @@ def launching(*calls: tuple[Program, Sequence[int]]) -> tuple[list[UOp], dict[UO
 
 
 class Commands(Protocol):
-    """An encoded command buffer. Bind every position, then launch, any number of times."""
+    """An encoded command buffer. Bind every buffer number, then launch, any number of times."""
 
     def bind(self, number: int, address: int) -> None:
-        """The memory of position `number` is at `address` from now on (or, for a size, has this value)."""
+        """Set buffer `number` to the memory at `address`; for a size, set its value."""
 
     def launch(self) -> None:
         """Run all launches in order."""
 
     def launch_timed(self) -> list[int]:
-        """The same, one launch at a time; nanoseconds of each."""
+        """Run the launches one at a time, and return the time of each in nanoseconds."""
 
     def run(self, *addresses: int) -> None:
-        """Bind buffer i to `addresses[i]`, then launch: for devices that make it one call. Others leave it out."""
+        """Bind buffer number i to `addresses[i]`, then launch. A device may implement both as one call."""
         for number, address in enumerate(addresses):
             self.bind(number, address)
         self.launch()
 
 
 class Numbered(Commands):
-    """Commands of a device whose interface takes whole operands: each (position, offset) has a number of its own."""
+    """Commands of a device that binds whole operands: each (buffer number, byte offset) has an operand number of
+    its own.
+    """
 
-    parts: dict[int, dict[int, int]]  # by position: the number of what begins at each offset
+    parts: dict[int, dict[int, int]]  # buffer number -> byte offset -> operand number
 
     def numbered(self, calls: Sequence[Call]) -> list[tuple[int, ...]]:
-        """The numbers of the operands of each call."""
+        """Assign operand numbers, and return those of each call."""
         self.parts, n = {}, 0
         for call in calls:
             for position, offset in call.operands:
@@ -141,12 +151,12 @@ class Numbered(Commands):
         return [tuple([self.parts[position][offset] for position, offset in call.operands]) for call in calls]
 
     def bind(self, number: int, address: int) -> None:
-        """See `Commands`; a position that no call uses is ignored."""
+        """Bind all operands of buffer `number`; a number that no call uses is ignored."""
         for offset, n in self.parts.get(number, {}).items():
             self.bind_part(n, address + offset)
 
     def bind_part(self, number: int, address: int) -> None:
-        """The operand `number` is at `address` from now on, or has this value."""
+        """Set operand `number` to the memory at `address`, or to this value for a size."""
         raise NotImplementedError
 
 
@@ -155,65 +165,71 @@ class Device(Protocol):
 
     name: str
     target: Target
-    space: str  # devices of the same space reach each other's memory; "host" is that of this process
+    space: str  # address space; devices of one space reach each other's memory, "host" is this process's
 
     def alloc(self, n_bytes: int) -> Any: ...
 
     def from_array(self, array: np.ndarray) -> Any:
-        """The values in memory of the device: the array's own where that is host memory, and it stays alive with it."""
+        """Return device memory with the values of `array`: the array's own memory on the host, which it keeps alive,
+        else a copy.
+        """
 
     def copy(self, target: Any, source: Any, n_bytes: int) -> None:
-        """The first bytes of one memory of this device to another."""
+        """Copy the first `n_bytes` bytes of the memory `source` to the memory `target` of this device."""
 
     def compile(self, kernels: Iterable[tuple[str, str, UOp]]) -> list[Program]:
-        """Programs for (name, key, LINEAR) triples; equal keys mean equal programs, also on disk.
+        """Compile (name, key, LINEAR) triples and return their Programs; equal keys mean equal programs, also on disk.
 
-        `kernels` is read once: the next may be lowered while the compiler has those before.
+        `kernels` is read once: the caller may lower the next kernel while the compiler works on those before.
         """
 
     def lookup(self, key: str) -> Program | None:
-        """The program kept under `key`, from memory or disk, without the compiler."""
+        """Return the program cached under `key` in memory or on disk, without compiling; None if there is none."""
 
     def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> Commands:
-        """The items of a step that run on this device, bound to nothing yet; see `unpacked`."""
+        """Encode the items of a step that run on this device, with nothing bound yet; see `unpacked`."""
 
 
 @runtime_checkable
 class Sharing(Protocol):
-    """A Device with memory of its own that other libraries reach. Those in the host's memory need nothing for it."""
+    """A Device whose own memory other libraries can use through DLPack. Devices with host memory need no such
+    support.
+    """
 
-    dlpack: tuple[int, int]  # what DLPack calls it: its kind and number
-    stream: Any  # as an integer, what its launches are ordered by
+    dlpack: tuple[int, int]  # DLPack's (device type, device number)
+    stream: Any  # handle, as an integer, of the stream that orders its launches
 
     def wait(self) -> None:
-        """Return when all launches are done."""
+        """Wait until all launches are done."""
 
     def borrow(self, address: int, n_bytes: int, owner: Any) -> Any:
-        """Memory that belongs to `owner`, kept alive with it."""
+        """Wrap the memory at `address`, which belongs to `owner`, and keep the owner alive with it."""
 
 
 @runtime_checkable
 class Peered(Protocol):
-    """A Device that fetches what is in the memory of another of its kind, without the host."""
+    """A Device that copies from the memory of another device of its target without the host."""
 
     def copy_from(self, target: Any, other: Any, source: Any, n_bytes: int) -> None:
-        """The first bytes of `source`, memory of the device `other`, to memory of this one."""
+        """Copy the first `n_bytes` bytes of `source`, memory of the device `other`, to the memory `target` of this
+        device.
+        """
 
 
 @runtime_checkable
 class Preparing(Protocol):
-    """A Device that can have memory ready for who asks next."""
+    """A Device that can prefault memory for upcoming allocations."""
 
     def prepare(self, sizes: Sequence[int]) -> Any:
-        """Free blocks of these bytes, whose pages come while something else is done."""
+        """Return free blocks of these sizes in bytes, whose pages are faulted in while other work runs."""
 
 
 @runtime_checkable
 class Portable(Protocol):
-    """A Device whose programs travel as bytes: one process builds them, another runs them. BEAM asks for it."""
+    """A Device whose compiled programs are bytes that another process can load. BEAM needs it."""
 
     def dumps(self, linear: UOp) -> bytes:
-        """A program compiled, without loading it."""
+        """Compile a program without loading it, and return its bytes."""
 
     def loads(self, built: bytes) -> Program:
-        """The program that `dumps` of an equal device made."""
+        """Load the program that `dumps` of an equal device returned."""

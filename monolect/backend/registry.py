@@ -1,6 +1,7 @@
-"""The devices: one row a target, opened on first use.
+"""Open devices by name at their first use; one row per target.
 
-`Device["cpu"]` opens, `Device.default` is the setting DEVICE, `Device.present()` says what is there and why not.
+`Device["cpu"]` opens a device, `Device.default` is the setting DEVICE, `Device.present()` tells for each target what is
+missing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 from monolect.base.errors import DeviceError, nearest
 from monolect.base.settings import settings
 
-# target -> the module of its device and the class; imported when the device is opened
+# target -> (module, class) of its devices; imported when a device is opened
 TARGETS: dict[str, tuple[str, str]] = {
     "cpu": ("monolect.backend.cpu.runtime", "CpuDevice"),
     "c": ("monolect.backend.c.runtime", "CDevice"),
@@ -26,7 +27,7 @@ TARGETS: dict[str, tuple[str, str]] = {
 }
 
 
-DISK_PREFIX = "disk:"  # begins the name of a device that is a file
+DISK_PREFIX = "disk:"  # prefix of the name of a device that is a file
 
 
 def is_on_disk(device: Any) -> bool:
@@ -35,7 +36,7 @@ def is_on_disk(device: Any) -> bool:
 
 
 class Registry:
-    """Opens devices by name, each once.
+    """Open devices by name, each once.
 
     >>> Device["cpu"] is Device["CPU:0"]
     True
@@ -43,15 +44,16 @@ class Registry:
 
     def __init__(self) -> None:
         self._open: dict[str, Any] = {}
-        self._own: dict[str, Any] = {}  # classes of `register`
+        self._own: dict[str, Any] = {}  # name -> class that `register` added
 
     def __reduce__(self) -> str:
-        return "Device"  # there is one
+        return "Device"  # pickle refers to the one instance
 
     def register(self, name: str, device: Any) -> None:
-        """Make a device of one's own known: `Device["name"]` opens `device("name")`, `Device["name:1"]` another one.
+        """Register a user's device: `Device["name"]` opens `device("name")`, `Device["name:1"]` another one.
 
-        Raises DeviceError for a name that is none, or that is taken. `docs/how-to/add-a-device.md` builds one.
+        Raises DeviceError for a name that is not a lower-case identifier, or that a target of monolect has.
+        `docs/how-to/add-a-device.md` builds a device.
 
         >>> Device.register("cpu", object)
         Traceback (most recent call last):
@@ -66,7 +68,7 @@ class Registry:
         self._open = {k: d for k, d in self._open.items() if k.partition(":")[0] != name}
 
     def targets(self) -> list[str]:
-        """The names of all targets.
+        """Return the names of all targets.
 
         >>> Device.targets()[:2]
         ['cpu', 'c']
@@ -74,7 +76,7 @@ class Registry:
         return [*TARGETS, *self._own]
 
     def device_class(self, target: str) -> Any:
-        """The class of a target's devices, imported.
+        """Import and return the class of a target's devices.
 
         >>> Device.device_class("null").__name__
         'NullDevice'
@@ -86,7 +88,7 @@ class Registry:
 
     @property
     def default(self) -> str:
-        """The name of the device new tensors live on: the setting DEVICE.
+        """The name of the device of new tensors: the setting DEVICE.
 
         >>> Device.default
         'cpu'
@@ -94,7 +96,9 @@ class Registry:
         return self.canonical(settings.DEVICE)
 
     def canonical(self, name: str) -> str:
-        """`name` in the form used everywhere: lower case but for a disk's path. Raises DeviceError.
+        """Return the canonical form of a device name: lower case except for a disk's path, and without ":0".
+
+        Raises DeviceError for an unknown target, a disk without a path, or a name that is not a string.
 
         >>> Device.canonical("CPU:0"), Device.canonical("cuda:1")
         ('cpu', 'cuda:1')
@@ -124,7 +128,7 @@ class Registry:
         return dev
 
     def present(self) -> dict[str, str]:
-        """For each target "" when it can be used here, otherwise what is missing.
+        """Return for each target "" if it can be used here, else a text on what is missing.
 
         >>> Device.present()["cpu"]
         ''
@@ -136,7 +140,7 @@ class Registry:
         return out
 
     def about(self, name: str) -> tuple[str, str]:
-        """Driver and compiler of a target that is present, "" where it has none.
+        """Return (driver, compiler) of a target that is present, "" where it has none.
 
         >>> Device.about("null")
         ('', '')

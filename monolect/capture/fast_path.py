@@ -34,7 +34,7 @@ from monolect.runtime.replay.capture import Capture, Fresh, NotKept, Output, und
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten
-from monolect.tensor.view import along
+from monolect.tensor.view import apply_path
 
 MISSING = object()  # default of the parameters: an argument that was not given
 MAX_GUARD_LINES = 200  # guards; more are checked by table, and a step with more lines has no fast path
@@ -114,7 +114,7 @@ class _Writer:
             "requires_grad": attrgetter("_requires_grad"), "code_of": attrgetter("__code__"), "content_of": content_of,
             "FREE": _unshared_refcount(), "Tensor": Tensor, "new": object.__new__,
             "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
-            "unflatten": unflatten, "along": along, "next_serial": next_serial, "template": captured.template,
+            "unflatten": unflatten, "apply_path": apply_path, "next_serial": next_serial, "template": captured.template,
             "value_of": value_of, "running": running, "is_plain": is_plain, "prologue": self.capture.prologue,
             "NotKept": NotKept, "steering": settings.steering,
             "capture": self.capture,  # keeps memory of native code alive if another thread replaces the fast path
@@ -247,7 +247,7 @@ def _base_expression(leaf: Leaf, names: dict[str, Any]) -> str:
 def _view_expression(leaf: Leaf, names: dict[str, Any]) -> str:
     """Return the expression of a result that is a view."""
     names[f"path{leaf.value}"] = leaf.path
-    return f"along({_base_expression(leaf, names)}, path{leaf.value})"
+    return f"apply_path({_base_expression(leaf, names)}, path{leaf.value})"
 
 
 def _bail_if(conditions: list[str]) -> list[str]:

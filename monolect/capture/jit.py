@@ -47,11 +47,11 @@ from monolect.runtime.realize import execute
 from monolect.runtime.replay.capture import NotKept, aliased_arguments, changes, steps
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
-from monolect.tensor.deferred import keep_only, waiting
+from monolect.tensor.deferred import all_deferred, forget_others
 from monolect.tensor.tensor import Tensor, compute_pending
 from monolect.tensor.tree import (
     flatten,
-    is_in_order,
+    has_sorted_keys,
     unflatten,
 )
 from monolect.tensor.view import in_memory, root_of, target_of
@@ -177,7 +177,7 @@ class Jit:
         flatten((args, kwargs), found)
         if any(t._is_view for t in found):
             return self._with_views(args, kwargs, found)
-        if not is_in_order((args, kwargs)):
+        if not has_sorted_keys((args, kwargs)):
             args, kwargs = unflatten((args, kwargs), iter(found), sort=True)
             found = []
             flatten((args, kwargs), found)
@@ -424,7 +424,7 @@ class Jit:
         """
         compute_pending()  # pending values are not part of the step
         arguments = [(t, (u, t._grad, t._requires_grad)) for t, u in zip(tensors, nodes, strict=True)]
-        put_back, early = random_state.snapshot(), waiting()
+        put_back, early = random_state.snapshot(), all_deferred()
         with changes.seen() as seen:
             try:
                 back, captured = Recording(self, key, args, kwargs, tensors, nodes).run()
@@ -436,7 +436,7 @@ class Jit:
                     if not t._is_view:
                         t.uop = node
                 put_back()
-                keep_only(early)
+                forget_others(early)
                 raise
         name = None if self.environment.holds() else self.environment.changed(self._find_dependencies())
         if captured is not None and name is None:  # the run changed no dependency, as a replay changes none

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten, unflatten
-from monolect.tensor.view import Path, given_along, is_row_major, path_of, root_of, with_strides
+from monolect.tensor.view import Path, apply_path_or_copy, is_row_major, path_of, root_of, with_strides
 
 
 class Leaf(NamedTuple):
@@ -72,7 +72,7 @@ def rebuild_results(
     views: dict[int, Tensor] = {}  # by value index: a view that is returned twice is one Tensor
     for value, root, of, path in leaves:
         if path and value not in views:
-            views[value] = given_along(values[of] if root is None else resolve(root), path)
+            views[value] = apply_path_or_copy(values[of] if root is None else resolve(root), path)
         yield views[value] if path else values[value] if root is None else resolve(root)
 
 
@@ -84,7 +84,9 @@ def replace_tensors(tree: Any, replacements: Mapping[int, Tensor]) -> Any:
     flatten(tree, found)
     paths = {id(t): path_of(t) for t in found}
     new = {
-        k: given_along(replacements[id(root)], path) for k, (root, path) in paths.items() if id(root) in replacements
+        k: apply_path_or_copy(replacements[id(root)], path)
+        for k, (root, path) in paths.items()
+        if id(root) in replacements
     }
     return unflatten(tree, iter([new.get(id(t), t) for t in found])) if new else tree
 

@@ -16,7 +16,7 @@ from monolect.autograd.graph import full
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.replay.capture import changes
-from monolect.tensor.base import placed_like
+from monolect.tensor.base import on_device_of
 from monolect.tensor.tensor import Tensor, watched
 
 
@@ -108,7 +108,7 @@ def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]
     """
     parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
     g = full(u.shape, 0, u.dtype) if not parts else parts[0] if len(parts) == 1 else build("ADD", *parts)
-    return Tensor(replace((placed_like(g, u),), placeholders)[0])
+    return Tensor(replace((on_device_of(g, u),), placeholders)[0])
 
 
 def _map(f: Callable[[Any], Any], tree: Any) -> Any:

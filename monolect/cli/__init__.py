@@ -1,9 +1,9 @@
-"""The `monolect` command.
+"""Run the `monolect` command.
 
-What it is for: COMMANDS names each command and the module that runs it. That module is imported when its command is
-asked for, so `monolect --help` needs no compiler.
+What it is for: COMMANDS maps each command to the module that runs it. That module is imported only for its command, so
+`monolect --help` needs no compiler.
 What it is not: it holds no facts and no compiler logic.
-Invariant: nothing imports it, and `run` reads what it printed after any pass.
+Invariant: nothing imports it, and `run` can read the output of any pass.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from importlib import import_module
 from monolect import __version__
 from monolect.base.errors import MonolectError
 
-# name: the module that has `add_options(parser, name)` and `command(options)`, and what the command does
+# command name -> (module with `add_options(parser, name)` and `command(options)`, help text)
 COMMANDS = {
     "explain": ("explain", "run a program and show its kernels: line, formulas, actions and why, loops, IR, code"),
     "run": ("run", "run passes on a file of text IR: a graph, a kernel, a program or a command buffer"),
@@ -25,20 +25,20 @@ COMMANDS = {
     ),
     "report": ("report", "write what a line of a program computes to a file, or run such a file"),
     "export": ("export", "write a saved step as C or WebAssembly that needs no monolect"),
-    "where": ("tables", "the code about a word; without one, every module, class and function with a docstring"),
-    "ops": ("tables", "the op table, or all about one op"),
+    "where": ("tables", "find code by a word in names, docstrings and the glossary; without a word, list every module"),
+    "ops": ("tables", "the op table, or all facts about one op"),
     "passes": ("tables", "the passes of the compiler, in order"),
-    "rules": ("tables", "every named rule and action: what it says, which code applies it"),
+    "rules": ("tables", "every named rule and action, its meaning, and the code that applies it"),
     "accuracy": ("tables", "the largest error of each function"),
-    "devices": ("tables", "the devices that are here, and what the others miss"),
-    "settings": ("tables", "every setting, its value now and its meaning"),
-    "modules": ("tables", "every module and what it is for, from low layers to high ones"),
-    "glossary": ("tables", "the field's terms, and the modules that do what they name"),
+    "devices": ("tables", "the devices that are present, and what is missing for the others"),
+    "settings": ("tables", "every setting, its current value and its meaning"),
+    "modules": ("tables", "every module and its purpose, from low layers to high ones"),
+    "glossary": ("tables", "the field's terms, and the modules that implement them"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status. Errors of monolect's own tree are printed, without a traceback."""
+    """Run the command line and return the exit status. A MonolectError is printed without a traceback and gives 1."""
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     own = given.index("--") if given[:1] == ["report"] and "--" in given else len(given)
     try:
@@ -49,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MonolectError as error:
         print(f"monolect: {error.describe()}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough; nothing is left to say at exit
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it; discard the rest of the output
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     return 0
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    """The parser of all commands, with the options of the command `name`."""
+    """Return the parser of all commands; only the command `name` has its options."""
     text = "Explain programs, run passes on text IR, and print the tables that the compiler is made of."
     parser = argparse.ArgumentParser(prog="monolect", description=text)
     parser.add_argument("--version", action="version", version=f"monolect {__version__}")

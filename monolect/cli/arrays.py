@@ -1,8 +1,8 @@
-"""What IR computes on arrays: `monolect run --inputs`.
+"""Run IR on NumPy arrays by the interpreters, for `monolect run --inputs`.
 
-What it is for: the meaning of a graph, a kernel or a step at any pass, by the interpreters of NumPy that are the
-oracles of the tests. Two passes, or two machines, are compared by what they print.
-What it is not: execution on a device. No native code runs, so text from anybody may be run.
+What it is for: the meaning of a graph, a kernel or a step after any pass, from the interpreters that are the oracles of
+the tests. Two passes, or two machines, are compared by their printed results.
+What it is not: it does not run on a device. No native code runs, so text IR from anybody is safe.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, toposort
 from monolect.schedule.callify import callify
 
-SHOWN = 1000  # elements of a result that are printed whole
+SHOWN = 1000  # elements; a larger result is shortened when printed
 
 
 def read_inputs(items: Sequence[str]) -> dict[Any, Any]:
-    """`0=a.npy` as an array by slot, `n=5` as the value of a Variable by name.
+    """Parse `0=a.npy` into an array by slot, and `n=5` into the value of a Variable by name.
 
-    Raises ArgumentError for what is neither, FileFormatError for a file that is no array.
+    Raises ArgumentError for other text, FileFormatError for a file without an array.
     """
     found: dict[Any, Any] = {}
     for item in items:
@@ -54,10 +54,10 @@ def read_inputs(items: Sequence[str]) -> dict[Any, Any]:
 
 
 def run_on(ir: UOp, inputs: Mapping[Any, Any]) -> dict[str, Array]:
-    """The results of a graph, the operands that a kernel writes, or those that a step writes, by name.
+    """Run `ir` and return its arrays by name: the results of a graph, or the operands that a kernel or step writes.
 
-    Raises ArgumentError for an input that is missing or of another dtype, ShapeError for one of another shape, IRError
-    for IR that has no interpreter, VerifyError for a kernel whose indices are not proven to stay inside.
+    Raises ArgumentError for a missing input or a wrong dtype, ShapeError for a wrong shape, IRError for IR without an
+    interpreter, and VerifyError for a kernel whose indices are not proven to be in bounds.
     """
     if ir.op == "FUNCTION" and isinstance(ir.arg, StepInfo):
         return _of_step(ir, inputs)
@@ -67,9 +67,9 @@ def run_on(ir: UOp, inputs: Mapping[Any, Any]) -> dict[str, Array]:
         return _of_kernel(ir, order, inputs)
     if ir.op not in ("TUPLE", "FUNCTION") or is_schedule:
         expected = "a graph, a kernel before `linearize`, or a step"
-        raise IRError("IR that is not run on arrays", expected=expected, found=ir.op, op=ir.op)
+        raise IRError("IR that cannot be run on arrays", expected=expected, found=ir.op, op=ir.op)
     if ir.op == "TUPLE" and any(u.op == "BUFFER" for u in order):
-        ir = callify(ir)  # inputs are numbered as that pass does
+        ir = callify(ir)  # that pass numbers the inputs
     body = ir.src[0] if ir.op == "FUNCTION" else ir
     params = _params(toposort(*body.src, stop=is_body))
     values = evaluate(body.src, {p: _bound(p, inputs) for p in params})
@@ -109,7 +109,7 @@ def _size(p: UOp) -> int:
 
 
 def _bound(p: UOp, inputs: Mapping[Any, Any]) -> Any:
-    """The array of a PARAM, or the value of a Variable."""
+    """Return the array of a PARAM, or the value of a Variable, from `inputs`."""
     key = p.arg.slot if p.arg.name is None else p.arg.name
     if key not in inputs:
         what = f"a Variable in {p.arg.min}..{p.arg.max}" if p.arg.name else f"{p.dtype.name} {p.shape}"
@@ -128,7 +128,7 @@ def _bound(p: UOp, inputs: Mapping[Any, Any]) -> Any:
 
 
 def show_arrays(found: Mapping[str, Array], folder: str) -> None:
-    """Print results, or write them as `.npy` files to `folder`."""
+    """Print results; with `folder`, also write them there as `.npy` files."""
     for name, array in found.items():
         print(f"# {name}: {array.dtype} {list(array.shape)}")
         with np.printoptions(threshold=SHOWN, precision=9):

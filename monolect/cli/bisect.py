@@ -1,13 +1,13 @@
-"""`monolect bisect FILE.py`: the rule, pass or action without which a program has another result.
+"""Find the rule, pass or action that changes the result of a program: `monolect bisect FILE.py`.
 
-The result of a program is its exit status and what it prints, or, with --outputs, its exit status and the arrays in the
-files it writes. Floating-point numbers are the same where they differ by no more than rounding explains (--rtol); all
-else is the same letter for letter. The program runs as it is and with all that may be switched off switched off
-(DISABLE). Where the results differ, the actions are halved until one is found without which the result is the second;
-then likewise the passes, and the rules. The first that is found is named, and what was found among the others: the less
-of the compiler a name changes, the earlier it is tried, from the code back to the tensors.
+The result of a program is its exit status and its printed text, or, with --outputs, its exit status and the arrays in
+the files that it writes. Floating-point numbers are equal up to --rtol; all other text must be identical. The program
+runs as it is, and with everything switched off that DISABLE allows. If the results differ, the actions are bisected for
+the one without which the result is the second; then the passes, then the rules. The first one found is named, and then
+those found among the other kinds. Names are tried from the code back to the tensors, as later ones change less of the
+compilation.
 
-Each run is a process of its own, with COMPILE_CACHE=0. Neither result is judged to be the right one.
+Each run is a process of its own, with COMPILE_CACHE=0. Neither result is assumed to be the right one.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import numpy as np
 
 from monolect.base.errors import ArgumentError, FileFormatError
 from monolect.base.settings import settings
-from monolect.cli.explain import split_place
+from monolect.cli.explain import split_location
 from monolect.cli.rules import rules
 from monolect.interop.safetensors import safe_load
 from monolect.pipeline import PIPELINE, check_disabled
@@ -33,7 +33,7 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|\d+e[-+
 
 
 class Candidate(NamedTuple):
-    """A rule, pass or action that may be switched off."""
+    """A rule, pass or action that can be switched off."""
 
     kind: str
     name: str
@@ -42,32 +42,36 @@ class Candidate(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of a run, and the last line of its errors, which is not compared."""
+    """The result of a run. `last_error` is the last line of standard error, which is not compared."""
 
     status: int
     printed: str
     arrays: Mapping[str, np.ndarray]
-    complaint: str
+    last_error: str
 
 
 class Program:
-    """A program that is run again and again. `outputs`: files of arrays that it writes, instead of what it prints."""
+    """Run a program repeatedly. `outputs` are files of arrays that it writes; they are compared instead of its printed
+    text.
+    """
 
     def __init__(self, file: str, arguments: Sequence[str], outputs: Sequence[str], rtol: float, timeout: float):
         self.command = [sys.executable, file, *arguments]
         self.outputs, self.rtol, self.timeout = outputs, rtol, timeout
         self.runs = 0
-        self.known: dict[str, Result] = {}
+        self.cached: dict[str, Result] = {}
 
     def without(self, off: Sequence[str]) -> Result:
-        """The result without `off`, of a run that may be over."""
+        """Return the result with the names `off` switched off; each set of names runs once."""
         names = ",".join(sorted({*settings.disabled, *off}))
-        if names not in self.known:
-            self.known[names] = self.run(names)
-        return self.known[names]
+        if names not in self.cached:
+            self.cached[names] = self.run(names)
+        return self.cached[names]
 
     def run(self, names: str) -> Result:
-        """The result with DISABLE=names. Raises ArgumentError where it takes too long, or does not write its files."""
+        """Run the program with DISABLE=names. Raises ArgumentError for a timeout, or if it does not write its
+        `outputs`.
+        """
         self.runs += 1
         environment = {**os.environ, "DISABLE": names, "COMPILE_CACHE": "0"}
         before = {file: _written_at(file) for file in self.outputs}
@@ -85,13 +89,13 @@ class Program:
         return Result(done.returncode, "" if self.outputs else done.stdout, arrays, lines[-1] if lines else "")
 
     def difference(self, a: Result, b: Result) -> str:
-        """The first thing in which two results differ, "" where they are the same."""
+        """Return a text on the first difference of two results, "" if they are equal."""
         if a.status != b.status:
             return f"exit status {_status(a)} or {_status(b)}"
         if a.arrays.keys() != b.arrays.keys():
             return f"arrays {sorted(a.arrays)} or {sorted(b.arrays)}"
         for name, x in a.arrays.items():
-            if found := _apart(x, b.arrays[name], self.rtol):
+            if found := _array_difference(x, b.arrays[name], self.rtol):
                 return f"{name}: {found}"
         lines = a.printed.splitlines(), b.printed.splitlines()
         for k, (p, q) in enumerate(zip(*lines, strict=False), 1):
@@ -101,13 +105,13 @@ class Program:
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """The options of the command."""
-    text = "compare the arrays in these files (.npy, .npz, .safetensors), which each run writes, not what is printed"
+    """Add the options of the command."""
+    text = "compare the arrays in these files (.npy, .npz, .safetensors) that each run writes, not the printed text"
     parser.add_argument("--outputs", action="append", default=[], metavar="FILE", help=text)
-    text = "floats that differ by this part of the largest number of the line or array are the same; 0: bits count"
+    text = "relative tolerance of floats, times the largest number of the line or array; 0 compares exactly"
     parser.add_argument("--rtol", type=float, default=1e-4, help=text)
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each run")
-    parser.add_argument("--skip", default="", metavar="NAMES", help="names that stay on, with commas between them")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="time limit of each run")
+    parser.add_argument("--skip", default="", metavar="NAMES", help="names to leave on, separated by commas")
     parser.add_argument("--only", choices=KINDS, help="switch off only rules, passes or actions")
     parser.add_argument("program", metavar="FILE.py", help="the program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")
@@ -120,22 +124,25 @@ def command(options: argparse.Namespace) -> None:
 
 
 def bisect(program: Program, skipped: Sequence[str] = (), kinds: Sequence[str] = KINDS) -> None:
-    """Print what was found. Raises ArgumentError for a program whose results differ from run to run."""
+    """Bisect `kinds` without `skipped` and print the findings. Raises ArgumentError for a program whose results
+    vary.
+    """
     check_disabled(skipped)
     off = {*skipped, *settings.disabled}
     every = [c for c in candidates() if c.kind in kinds and c.name not in off]
-    usual = program.without(())
-    if apart := program.difference(usual, program.run(settings.DISABLE)):
-        raise ArgumentError("two runs of the program differ", expected="the same result in each run", found=apart)
+    default = program.without(())
+    if change := program.difference(default, program.run(settings.DISABLE)):
+        raise ArgumentError("two runs of the program differ", expected="the same result in each run", found=change)
     plain = program.without([c.name for c in every])
-    what = program.difference(usual, plain)
-    if not what:
+    change = program.difference(default, plain)
+    if not change:
         print(f"the result is the same with all {len(every)} of {', '.join(kinds)} switched off; {program.runs} runs")
         return
-    print(f"with all, or with {len(every)} of {', '.join(kinds)} switched off: {what}")
+    print(f"with all, or with {len(every)} of {', '.join(kinds)} switched off: {change}")
     groups = [[c for c in every if c.kind == kind] for kind in kinds]
     named = [found for group in groups if (found := _first(program, plain, group))]
-    for k, found in enumerate(named or [_first(program, plain, every)]):  # at times it takes several kinds
+    # some results change only if several kinds are off
+    for k, found in enumerate(named or [_first(program, plain, every)]):
         c, alone = found[-1], not program.difference(program.without([found[-1].name]), plain)
         more = "" if alone else ", together with others before it"
         print(f"{'also ' if k else 'found'}: {c.kind} {c.name}: {c.text}  ({c.where}){more}")
@@ -145,7 +152,7 @@ def bisect(program: Program, skipped: Sequence[str] = (), kinds: Sequence[str] =
 
 
 def candidates() -> list[Candidate]:
-    """All that may be switched off: actions, passes, rules, of each kind what runs last first."""
+    """Return all that can be switched off: actions, then passes, then rules, and in each kind the last to run first."""
     out = [
         Candidate("action" if family == "actions" else "rule", name, text, where)
         for family, name, text, where, needed in rules()
@@ -156,8 +163,10 @@ def candidates() -> list[Candidate]:
 
 
 def _first(program: Program, plain: Result, group: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The first of `group` that leaves the result `plain` when it is off, behind those that are off then, too; () where
-    none does.
+    """Return the shortest prefix of `group` that gives the result `plain` when it is off, () if the whole group does
+    not.
+
+    The last of the prefix is the one that changes the result.
     """
 
     def is_plain(n: int) -> bool:
@@ -178,7 +187,7 @@ def _first(program: Program, plain: Result, group: Sequence[Candidate]) -> Seque
 
 # ---- results ---------------------------------------------------------------------------------------------------------
 def _status(r: Result) -> str:
-    return f"{r.status} ({r.complaint})" if r.status and r.complaint else str(r.status)
+    return f"{r.status} ({r.last_error})" if r.status and r.last_error else str(r.status)
 
 
 def _written_at(file: str) -> int | None:
@@ -186,7 +195,7 @@ def _written_at(file: str) -> int | None:
 
 
 def _arrays(file: str) -> dict[str, np.ndarray]:
-    """The arrays of a .npy, .npz or .safetensors file, by name."""
+    """Return the arrays of a .npy, .npz or .safetensors file, by name. Raises FileFormatError for other files."""
     try:
         if file.endswith(".safetensors"):
             return {f"{file} {name}": t.numpy() for name, t in safe_load(file).items()}
@@ -198,8 +207,10 @@ def _arrays(file: str) -> dict[str, np.ndarray]:
         raise FileFormatError("cannot read an output", expected="arrays", found=f"{file}: {error}") from None
 
 
-def _apart(a: np.ndarray, b: np.ndarray, rtol: float) -> str:
-    """How far two arrays are apart, "" where rounding explains it: of floats a part of the largest magnitude."""
+def _array_difference(a: np.ndarray, b: np.ndarray, rtol: float) -> str:
+    """Return a text on the difference of two arrays, "" if equal; floats are equal up to `rtol` times the largest
+    magnitude.
+    """
     if a.dtype != b.dtype or a.shape != b.shape:
         return f"{a.dtype}{list(a.shape)} or {b.dtype}{list(b.shape)}"
     if a.dtype.kind in "biu":
@@ -225,6 +236,6 @@ def _same_line(a: str, b: str, rtol: float) -> bool:
     )
 
 
-def program_at(place: str, arguments: Sequence[str], outputs: Sequence[str], rtol: float, timeout: float) -> Program:
-    """The program in a file. Raises ArgumentError when there is no such file."""
-    return Program(split_place(place)[0], arguments, outputs, rtol, timeout)
+def program_at(location: str, arguments: Sequence[str], outputs: Sequence[str], rtol: float, timeout: float) -> Program:
+    """Return the Program of FILE.py or FILE.py:LINE. Raises ArgumentError if there is no such file."""
+    return Program(split_location(location)[0], arguments, outputs, rtol, timeout)

@@ -1,7 +1,8 @@
-"""`monolect devices`: what is here, what a kernel of each came to, and what would enable the rest.
+"""List every target, whether it works here, and what would enable it: `monolect devices`.
 
-What it is for: no device is absent without a reason. A small program runs on every device that is present; for a target
-that has none here, its kernel is compiled where a compiler is. What it is not: a test of them; `make test-targets` is.
+What it is for: no device is missing without a reason. A small program runs on every device that is present. For a
+target without a device here, a kernel is compiled if its compiler is present. What it is not: a test of devices; `make
+test-targets` is.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 from monolect.tensor.tensor import Tensor
 
-INTS = frozenset(d for d in ALL if d.is_int or d.kind in "b")  # named together
-VALUES = [1.0, 2.0, 3.0]
+INTS = frozenset(d for d in ALL if d.is_int or d.kind in "b")  # dtypes printed as one word, "ints"
+VALUES = [1.0, 2.0, 3.0]  # input of the small program
 
 
 class Way(NamedTuple):
-    """A way to compile for a target that has no device here."""
+    """A way to compile a kernel for a target that has no device here."""
 
     compiler: str
-    makes: str
+    output: str
     target: Target
     compile: Callable[[list[tuple[str, UOp]]], object]
 
 
 def ways(name: str) -> list[Way]:
-    """Those of a target, the best first."""
+    """Return the ways to compile for the target `name`, the best first."""
     if name == "cuda":
         return [
             Way(
@@ -74,25 +75,25 @@ def ways(name: str) -> list[Way]:
 
 
 class Row(NamedTuple):
-    """One target. `status` is "ran", "compiled", "rendered", "opens" or "no"; `note`: why not, what would help."""
+    """One target. `status` is "ran", "compiled", "rendered", "opens" or "no"; `note` says why, and what would help."""
 
     name: str
     status: str
-    dtypes: str = "-"  # those computed in; in parentheses those kept, and computed in float32
-    units: str = "-"  # what its matrix units multiply
+    dtypes: str = "-"  # native dtypes; in parentheses those stored as such and computed in float32
+    units: str = "-"  # operand dtypes of its matrix units
     driver: str = ""
     compiler: str = ""
     note: str = ""
 
     @property
     def text(self) -> str:
-        """Driver, compiler and note, in one line."""
+        """Driver, compiler and note in one line."""
         named = [f"{what} {name}" for what, name in (("driver", self.driver), ("compiler", self.compiler)) if name]
         return "; ".join([*named, *([self.note] if self.note else [])]) or "-"
 
 
 def rows() -> list[Row]:
-    """Every target of the registry."""
+    """Return a Row for every target of the registry."""
     return [_compiled(name, why) if why else _present(name) for name, why in Device.present().items()]
 
 
@@ -106,7 +107,7 @@ def _present(name: str) -> Row:
         got = (Tensor(VALUES, device=name) * 2 + 1).tolist()
     except MonolectError as error:
         return row._replace(status="no", note=" ".join(error.describe().split()))
-    except Exception as error:  # of a driver's: the table goes on
+    except Exception as error:  # a driver may raise any error; the other rows are still printed
         return row._replace(status="no", note=f"{type(error).__name__}: {' '.join(str(error).split())}")
     if name == "null":
         return row._replace(status="compiled", note="runs nothing")
@@ -116,7 +117,9 @@ def _present(name: str) -> Row:
 
 
 def _compiled(name: str, why: str) -> Row:
-    """A target without a device here: what a compiler made of a kernel, and why it did not run."""
+    """Return the Row of a target without a device here: the kernel compiled for it, and the reason why it did not
+    run.
+    """
     row = Row(name, "no", note=why)
     for way in ways(name):
         row = _of_target(row, way.target)
@@ -126,7 +129,7 @@ def _compiled(name: str, why: str) -> Row:
             row = row._replace(note=f"{row.note}; {error.message}")
             continue
         status = "compiled" if way.compiler else "rendered"
-        return row._replace(status=status, compiler=way.compiler, note=f"{way.makes}; {row.note}")
+        return row._replace(status=status, compiler=way.compiler, note=f"{way.output}; {row.note}")
     return row
 
 

@@ -1,8 +1,8 @@
-"""`monolect explain FILE.py[:LINE]`: runs a program, and shows each kernel from the user's line to the generated code.
+"""Run a program and show each kernel, from the user's line to the generated code: `monolect explain FILE.py[:LINE]`.
 
 What it is for: the life of one value: a table of the kernels, then a page for each (`cli/kernel_page.py`).
 What it is not: a profiler of a whole run; each kernel is shown once, however often it ran.
-Invariant: the program runs as `python FILE.py` would run it, apart from the disk cache, which holds no source text.
+Invariant: the program runs as `python FILE.py` does, but without the disk cache, which holds no source text.
 """
 
 import argparse
@@ -20,20 +20,20 @@ from monolect.runtime import profile
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """The options of the command."""
+    """Add the options of the command."""
     parser.add_argument("--brief", action="store_true", help="leave out the IR and the generated code")
-    parser.add_argument("place", metavar="FILE.py[:LINE]", help="the program, and the line whose kernels to show")
+    parser.add_argument("location", metavar="FILE.py[:LINE]", help="the program, and the line whose kernels to show")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")
 
 
 def command(options: argparse.Namespace) -> None:
     """Run the program and print its kernels."""
-    explain(options.place, options.arguments, options.brief)
+    explain(options.location, options.arguments, options.brief)
 
 
-def explain(place: str, arguments: Sequence[str], brief: bool = False) -> None:
-    """Run the program at `place` and print its kernels, or those of one line. Raises ArgumentError without any."""
-    file, line = split_place(place)
+def explain(location: str, arguments: Sequence[str], brief: bool = False) -> None:
+    """Run the program FILE.py[:LINE] and print its kernels, or those of one line. Raises ArgumentError for none."""
+    file, line = split_location(location)
     kernels = [runs for runs in recorded(file, arguments) if line is None or line in lines_of(runs[0].call, file)]
     if not kernels:
         raise ArgumentError(
@@ -46,17 +46,17 @@ def explain(place: str, arguments: Sequence[str], brief: bool = False) -> None:
     print("\n\n".join(explain_kernel(runs[0], runs, brief) for runs in kernels))
 
 
-def split_place(place: str) -> tuple[str, int | None]:
-    """FILE.py:12 as (file, 12). Raises ArgumentError when there is no such file."""
-    found = re.fullmatch(r"(.+):(\d+)", place)
-    file, line = (found[1], int(found[2])) if found else (place, None)
+def split_location(location: str) -> tuple[str, int | None]:
+    """Return FILE.py:12 as (file, 12), FILE.py as (file, None). Raises ArgumentError if there is no such file."""
+    found = re.fullmatch(r"(.+):(\d+)", location)
+    file, line = (found[1], int(found[2])) if found else (location, None)
     if not os.path.isfile(file):
-        raise ArgumentError("no such program", expected="FILE.py or FILE.py:LINE", found=place)
+        raise ArgumentError("no such program", expected="FILE.py or FILE.py:LINE", found=location)
     return file, line
 
 
 def recorded(file: str, arguments: Sequence[str]) -> list[list[profile.KernelRun]]:
-    """The runs of each distinct kernel that running `file` runs, in the order of the first ones."""
+    """Run `file` and return the runs of each distinct kernel, in the order of their first runs."""
     with Context(COMPILE_CACHE=0), profile.Recorder() as runs:
         run_program(file, arguments)
         found: dict[UOp, list[profile.KernelRun]] = {}
@@ -80,6 +80,6 @@ def run_program(file: str, arguments: Sequence[str]) -> None:
 
 
 def lines_of(call: UOp, file: str) -> set[int]:
-    """The lines of `file` that made a kernel."""
+    """Return the lines of `file` that built a kernel."""
     same = os.path.abspath(file)
     return {number for path, number, _ in profile.origins(call.src[0]) if os.path.abspath(path) == same}

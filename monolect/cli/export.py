@@ -1,4 +1,4 @@
-"""`monolect export`: a saved step as a folder of C, or of WebAssembly, that needs no monolect."""
+"""Run `monolect export`: write a saved step as a folder of C or WebAssembly."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from monolect.export.write import TARGETS, export
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """The options of the command."""
+    """Add the options of the command."""
     parser.add_argument("file", help="a saved step, from `step.save`")
     parser.add_argument("-o", dest="folder", required=True, help="the folder to make")
     parser.add_argument("--target", default="c", help=" or ".join(TARGETS))
     known = ", ".join(["native", *filter(None, MACHINES)])
-    parser.add_argument("--march", default="", help=f"the processor to compile C for: {known}; without it, any")
-    parser.add_argument("--threads", type=int, default=1, help=f"of the C program, 1 to {MOST_THREADS}")
-    parser.add_argument("--weights", default="file", help="file, or array: in C")
-    parser.add_argument("--name", default="model", help="of the files, and what the functions begin with")
-    parser.add_argument("--capture", type=int, help="the number of a capture, where the step has several")
+    parser.add_argument("--march", default="", help=f"the processor to compile C for: {known}; default: any")
+    parser.add_argument("--threads", type=int, default=1, help=f"threads of the C program, 1 to {MOST_THREADS}")
+    parser.add_argument("--weights", default="file", help="file: a separate file; array: a C array")
+    parser.add_argument("--name", default="model", help="name of the files and prefix of the functions")
+    parser.add_argument("--capture", type=int, help="number of the capture, if the step has several")
 
 
 def command(options: argparse.Namespace) -> None:
-    """Write the folder; print its files."""
+    """Write the folder and print its files."""
     try:
         step = jit.load(options.file, device="cpu")  # a step fits any target, and this one needs no compiler
     except OSError as e:

@@ -1,8 +1,8 @@
-"""The field's terms, and which modules do what they name: `monolect where TERM`, `monolect glossary`.
+"""List the field's terms, and the modules that implement them: `monolect where TERM`, `monolect glossary`.
 
-What it is for: a reader who knows compilers finds the code by the word that they know. `others` are words of this code
-and of other projects for the same thing.
-What it is not: documentation of the modules, which say themselves what they do.
+What it is for: a reader who knows compilers finds code by a standard term. `others` are synonyms, in this code and in
+other projects.
+What it is not: documentation of the modules; their docstrings say what they do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Term(NamedTuple):
-    """One row: the term, one sentence, modules below monolect/, other words for it."""
+    """A term: its name, its meaning in one sentence, modules below monolect/, synonyms."""
 
     name: str
     meaning: str
@@ -53,13 +53,13 @@ TERMS = _rows(
     ),
     (
         "blocked summation",
-        "Adding a long float sum in blocks whose partial sums are added last, for a smaller error.",
+        "Add a long float sum in blocks and then their partial sums, for a smaller rounding error.",
         "lower/blocked_sums.py optimize/actions/sums.py",
         "pairwise summation, part by part, folds",
     ),
     (
         "bounds check",
-        "A proof while compiling that each index stays inside its buffer.",
+        "A proof at compile time that each index is inside its buffer.",
         "ir/check/prove.py ir/check/custom_kernels.py",
         "CHECK_BOUNDS, out of bounds",
     ),
@@ -125,25 +125,25 @@ TERMS = _rows(
     ),
     (
         "constant hoisting",
-        "What depends on constants alone is computed once for all replays.",
+        "Values that depend only on constants are computed once for all replays.",
         "command/rewrites/once.py runtime/replay/prologue.py runtime/replay/hoist.py",
         "HOIST, loop-invariant, prologue",
     ),
     (
         "copy-on-write",
-        "A state is written over its old version where nobody else can see it, else into new memory.",
+        "A state overwrites its old version if nothing else can read that, else it gets new memory.",
         "command/rewrites/in_place.py tensor/view.py",
         "in place, donation, alias analysis",
     ),
     (
         "dead code",
-        "What no result needs is in no graph, as graphs are built from their results.",
+        "Graphs are built from their results, so they contain no dead nodes.",
         "ir/uop.py schedule/partition.py",
         "elimination",
     ),
     (
         "decomposition",
-        "An op that a target lacks, in terms of ops that it has.",
+        "Express an op that a target lacks by ops that it has.",
         "rules/decompose.py rules/transcendental.py rules/trigonometric.py lower/select.py",
         "expansion, polyfill",
     ),
@@ -161,7 +161,7 @@ TERMS = _rows(
     ),
     (
         "dispatch",
-        "From a call of the user to launched kernels.",
+        "The path from a user's call to launched kernels.",
         "runtime/realize/execute.py capture/fast_path.py",
         "launch, host overhead",
     ),
@@ -221,19 +221,19 @@ TERMS = _rows(
     ),
     (
         "im2col",
-        "A convolution as a product over the windows of its input, which are views.",
+        "A convolution as a matrix product over the windows of its input, which are views.",
         "graphs/windows.py graphs/convolution.py optimize/actions/pack.py",
         "implicit gemm, unfold",
     ),
     (
         "instruction selection",
-        "From operations on values to those that a target has.",
+        "Replace operations on values by those that a target has.",
         "lower/select.py lower/matrix_products.py lower/gpu/fragments.py",
         "isel, legalization",
     ),
     (
         "interpreter",
-        "What IR means, on NumPy arrays: the oracle of tests.",
+        "Execution of IR on NumPy arrays: the oracle of tests.",
         "ir/check/interp.py ir/check/points.py command/interp.py backend/python/interpret.py",
         "reference, oracle, VERIFY",
     ),
@@ -257,13 +257,13 @@ TERMS = _rows(
     ),
     (
         "legalization",
-        "Types that a target lacks, in terms of those that it has.",
+        "Emulate types that a target lacks by types that it has.",
         "rules/legalize.py",
         "emulation of bf16, fp8, float16",
     ),
     (
         "liveness",
-        "From the first write to the last read of a buffer: buffers whose lifetimes do not meet share memory.",
+        "The interval from the first write to the last read of a buffer; disjoint lifetimes share memory.",
         "command/rewrites/memory.py",
         "lifetime, memory plan, buffer reuse",
     ),
@@ -317,13 +317,13 @@ TERMS = _rows(
     ),
     (
         "page fault",
-        "The first touch of a page, which the system must find: memory is touched ahead of its use.",
+        "The first access to a page traps to the system; memory is prefaulted ahead of use.",
         "backend/common/pages.py backend/common/host/memory.py",
         "huge page, prefault, mmap",
     ),
     (
         "peel",
-        "The first or last iterations of a loop as code of their own, so that the rest needs no masks.",
+        "Run the first or last iterations of a loop in separate code, so that the rest needs no masks.",
         "optimize/actions/peel.py lower/peel_last.py",
         "PEEL, remainder loop, loop peeling, tail",
     ),
@@ -335,7 +335,7 @@ TERMS = _rows(
     ),
     (
         "prefetch",
-        "Asking for a cache line before it is read.",
+        "Load a cache line before it is read.",
         "optimize/actions/stream.py optimize/cpu/contraction.py",
         "PREFETCH, software prefetch",
     ),
@@ -353,7 +353,7 @@ TERMS = _rows(
     ),
     (
         "reduction",
-        "Many values joined to one along an axis.",
+        "Combine the values along an axis to one.",
         "lower/reduce.py schedule/rewrites/split_reductions.py optimize/actions/sums.py",
         "sum, max, accumulator, tree reduction, split-k",
     ),
@@ -365,13 +365,13 @@ TERMS = _rows(
     ),
     (
         "rewrite rule",
-        "A pattern and what replaces it.",
+        "A pattern and its replacement.",
         "ir/rewrite/pattern.py ir/rewrite/driver.py rules/algebra.py rules/loops/reductions.py",
         "peephole, simplification, strength reduction",
     ),
     (
         "roofline",
-        "The time that arithmetic or memory allows at best.",
+        "The lower bound of the run time from arithmetic and memory throughput.",
         "optimize/cost.py command/estimate.py runtime/profile.py",
         "peak, GFLOP/s, GB/s, bandwidth",
     ),
@@ -389,7 +389,7 @@ TERMS = _rows(
     ),
     (
         "shared memory",
-        "Memory that the lanes of a workgroup have in common.",
+        "Memory that the lanes of a workgroup share.",
         "optimize/gpu/shared.py optimize/actions/workgroup.py optimize/gpu/tma_boxes.py",
         "LOCAL, local memory, TMA, bank conflict",
     ),
@@ -401,7 +401,7 @@ TERMS = _rows(
     ),
     (
         "snapshot",
-        "A computed value does not follow later writes to what it was made from.",
+        "A computed value does not change with later writes to its operands.",
         "tensor/view.py runtime/realize/held.py",
         "version, value semantics",
     ),
@@ -413,7 +413,7 @@ TERMS = _rows(
     ),
     (
         "spill",
-        "A value that leaves registers for memory and comes back.",
+        "A value that is moved from registers to memory and back.",
         "optimize/cpu/tile_cost.py optimize/actions/sums.py",
         "waiting accumulator",
     ),
@@ -425,13 +425,13 @@ TERMS = _rows(
     ),
     (
         "symbolic size",
-        "A size that is bound when a program runs, with bounds that the compiler knows.",
+        "A size that is bound at run time; the compiler knows its bounds.",
         "tensor/variable.py runtime/binding.py",
         "Variable, dynamic shape",
     ),
     (
         "thread affinity",
-        "Keeping a worker off the processor of the caller.",
+        "Keep a worker off the core of the caller.",
         "backend/common/host/thread_affinity.py",
         "pinning, sched_setaffinity",
     ),
@@ -449,13 +449,13 @@ TERMS = _rows(
     ),
     (
         "translation validation",
-        "Comparing a kernel before and after each pass, and what it wrote with what it means.",
+        "Compare a kernel before and after each pass, and its results with the interpreter's.",
         "ir/check/validate.py ir/check/compare.py runtime/realize/verified.py",
         "VERIFY, differential testing",
     ),
     (
         "transposition in registers",
-        "A block of vectors turned by shuffles.",
+        "Transpose a block of vectors by shuffles.",
         "backend/common/llvm/shuffle.py",
         "shuffle, permute, transpose",
     ),
@@ -471,12 +471,12 @@ TERMS = _rows(
         "lower/expand.py optimize/cpu/heuristic.py backend/common/llvm/values.py",
         "SIMD, UPCAST, lanes",
     ),
-    ("winograd", "A 3x3 convolution by fewer products.", "graphs/winograd.py", "minimal filtering, WINOGRAD"),
+    ("winograd", "A 3x3 convolution with fewer multiplications.", "graphs/winograd.py", "minimal filtering, WINOGRAD"),
 )
 
 
 def found(word: str) -> list[Term]:
-    """The terms that have a word in their name, or among the other words for them; names first."""
+    """Return the terms with `word` in their name, then those with `word` in a synonym."""
     lower = word.lower()
     named = [t for t in TERMS if lower in t.name.lower()]
     return named + [t for t in TERMS if t not in named and any(lower in o.lower() for o in t.others)]

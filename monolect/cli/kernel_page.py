@@ -1,10 +1,10 @@
-"""One kernel on one page, for people: `explain_kernel`.
+"""Describe one kernel on one page for people: `explain_kernel`, for `monolect explain` and the demo.
 
-From the user's line over what the kernel computes, the actions on its loops with their reasons and the loops that they
-leave, to its IR and the generated code. Used by `monolect explain` and the demo.
+The page goes from the user's line to the formulas of the kernel, the actions on its loops with their reasons, the
+resulting loops, the IR and the generated code.
 
-What it is not: part of a run. A kernel is taken through the passes again, which choose the same; what a search found
-is known.
+What it is not: part of a run. The kernel goes through the passes again, which make the same choices; a searched
+schedule is remembered.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from monolect.runtime.profile import KernelRun, device_of, origin_of, origins
 from monolect.runtime.realize.lowering import READY, searched
 from monolect.runtime.realize.programs import loaded
 
-# what the types of loops mean; the optimizer gives all but LOOP and REDUCE
+# axis type -> its meaning; the optimizer assigns all types except LOOP and REDUCE
 _TYPES = {
     "GLOBAL": "workgroups",
     "LOCAL": "lanes of a workgroup",
     "WARP": "lanes of a warp",
-    "THREAD": "shared out to threads",
+    "THREAD": "split over threads",
     "LOOP": "runs in order",
-    "REDUCE": "adds up in order",
-    "GROUP_REDUCE": "adds up side by side",
+    "REDUCE": "reduces in order",
+    "GROUP_REDUCE": "reduces in parallel",
     "UPCAST": "in vectors and registers",
-    "UNROLL": "written out",
+    "UNROLL": "unrolled",
     "CONTRACT": "inside a matrix unit",
 }
 
 
 def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = False) -> str:
-    """The page of `k`, which ran as `runs`; a brief one leaves out IR and code."""
+    """Return the page of the kernel `k`, which ran as `runs`; with `brief`, without IR and code."""
     sink = kernel_of(k.call)
     head = [
         f"kernel {k.name}",
@@ -74,7 +74,7 @@ def _indented(text: str) -> str:
 
 
 def _lines(sink: UOp) -> Iterator[str]:
-    """The source of the user's lines behind a kernel, three at most."""
+    """Yield the user's source lines that built a kernel, three at most."""
     lines = list(dict.fromkeys((file, number) for file, number, _ in origins(sink)))
     for file, number in sorted(lines[:3]):
         if text := linecache.getline(file, number).strip():
@@ -91,7 +91,9 @@ def _speed(k: KernelRun, runs: Sequence[KernelRun]) -> str:
 
 
 def _buffers(call: UOp) -> Iterator[str]:
-    """The arguments of a kernel by the names that `computes` gives them."""
+    """Yield a line for each buffer of a kernel: its name in the formulas, dtype, shape, and whether it is read or
+    written.
+    """
     order = toposort(kernel_of(call))
     written = stored_slots(kernel_of(call))
     read = {memory_of(u.src[0]) for u in order if u.op == "LOAD"}
@@ -101,7 +103,7 @@ def _buffers(call: UOp) -> Iterator[str]:
 
 
 def _reasons(ready: UOp, actions: tuple[Action, ...], target: Target) -> list[str]:
-    """Why each action, where the cost model and no search chose them; else none."""
+    """Return a reason for each action if the cost model chose them; [] if a search or the kernel itself did."""
     if not actions or (ready.arg or KernelInfo()).actions:
         return []
     chosen = LoopPlan(ready, target)
@@ -110,7 +112,7 @@ def _reasons(ready: UOp, actions: tuple[Action, ...], target: Target) -> list[st
 
 
 def _actions(plan: LoopPlan, actions: tuple[Action, ...], reasons: Sequence[str]) -> list[str]:
-    """A line an action: what it was, of which loop, and why. Acts on the loops of `plan`."""
+    """Return a line for each action with its loop and its reason; applies the actions to `plan`."""
     out = []
     for i, action in enumerate(actions):
         axes = plan.axes
@@ -124,7 +126,9 @@ def _actions(plan: LoopPlan, actions: tuple[Action, ...], reasons: Sequence[str]
 
 
 def _loops(plan: LoopPlan) -> Iterator[str]:
-    """A line a loop of `computes`: the parts the actions made of it, outer ones first; then what the types mean."""
+    """Yield a line for each loop with the axes that the actions made of it, outer ones first; then the meanings of the
+    types.
+    """
     for root in (*plan.outputs, *plan.reduced):
         parts = sorted((p for p in plan.axes if p.root is root), key=lambda p: -p.stride)
         padded = f", padded to a multiple of {plan.padded[root]}" if root in plan.padded else ""

@@ -1,12 +1,13 @@
-"""`monolect report`: what one line of a program computes, as one file that another machine runs again.
+"""Write the computation of one line of a program to a file that another machine can run: `monolect report`.
 
-`monolect report PROGRAM.py[:LINE] -o bug.ir` runs the program and stores the first batch that the line made or asked
-for; without a line, or if the program fails before, the batch that failed. The file is text IR, so `monolect run` shows
-its passes; comments hold settings, Variables, inputs, results and the error. `monolect report bug.ir` runs it here, and
-compares its results at sampled elements with the interpreter of the tensor graph, and with those in the file.
+`monolect report PROGRAM.py[:LINE] -o bug.ir` runs the program and stores the first batch that the line built or
+realized. Without a line, or if the program fails before it, it stores the batch that failed. The file is text IR, so
+`monolect run` shows its passes. Comments hold settings, Variables, inputs, results and the error. `monolect report
+bug.ir` runs the file here. It compares sampled elements of the results with the interpreter of the tensor graph, and
+the results with those in the file.
 
-What it is not: the program. What Python does around the batch is not in the file.
-Invariant: nothing in a file is executed but IR, which is verified first.
+What it is not: the program. The Python code around the batch is not in the file.
+Invariant: only IR in a file is executed, and it is verified first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from monolect.base.disk.version import compiler_version
 from monolect.base.errors import AllocationError, ArgumentError, FileFormatError, MonolectError, VerifyError
 from monolect.base.origin import provenance
 from monolect.base.settings import TABLE, Context, settings
-from monolect.cli.explain import run_program, split_place
+from monolect.cli.explain import run_program, split_location
 from monolect.command.forms import buffer_bytes
 from monolect.ir.check.arrays import Array, storage
 from monolect.ir.check.compare import Arithmetic, compare_value
@@ -46,56 +47,56 @@ from monolect.runtime.realize.execute import batches_to, realize
 from monolect.runtime.realize.verified import arithmetic_of
 from monolect.schedule.callify import over_params
 
-_MARK = "#! "  # begins a line that is no IR
-_MOST = 1 << 20  # bytes of one input that are kept as they are; of a longer one random numbers of the same kind
-_NOT_KEPT = frozenset(
+_MARK = "#! "  # prefix of a line that is not IR
+_MAX_BYTES = 1 << 20  # bytes of one input or result in the file; a larger input is replaced by random numbers
+_LEFT_OUT = frozenset(  # settings that do not change values
     ("MONOLECT_CACHE", "DEBUG", "DUMP", "TRACE", "GRAPH", "DEVICE", "COMPILE_CACHE")
-)  # say nothing of values
+)
 
 
 class Report(NamedTuple):
-    """A batch: a TUPLE of values over PARAMs, and what it ran with."""
+    """A batch, as a TUPLE of values over PARAMs, with its inputs, results and settings."""
 
     values: UOp
-    facts: dict[str, Any]  # "device", "settings", "variables" by name; others are for the reader
-    inputs: list[bytes | None]  # by slot; None: random numbers
-    results: list[bytes]
+    facts: dict[str, Any]  # "device", "settings", "variables" are used by a replay; others are for people
+    inputs: list[bytes | None]  # bytes by slot; None for random numbers
+    results: list[bytes]  # b"" for one that is not in the file
     error: str = ""
 
 
 # ---- a program -------------------------------------------------------------------------------------------------------
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """The options of the command."""
-    parser.add_argument("place", metavar="FILE.py[:LINE]|BUG.ir", help="the program and the line, or a report to run")
+    """Add the options of the command."""
+    parser.add_argument("location", metavar="FILE.py[:LINE]|BUG.ir", help="a program and a line, or a report to run")
     parser.add_argument("-o", dest="output", metavar="BUG.ir", default="bug.ir", help="the file to write")
-    parser.add_argument("--no-data", action="store_true", help="random numbers in place of the inputs")
+    parser.add_argument("--no-data", action="store_true", help="replace the inputs by random numbers")
     parser.usage = "monolect report [-o BUG.ir] [--no-data] FILE.py[:LINE] [-- ARGUMENT ...]"
 
 
 def command(options: argparse.Namespace) -> None:
     """Write a report, or run one."""
-    if is_report(options.place):
-        replay(options.place)
+    if is_report(options.location):
+        replay(options.location)
     else:
-        report(options.place, options.passed_on, options.output, not options.no_data)
+        report(options.location, options.passed_on, options.output, not options.no_data)
 
 
-def report(place: str, arguments: Sequence[str], file: str, with_data: bool = True) -> None:
-    """Run the program at `place`, and write its batch to `file`. Raises ArgumentError if there is none."""
-    program, line = split_place(place)
-    taker, error = _Taker(program, line, with_data), ""
-    with Context(COMPILE_CACHE=0), batches_to(taker.see):
+def report(location: str, arguments: Sequence[str], file: str, with_data: bool = True) -> None:
+    """Run the program FILE.py[:LINE] and write its batch to `file`. Raises ArgumentError if no batch is found."""
+    program, line = split_location(location)
+    recorder, error = _Recorder(program, line, with_data), ""
+    with Context(COMPILE_CACHE=0), batches_to(recorder.see):
         try:
             run_program(program, arguments)
         except Exception as e:
             error = e.describe() if isinstance(e, MonolectError) else f"{type(e).__name__}: {e}"
             print(f"the program failed: {error}", file=sys.stderr)
-            taker.take_last(line is not None)
-    if taker.found is None:
-        expected = f"a line of {program} that computes something, or asks for a value"
-        raise ArgumentError("no batch came from there", expected=expected, found=error or place)
-    found = taker.found._replace(error=error)
-    print(f"{place}: {len(found.values.src)} values of {len(found.inputs)} inputs")
+            recorder.take_last(line is not None)
+    if recorder.found is None:
+        expected = f"a line of {program} that computes or reads a value"
+        raise ArgumentError("no batch came from there", expected=expected, found=error or location)
+    found = recorder.found._replace(error=error)
+    print(f"{location}: {len(found.values.src)} values of {len(found.inputs)} inputs")
     try:
         results = _replayed(found)
     except MonolectError as e:
@@ -108,8 +109,8 @@ def report(place: str, arguments: Sequence[str], file: str, with_data: bool = Tr
     print(f"wrote {file}: `monolect report {file}` runs it, `monolect run {file}` shows its passes")
 
 
-class _Taker:
-    """Takes the first batch of a line; knows the batch that runs now."""
+class _Recorder:
+    """Record the first batch of a line, and remember the batch that runs now."""
 
     def __init__(self, program: str, line: int | None, with_data: bool) -> None:
         self.program, self.line, self.with_data = os.path.abspath(program), line, with_data
@@ -117,18 +118,18 @@ class _Taker:
         self.now: tuple[list[UOp], str] | None = None
 
     def see(self, batch: list[UOp], device: str) -> None:
-        """A batch that is about to run."""
+        """Look at a batch that is about to run."""
         self.now = batch, device
         if self.found is None and self.line is not None and self.line in self._lines(batch):
             self.found = self._taken(batch, device)
 
     def take_last(self, keep: bool) -> None:
-        """Take the batch that ran last, unless one is there that is to be kept."""
+        """Record the batch that ran last; with `keep`, only if none is recorded yet."""
         if self.now is not None and not (keep and self.found is not None):
             self.found = self._taken(*self.now)
 
     def _lines(self, batch: list[UOp]) -> Iterator[int]:
-        """The lines of the program that made the batch, and the one that asks for it."""
+        """Yield the lines of the program that built the batch, and the line that realizes it."""
         for origin in (provenance(), *(u.origin for u in toposort(*batch) if u.origin is not None)):
             if os.path.abspath(origin[0]) == self.program:
                 yield origin[1]
@@ -138,7 +139,7 @@ class _Taker:
         for b in buffers:
             if b.op != "BUFFER":
                 raise ArgumentError("this batch cannot be reported", expected="inputs in memory", found=b.op)
-        inputs = [_memory(b) if self.with_data and buffer_bytes(b) <= _MOST else None for b in buffers]
+        inputs = [_memory(b) if self.with_data and buffer_bytes(b) <= _MAX_BYTES else None for b in buffers]
         facts = {
             "monolect": compiler_version(),
             "python": platform.python_version(),
@@ -148,7 +149,7 @@ class _Taker:
             "settings": {
                 row.name: getattr(settings, row.name)
                 for row in TABLE
-                if getattr(settings, row.name) != row.default and row.name not in _NOT_KEPT
+                if getattr(settings, row.name) != row.default and row.name not in _LEFT_OUT
             },
             "variables": {v.arg.name: value_of(v) for v in sizes},
         }
@@ -156,14 +157,16 @@ class _Taker:
 
 
 def _memory(b: UOp) -> bytes:
-    if b.storage is None:  # what is written before it is read
+    if b.storage is None:  # the batch writes this buffer before it reads it
         return bytes(buffer_bytes(b))
     return bytes(b.storage.view(np.uint8)[: buffer_bytes(b)].tobytes())
 
 
 # ---- a file ----------------------------------------------------------------------------------------------------------
 def replay(file: str) -> None:
-    """Run what a report holds. Raises VerifyError where a result is not what the tensor graph says."""
+    """Run a report and print how its results compare. Raises VerifyError where a result differs from the tensor
+    graph's.
+    """
     found = read(file)
     facts = {k: v for k, v in found.facts.items() if v}
     print("\n".join(f"{name}: {value}" for name, value in facts.items()))
@@ -173,11 +176,11 @@ def replay(file: str) -> None:
     lines = _agreement(found, results)
     print("\n".join(lines))
     if any("differs from the interpreter" in line for line in lines):
-        raise VerifyError("a result is not that of the tensor graph", expected="what the interpreter finds", found=file)
+        raise VerifyError("a result is not that of the tensor graph", expected="the interpreter's value", found=file)
 
 
 def is_report(file: str) -> bool:
-    """Whether a path is that of a report, and not of a program."""
+    """Whether a path names a report, not a program."""
     return file.endswith(".ir")
 
 
@@ -185,17 +188,17 @@ def _written(r: Report) -> str:
     lines = [f"{_MARK}{name} {json.dumps(value)}" for name, value in r.facts.items()]
     lines += [f"{_MARK}error {json.dumps(r.error)}"] if r.error else []
     data = [f"{_MARK}input {k} {_coded(raw)}" for k, raw in enumerate(r.inputs)]
-    data += [f"{_MARK}result {k} {_coded(raw if len(raw) <= _MOST else None)}" for k, raw in enumerate(r.results)]
+    data += [f"{_MARK}result {k} {_coded(raw if len(raw) <= _MAX_BYTES else None)}" for k, raw in enumerate(r.results)]
     return "\n".join(("# A report of monolect.", *lines, show(r.values, origins=True), *data, ""))
 
 
 def _coded(raw: bytes | None) -> str:
-    """Bytes as text; `random` for those that are left out."""
+    """Return bytes as text; "random" for None."""
     return "random" if raw is None else base64.b64encode(zlib.compress(raw)).decode()
 
 
 def read(file: str) -> Report:
-    """The report in a file. Raises FileFormatError or ParseError for anything else."""
+    """Return the report in a file. Raises FileFormatError or ParseError for other files."""
 
     def damaged(found: object) -> FileFormatError:
         return FileFormatError("not a report", expected="a file that `monolect report` wrote", found=f"{file}: {found}")
@@ -235,7 +238,7 @@ def read(file: str) -> Report:
 
 # ---- both ------------------------------------------------------------------------------------------------------------
 def _replayed(r: Report) -> list[tuple[str, bytes]]:
-    """What each result is here: a sentence on whether the interpreter agrees, and its bytes."""
+    """Return for each result a sentence on whether the interpreter agrees, and its bytes on this machine."""
     device = Device.canonical(r.facts["device"])
     params, sizes = _inputs(r.values), variables(r.values)
     raw = {k: _bytes(p, r.inputs[k]) for k, p in params.items()}
@@ -245,24 +248,24 @@ def _replayed(r: Report) -> list[tuple[str, bytes]]:
             stack.enter_context(bound(v, r.facts["variables"].get(v.arg.name)))
         buffers = {p: from_bytes(raw[k], p.shape, p.dtype, p.arg.device or device) for k, p in params.items()}
         values = substitute(r.values, buffers)
-        found = [(u, _memory(_in_a_row(b))) for u, b in zip(r.values.src, realize([*values.src]), strict=True)]
+        found = [(u, _memory(_as_buffer(b))) for u, b in zip(r.values.src, realize([*values.src]), strict=True)]
         memory = {p: np.frombuffer(raw[k], storage(p.dtype)) for k, p in params.items()}
         arithmetic = arithmetic_of([*sizes])
         return [(_against_interpreter(u, b, memory, arithmetic), b) for u, b in found]
 
 
 def _inputs(values: UOp) -> dict[int, UOp]:
-    """The PARAMs that are memory, by slot."""
+    """Return the PARAMs that are buffers, by slot."""
     return {p.arg.slot: p for p in toposort(values) if p.op == "PARAM" and p.arg.name is None}
 
 
-def _in_a_row(b: UOp) -> UOp:
-    """A BUFFER of the elements of a result, which may be a view."""
+def _as_buffer(b: UOp) -> UOp:
+    """Return a contiguous BUFFER with the elements of a result, which may be a view."""
     return b if b.op == "BUFFER" else realize([build("CONTIGUOUS", b)])[0]
 
 
 def _bytes(p: UOp, raw: bytes | None) -> bytes:
-    """The memory of an input: that of the report, else numbers from -2 to 2, or 0 and 1."""
+    """Return the memory of an input: that of the report, or random numbers from -2 to 2 (0 and 1 for integers)."""
     if raw is not None:
         return raw
     kind, n = storage(p.dtype), buffer_bytes(p)
@@ -288,7 +291,7 @@ def _against_interpreter(u: UOp, raw: bytes, memory: dict[UOp, Array], arithmeti
 
 
 def _agreement(r: Report, results: list[tuple[str, bytes]]) -> list[str]:
-    """A line for each result."""
+    """Return a line for each result."""
     out = []
     for k, (text, raw) in enumerate(results):
         known = r.results[k] if k < len(r.results) else b""

@@ -1,6 +1,6 @@
-"""`monolect rules`: every rule and action that has a name, with what it says and which code applies it.
+"""List every rule and action that has a name, its meaning, and the code that applies it: `monolect rules`.
 
-The function that applies it is read from the source: it names the row.
+The function that applies a rule is found in the source by the rule's name.
 """
 
 import ast
@@ -18,7 +18,9 @@ HEADER = ("family", "name", "meaning", "where", "cannot be switched off because"
 
 @cache
 def rules() -> tuple[tuple[str, str, str, str, str], ...]:
-    """The rows of all families, in the order in which a program meets them."""
+    """Return the rows (family, name, meaning, code, reason why it is not optional) of all families, in pipeline
+    order.
+    """
     out = []
     for family in FAMILIES:
         where = _where(family)
@@ -27,15 +29,15 @@ def rules() -> tuple[tuple[str, str, str, str, str], ...]:
 
 
 def _where(family: Family) -> dict[str, str]:
-    """For each row the file, and the functions that name it."""
+    """Return for each rule the file and the functions that name it."""
     found: dict[str, str] = {}
     for module in family.module.split():
         file = Path(module.replace(".", "/")).with_suffix(".py")
         tree = ast.parse((Path(monolect.__file__).parent.parent / file).read_text(encoding="utf-8"))
         for name in family.rows:
-            here = [f for f, words in _words(tree) if name in words]
-            if here:
-                found[name] = "; ".join(filter(None, (found.get(name), f"{file.as_posix()} {', '.join(here)}")))
+            users = [f for f, words in _words(tree) if name in words]
+            if users:
+                found[name] = "; ".join(filter(None, (found.get(name), f"{file.as_posix()} {', '.join(users)}")))
     found = {name: found.get(name, family.module.replace(".", "/") + ".py") for name in family.rows}
     return found | {d.name: f"{_file(d.rewrite)} {d.rewrite.__name__}" for ds in DECOMPOSE.values() for d in ds}
 
@@ -45,7 +47,7 @@ def _file(f: object) -> str:
 
 
 def _words(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
-    """The strings that each function has."""
+    """Yield the name and the string constants of each function."""
     for f in ast.walk(tree):
         if isinstance(f, ast.FunctionDef):
             yield f.name, {x.value for x in ast.walk(f) if isinstance(x, ast.Constant) and isinstance(x.value, str)}

@@ -1,13 +1,13 @@
-"""`monolect run`: IR as text, from any pass to any pass.
+"""Run passes on text IR, from any pass to any pass: `monolect run`.
 
-A file holds a tensor graph (TUPLE of values), a kernel (SINK), a program (LINEAR), a schedule (TUPLE behind a LINEAR)
-or a step (FUNCTION with StepInfo). Without --from the first pass is the first that takes such IR; without --to the last
-pass is the last one of the same section, for a graph the last of all.
+A file holds a tensor graph (TUPLE of values), a kernel (SINK), a program (LINEAR), a schedule (TUPLE after a LINEAR) or
+a step (FUNCTION with StepInfo). Without --from, the first pass that takes such IR is the first to run. Without --to,
+the last pass of the same section is the last; for a graph, the last of all.
 
-With --inputs the IR after the last pass is run on arrays, by the interpreter of its stage.
+With --inputs, the IR after the last pass is run on arrays by the interpreter of its stage.
 
-A graph becomes a schedule, whose kernels then go through the kernel passes inside of `lower`; --kernels prints these
-for each kernel, too. A kernel goes through its own passes, up to machine code.
+A graph becomes a schedule, whose kernels go through the kernel passes inside `lower`; --kernels prints these passes for
+each kernel, too. A kernel goes through its own passes, down to machine code.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SECTIONS = (GRAPH, (*KERNEL, *MACHINE), COMMAND)
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """The options of the command."""
+    """Add the options of the command."""
     parser.add_argument("file", help="text IR; - reads standard input")
     names = ", ".join(row.name for row in PIPELINE)
     parser.add_argument("--from", dest="first", metavar="PASS", default="", help=f"one of {names}")
     parser.add_argument("--to", dest="last", metavar="PASS", default="", help="the last pass to run")
     parser.add_argument("--device", default=settings.DEVICE, help="the device to compile for")
-    text = "run what is left on arrays: SLOT=FILE.npy, VARIABLE=NUMBER"
+    text = "run the IR after the last pass on arrays: SLOT=FILE.npy, VARIABLE=NUMBER"
     parser.add_argument("--inputs", nargs="*", metavar="SLOT=FILE", help=text)
     parser.add_argument("--outputs", default="", metavar="FOLDER", help="write the results there, as .npy files")
     parser.add_argument("--kernels", action="store_true", help="print the kernels of a graph after each pass, too")
@@ -83,7 +83,7 @@ def _kernels(step: UOp, target: Target) -> None:
 
 
 def _section(ir: UOp) -> Sequence[Pass]:
-    """The passes that take such IR."""
+    """Return the passes that take IR of this form."""
     if ir.op == "TUPLE" and not any(u.op == "AFTER" and u.src[1:] and u.src[1].op == "LINEAR" for u in ir.src):
         return GRAPH[1:] if any(u.op == "PARAM" and u.arg.name is None for u in toposort(*ir.src)) else GRAPH
     if ir.op == "TUPLE" or (ir.op == "FUNCTION" and isinstance(ir.arg, StepInfo)):
@@ -104,7 +104,7 @@ def _between(ir: UOp, first: str, last: str) -> Sequence[Pass]:
     end = last or possible[-1].name
     if end not in order or order.index(end) < order.index(start.name):
         raise ArgumentError(
-            "--from comes after --to", expected="the order " + ", ".join(order), found=(start.name, end)
+            "--from is later than --to", expected="the order " + ", ".join(order), found=(start.name, end)
         )
     return possible[order.index(start.name) : order.index(end) + 1]
 

@@ -1,7 +1,7 @@
-"""The tables that the compiler is made of: `monolect ops`, `passes`, `rules`, `devices`, `modules` and others.
+"""Print the tables that the compiler consists of: `monolect ops`, `passes`, `rules`, `devices`, `modules` and others.
 
-What it is for: each table states its facts once, in the code. Here it is printed, or written as a page of the
-reference. On a terminal, columns wrap at words. Elsewhere each row is one line, for `grep` and files.
+What it is for: each table is defined once, in the code. Here it is printed, or written as a page of the reference. On a
+terminal, columns wrap at words. Otherwise each row is one line, for `grep` and files.
 """
 
 import argparse
@@ -19,18 +19,18 @@ from monolect.base.settings import TABLE, settings
 from monolect.cli import glossary
 from monolect.cli.devices import rows
 from monolect.cli.rules import HEADER, rules
-from monolect.cli.where import modules, places
+from monolect.cli.where import find, modules
 from monolect.ir.ops import ROWS, Row
 from monolect.pipeline import PIPELINE
 from monolect.rules.accuracy import MAX_ULP, RUNNING_ULP, Bound
 
-LONG = 18  # columns of the terminal; wider columns of a table are wrapped
-LEAST = 24  # columns of the terminal for each wrapped column; with fewer, its text is printed below the row
+LONG = 18  # characters; a wider table column is wrapped
+LEAST = 24  # characters per wrapped column; with less room, its text is printed below the row
 Cells = Sequence[Sequence[object]]
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """The options of one of the tables."""
+    """Add the options of the table `title`."""
     if title == "where":
         parser.add_argument("word", nargs="?", default="", help="such as winograd, PREFETCH or 'fast path'")
         parser.set_defaults(markdown=False)
@@ -46,7 +46,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _print_table(options: argparse.Namespace, header: Sequence[str], cells: Cells) -> None:
-    """Print rows as aligned columns, the last one ragged, or as a page of the reference."""
+    """Print rows as aligned columns, the last one not padded, or as a Markdown page of the reference."""
     texts = [[str(cell) for cell in row] for row in cells]
     if options.markdown:
         print(f"# {options.title.capitalize()}\n\nWritten by `make docs`, out of the table in the code.\n")
@@ -62,8 +62,9 @@ def _print_table(options: argparse.Namespace, header: Sequence[str], cells: Cell
 
 
 def _print_wrapped(header: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
-    """A table as wide as the terminal, its long columns wrapped at words; below their row where they get too narrow.
-    `rich` heeds NO_COLOR.
+    """Print a table as wide as the terminal, with long columns wrapped at words, or below their row if too narrow.
+
+    `rich` respects NO_COLOR.
     """
     console = importlib.import_module("rich.console").Console(highlight=False)
     escape = importlib.import_module("rich.markup").escape
@@ -135,7 +136,7 @@ def _accuracy(options: argparse.Namespace) -> None:
 
 
 def _devices(options: argparse.Namespace) -> None:
-    if options.markdown:  # what is present here is no part of the reference
+    if options.markdown:  # the reference does not depend on the devices of this machine
         modules = [(name, importlib.import_module(module)) for name, (module, _) in TARGETS.items()]
         meanings = [(module.__doc__ or "").partition("\n\n")[0].replace("\n", " ") for _, module in modules]
         page = [(name, module.__name__, text) for (name, module), text in zip(modules, meanings, strict=True)]
@@ -157,7 +158,7 @@ def _where(options: argparse.Namespace) -> None:
     if terms:
         _print_table(options, ("term", "modules", "meaning"), [(t.name, " ".join(t.where), t.meaning) for t in terms])
         print()
-    _print_table(options, ("place", "name", "meaning"), places(options.word, bool(terms)))
+    _print_table(options, ("location", "name", "meaning"), find(options.word, bool(terms)))
 
 
 def _modules(options: argparse.Namespace) -> None:
@@ -174,7 +175,7 @@ def _glossary(options: argparse.Namespace) -> None:
 
 
 def _settings(options: argparse.Namespace) -> None:
-    # A page of the reference holds what is true everywhere, so the value of this process stays out of it.
+    # The reference does not depend on this process, so it has no column of current values.
     now = [] if options.markdown else ["value"]
     cells = []
     for row in TABLE:

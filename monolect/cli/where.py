@@ -1,7 +1,7 @@
-"""Code by words, and the list of all modules: `monolect where WORD`, `monolect modules`.
+"""Find code by a word, and list all modules: `monolect where WORD`, `monolect modules`.
 
-What it is for: to find the code for a fact. What it is not: a search in the code itself. Nothing is imported: names and
-docstrings are read from the source.
+What it is for: finding the code behind a fact. What it is not: a search in the code itself. It imports nothing; names
+and docstrings are parsed from the source.
 """
 
 import ast
@@ -12,7 +12,7 @@ import monolect
 from monolect.base.errors import ArgumentError
 
 ROOT = Path(monolect.__file__).parent
-# from low to high: a module imports only from the layers below its own
+# layers from low to high; a module imports only from its own layer and those below
 LAYERS = (
     "base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "command", "backend", "pipeline.py", "runtime",
     "graphs", "tensor", "capture", "interop", "nn", "export", "cli",
@@ -20,7 +20,9 @@ LAYERS = (
 
 
 def modules() -> list[tuple[str, str, str]]:
-    """(folder, module, first sentence), layer by layer. The row of a folder has no module; it is before its modules."""
+    """Return (folder, module, first sentence) layer by layer; the row of a folder has module "" and precedes its
+    modules.
+    """
     files = [f for f in ROOT.rglob("*.py") if f.relative_to(ROOT).parts[0] in LAYERS]
 
     def key(f: Path) -> tuple[int, str, bool, str]:
@@ -34,29 +36,29 @@ def modules() -> list[tuple[str, str, str]]:
     return rows
 
 
-def places(word: str = "", is_term: bool = False) -> list[tuple[str, str, str]]:
-    """(file:line, name, first sentence) of what has `word` in its name, then of what has it in its docstring.
+def find(word: str = "", is_term: bool = False) -> list[tuple[str, str, str]]:
+    """Return (file:line, name, first sentence) of definitions with `word` in the name, then in the docstring.
 
-    Without one, every module. Raises ArgumentError where nothing has it, unless it `is_term`, which the glossary has.
+    Without a word, return every module. Raises ArgumentError for no match, unless the word `is_term` of the glossary.
     """
-    named, told = [], []
+    named, described = [], []
     for path in sorted(ROOT.rglob("*.py")):
         for line, name, text in _documented(ast.parse(path.read_text(encoding="utf-8")), path):
-            place = f"{path.relative_to(ROOT.parent).as_posix()}:{line}", name, _sentence(text)
+            row = f"{path.relative_to(ROOT.parent).as_posix()}:{line}", name, _sentence(text)
             if not word:
-                named.append(place) if line == 1 else None
+                named.append(row) if line == 1 else None
             elif word.lower() in name.lower():
-                named.append(place)
+                named.append(row)
             elif word.lower() in text.lower():
-                told.append(place)
-    if not named and not told and not is_term:
-        expected = "a word of a name or a docstring; `grep` finds what only code says"
+                described.append(row)
+    if not named and not described and not is_term:
+        expected = "a word of a name or a docstring; use `grep` to search the code"
         raise ArgumentError("no name and no docstring has that word", expected=expected, found=word)
-    return named + told
+    return named + described
 
 
 def _documented(tree: ast.Module, path: Path) -> Iterator[tuple[int, str, str]]:
-    """(line, name, docstring) of a module and of the classes, functions and methods in it that have one."""
+    """Yield (line, name, docstring) of a module and of its classes, functions and methods; "" for no docstring."""
     module = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
     yield 1, module, ast.get_docstring(tree) or ""
     for node in tree.body:
@@ -68,7 +70,7 @@ def _documented(tree: ast.Module, path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _sentence(text: str) -> str:
-    """The first sentence of a docstring, on one line."""
+    """Return the first sentence of a docstring on one line."""
     first = " ".join(text.partition("\n\n")[0].split())
     end = first.find(". ")
     return first if end < 0 else first[: end + 1]

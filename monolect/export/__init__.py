@@ -1,5 +1,5 @@
-"""Captured steps as programs without monolect: C that any compiler takes, WebAssembly for node and browsers.
+"""Export captured steps as programs without monolect: C for any compiler, WebAssembly for node and browsers.
 
-What it is for: one more encoder of the command buffer. A device writes a table of launches; here the launches are
-calls in a function of C, or in a module. What it does not do: run a step, or change what one is.
+What it is for: it is one more encoder of the command buffer. A device encodes a table of launches; here the launches
+become calls in a C function or in a module. What it is not: it does not run a step, and does not change one.
 """

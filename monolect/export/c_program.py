@@ -1,11 +1,11 @@
-"""A step as the files of a program in C: source, header, weights, Makefile, and a `main` that reads files."""
+"""Write a step as a C program: source, header, weights, Makefile, and a `main` that reads files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from monolect.backend.c import cross_targets as elsewhere
+from monolect.backend.c import cross_targets
 from monolect.base.errors import ExportError
 from monolect.capture.jit import Jit
 from monolect.command.forms import buffer_bytes
@@ -17,7 +17,7 @@ from monolect.export.sizes import bytes_text
 from monolect.export.step import read
 from monolect.tensor.tensor import Tensor
 
-MOST_ARRAY_BYTES = 64 << 20  # of weights as text: ten characters for four bytes, which compilers read slowly
+MAX_ARRAY_BYTES = 64 << 20  # bytes of weights as a C array, which compilers read slowly; more must go into a file
 RESERVED = (
     "weights raw free states prepared arena scratch is_ready call parallel thread memcpy fopen fread fgetc fclose"
     " aligned_alloc size_t local file head whole weights_file taken madvise"
@@ -27,13 +27,13 @@ RESERVED = (
 def c_files(
     jit: Jit, name: str, tensors: Mapping[str, Tensor], capture: int | None, march: str, n_threads: int, is_array: bool
 ) -> dict[str, Iterable[Any]]:
-    """The parts of each file."""
-    target, has_half = elsewhere.target(march, n_threads)
+    """Return the contents of each file of the C program, in parts, by file name."""
+    target, has_half = cross_targets.target(march, n_threads)
     names = Names([*RESERVED, *(f"{name}_{f}" for f in ("init", "step", "error", "weights", "h"))])
     model = plan(read(jit, capture, names, target, tensors), target, names)
     n_bytes = model.stored_bytes
-    if is_array and n_bytes > MOST_ARRAY_BYTES:
-        expected = f"at most {MOST_ARRAY_BYTES} bytes of weights, or --weights file"
+    if is_array and n_bytes > MAX_ARRAY_BYTES:
+        expected = f"at most {MAX_ARRAY_BYTES} bytes of weights, or --weights file"
         raise ExportError("weights that are too large for an array in C", expected=expected, found=f"{n_bytes} bytes")
     data = segment_data(model)
     number = identity(model, data)
@@ -48,12 +48,12 @@ def c_files(
 
 
 def program_files(model: Model, source: Source, march: str) -> dict[str, list[bytes]]:
-    """Makefile and main.c."""
+    """Return the contents of Makefile and main.c, by file name."""
     return {"Makefile": [makefile(source, march).encode()], "main.c": [main(model, source).encode()]}
 
 
 def filled(template: str, **texts: str) -> str:
-    """A template with texts for its words."""
+    """Return the text of the template file `template` with each `@WORD@` replaced by `texts[WORD]`."""
     text = (TEMPLATES / template).read_text(encoding="utf-8")
     for word, x in texts.items():
         text = text.replace(f"@{word}@", x)
@@ -61,7 +61,7 @@ def filled(template: str, **texts: str) -> str:
 
 
 def makefile(source: Source, march: str) -> str:
-    """The Makefile."""
+    """Return the text of the Makefile."""
     has_array = source.is_array and source.has_data
     objects = f"{source.name}.o" + (f" {source.name}_weights.o" if has_array else "")
     pthread = " -pthread" if source.n_threads > 1 else ""
@@ -71,7 +71,7 @@ def makefile(source: Source, march: str) -> str:
 
 
 def main(model: Model, source: Source) -> str:
-    """`main.c`."""
+    """Return the text of `main.c`."""
     rows, resize, args, usage = [], [], [], ""
     sizes = [(k, p) for k, p in enumerate(model.parameters) if p.kind == "size"]
     names = {u: f"values[{k}].number" for k, p in sizes for u in [p.name]}

@@ -1,8 +1,8 @@
-"""A model as C: `model.c` and `model.h`. Each launch is a call, each kernel a function of the C renderer.
+"""Write a planned step as C: `model.c` and `model.h`. Each launch is a call, each kernel a function of the C renderer.
 
-What it is for: text that a person reads and any compiler of C11 with vectors (gcc, clang) takes. What it is not: a
-renderer of kernels (`backend/c/render`); a plan (`layout`).
-Invariant: every name comes from `Names`, every text of the user's goes through `comment`.
+What it is for: readable text for any C11 compiler with vector extensions (gcc, clang). What it is not: it renders no
+kernels (`backend/c/render`) and plans nothing (`layout`).
+Invariant: every name comes from `Names`; every text of the user passes through `comment`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from monolect.base.dtype import DType
 from monolect.base.target import Target
 from monolect.command.forms import accesses, buffer_bytes
 from monolect.export.data import MAGIC
-from monolect.export.layout import ARENA, PREPARED, RAW, STATES, STORED, WEIGHTS, Kernel, Model, Place
+from monolect.export.layout import ARENA, PREPARED, RAW, STATES, STORED, WEIGHTS, Kernel, Location, Model
 from monolect.export.names import Names, comment
 from monolect.export.sizes import bytes_text, factor_of, shape_text
 from monolect.export.step import Parameter
@@ -29,20 +29,20 @@ from monolect.pipeline import lower_kernel
 from monolect.runtime.realize.lowering import READY
 
 TEMPLATES = Path(__file__).parent / "templates"
-MOST_STATIC_BYTES = 4 << 20  # of a static array; more is taken by `init`, in huge pages
-MOST_NAMED_BYTES = 1 << 31  # offsets below it are constants of an enum, which are ints
-MOST_LINES = 14  # of the formulas of a kernel
+MAX_STATIC_BYTES = 4 << 20  # bytes of a static array; `init` allocates a larger segment, in huge pages
+MAX_NAMED_BYTES = 1 << 31  # bytes of a segment whose offsets are enum constants (ints); larger ones use numbers
+MAX_LINES = 14  # lines of formulas in a kernel's comment; more are counted only
 _TYPES = {"float32": "float", "float64": "double", "bool": "uint8_t"}
-FIRST_CHECK = 16  # the code of the first check; those below are of the program itself
+FIRST_CHECK = 16  # error code of the first check; lower codes are those of TEXTS
 
 
 def stored_type(d: DType) -> str:
-    """The type of a dtype in the header: floats of other sizes are their bits."""
+    """Return the C type of a dtype in the header; floats without a C type are unsigned integers with their bits."""
     return _TYPES.get(d.name) or f"{'int' if d.kind == 'i' else 'uint'}{8 * d.itemsize}_t"
 
 
 class Source:
-    """The text of one model. `name` begins its functions."""
+    """Write the C text of one model. All its functions have the prefix `name`."""
 
     def __init__(self, model: Model, target: Target, has_half: bool, name: str, names: Names, identity: int,
                  is_array: bool) -> None:  # fmt: skip
@@ -52,20 +52,18 @@ class Source:
         self.n_threads = model.n_threads if shared else 1
         self.by_slot = {p.slot: p for p in model.parameters}
         self.sizes = size_names(model)
-        self.offsets: dict[tuple[str, int], tuple[str, str]] = {}  # (segment, byte) -> its name, and what is there
-        self.parts: list[str] = []  # functions for threads
+        self.offsets: dict[tuple[str, int], tuple[str, str]] = {}  # (segment, offset) -> (C name, type)
+        self.parts: list[str] = []  # functions that threads run in parallel
 
     # ---- the header --------------------------------------------------------------------------------------------------
     def header(self) -> str:
-        """`model.h`."""
+        """Return the text of `model.h`."""
         name, m = self.name, self.model
         rows = [row for p in m.parameters for row in self._row(p)] or [" * no parameters"]
         notes = [f" * {comment(note)}." for note in m.notes]
         does = [f"reads the weights from the file {name}.weights"] * self.has_file
         does += ["sets the states to what they were when the step was exported"] * bool(m.n_bytes[STATES])
-        init = (
-            f"/* Makes the step ready: {', and '.join(does) or 'nothing is to be done'}. To be called before the first"
-        )
+        init = f"/* Prepares the step: {', and '.join(does) or 'there is nothing to load'}. Call it before the first"
         init += " step, and again to start over." if m.n_bytes[STATES] else " step."
         return "\n".join([
             f"/* {name}: a step of monolect as C. One call at a time: memory is the program's own. */",
@@ -76,7 +74,7 @@ class Source:
             "/* One step. Arrays are stored row by row, do not overlap, and have these shapes:", *rows, *notes,
             f" * Returns 0, or a code for {name}_error. */",
             f"int {name}_step({self.declared()});", "",
-            "/* What a code means. */", f"const char *{name}_error(int code);", "",
+            "/* The text of an error code. */", f"const char *{name}_error(int code);", "",
             "#ifdef __cplusplus", "}", "#endif", "#endif", "",
         ])  # fmt: skip
 
@@ -87,22 +85,24 @@ class Source:
 
     @property
     def has_file(self) -> bool:
-        """Whether `init` reads a file."""
+        """Whether `init` reads a weights file."""
         return self.has_data and not self.is_array
 
     def _row(self, p: Parameter) -> Iterator[str]:
-        origin = f", `{comment(p.origin)}` there" if p.origin != p.name else ""
+        origin = f", named `{comment(p.origin)}` in Python" if p.origin != p.name else ""
         if p.kind == "size":
             least, most, m = bounds(self.model, p)
             step = f", a multiple of {m}" if m > 1 else ""
             yield f" *   {p.name}: a size, {least} to {most}{step}{origin}"
         else:
-            what = {"input": "input", "update": "input, and what the step assigns to it", "output": "output"}[p.kind]
+            what = {"input": "input", "update": "input; the step overwrites it with its new value", "output": "output"}[
+                p.kind
+            ]
             bits = "" if p.dtype.name in _TYPES or p.dtype.is_int else f" (bits of {p.dtype.name})"
             yield f" *   {p.name}{shape_text(p.shape, self.sizes)}: {what}{bits}{origin}"
 
     def declared(self) -> str:
-        """The parameters of the step."""
+        """Return the parameters of the step as a C parameter list."""
         return ", ".join(map(self._declared, self.model.parameters)) or "void"
 
     @staticmethod
@@ -112,7 +112,7 @@ class Source:
 
     # ---- the source --------------------------------------------------------------------------------------------------
     def source(self) -> str:
-        """`model.c`."""
+        """Return the text of `model.c`."""
         m = self.model
         texts, shared = render_functions([(k.name, k.linear) for k in m.kernels], self.has_half)
         kernels = [f"{self._about(k)}{text}" for k, text in zip(m.kernels, texts, strict=True)]
@@ -139,15 +139,15 @@ class Source:
         ])  # fmt: skip
 
     def _about(self, k: Kernel) -> str:
-        """A comment on what a kernel computes."""
+        """Return a C comment with the formulas that a kernel computes."""
         info = k.sink.arg
         if isinstance(info, KernelInfo) and info.fills:
             lines = ["copies weights into the blocks that kernels read"]
         else:
             text = pseudocode(lower_kernel(k.sink, self.target, last=READY))
             lines = re.sub(r"\bp(\d+)\b", r"data\1", text).splitlines()
-        if len(lines) > MOST_LINES:
-            lines = [*lines[: MOST_LINES - 1], f"... {len(lines) - MOST_LINES + 1} more lines"]
+        if len(lines) > MAX_LINES:
+            lines = [*lines[: MAX_LINES - 1], f"... {len(lines) - MAX_LINES + 1} more lines"]
         given, named = ({u.arg.slot for u in us if u.op == "PARAM"} for us in (k.linear.src, toposort(k.sink)))
         if blocks := sorted(given - named):
             lines.append(f"in blocks: {_data(sorted(named - given))} as {_data(blocks)}")
@@ -159,9 +159,9 @@ class Source:
         out = ["/* ---- memory ---- */"]
         if self.is_array and self.has_data:
             out.append(f"extern const uint32_t {self.name}_weights[]; /* then the states */")
-        what = {WEIGHTS: "what no step changes", RAW: "what init alone reads", STATES: "what a step leaves to the next",
-                PREPARED: "what init computes of the weights",
-                ARENA: "intermediates: those that are not needed at the same time share memory"}  # fmt: skip
+        what = {WEIGHTS: "weights that steps read", RAW: "weights that only init reads",
+                STATES: "states that a step leaves to the next one", PREPARED: "weights that init has packed",
+                ARENA: "intermediate buffers, which share memory where their lifetimes do not overlap"}  # fmt: skip
         for segment, n in m.n_bytes.items():
             if n == 0:
                 continue
@@ -182,29 +182,31 @@ class Source:
         return [*out, "static int is_ready;", "", *large]
 
     def is_static(self, segment: str) -> bool:
-        """Whether a segment is an array of the program; others are taken by `init`."""
-        return self.model.n_bytes[segment] <= MOST_STATIC_BYTES or (self.is_array and segment in (WEIGHTS, RAW))
+        """Whether a segment is a static array of the program; `init` allocates the others."""
+        return self.model.n_bytes[segment] <= MAX_STATIC_BYTES or (self.is_array and segment in (WEIGHTS, RAW))
 
-    def address(self, place: Place, offset: int, what: str) -> str:
-        """The first byte of an operand in a segment, by a name."""
-        at = place.at + offset
-        if self.model.n_bytes[place.segment] >= MOST_NAMED_BYTES:
-            return f"({place.segment} + {at}u)"
-        key = place.segment, at
+    def address(self, location: Location, offset: int, type_text: str) -> str:
+        """Return the C expression of the address `offset` bytes after `location`, with a named offset if possible."""
+        at = location.at + offset
+        if self.model.n_bytes[location.segment] >= MAX_NAMED_BYTES:
+            return f"({location.segment} + {at}u)"
+        key = location.segment, at
         if key not in self.offsets:
-            own = place.segment == ARENA and place.name == ARENA
-            name = self.names.new(f"t{len(self.offsets)}" if own else f"at_{place.name}")
-            self.offsets[key] = name, what
-        return f"({place.segment} + {self.offsets[key][0]})"
+            is_planned = location.segment == ARENA and location.name == ARENA
+            name = self.names.new(f"t{len(self.offsets)}" if is_planned else f"at_{location.name}")
+            self.offsets[key] = name, type_text
+        return f"({location.segment} + {self.offsets[key][0]})"
 
     def operand(self, position: int, offset: int, dtype: DType, const: bool, n: int) -> str:
-        """An operand of a kernel."""
+        """Return the C expression of an operand of a kernel: `offset` bytes after buffer number `position`, or a
+        size.
+        """
         p = self.by_slot.get(position)
         t = self.lang.stored(dtype)
-        place = self.model.places[position]
+        location = self.model.locations[position]
         if p is None:
-            const = const or place.segment in (WEIGHTS, RAW)
-            return f"({'const ' if const else ''}{t} *){self.address(place, offset, f'{dtype.name}[{n}]')}"
+            const = const or location.segment in (WEIGHTS, RAW)
+            return f"({'const ' if const else ''}{t} *){self.address(location, offset, f'{dtype.name}[{n}]')}"
         name = f"call.{p.name}" if self.n_threads > 1 else p.name
         if p.kind == "size":
             m = factor_of(self.model.params[position])
@@ -219,7 +221,7 @@ class Source:
 
     # ---- calls -------------------------------------------------------------------------------------------------------
     def _call(self, c: Call, scratch: int, thread: int | str) -> str:
-        """One launch, of one thread."""
+        """Return the C call of one launch for one thread; `scratch` is the byte offset of its local memory."""
         k = next(k for k in self.model.kernels if k.name == c.program.entry)
         how, args = accesses(k.linear), []
         for u in sorted((u for u in k.linear.src if u.op == "PARAM"), key=lambda u: u.arg.slot):
@@ -233,7 +235,7 @@ class Source:
         return f"  {c.program.entry}({', '.join(args)});"
 
     def _groups(self) -> Iterator[str]:
-        """The launches of a step, in order."""
+        """Yield the launches of a step, in order, as C statements."""
         m = self.model
         for group in m.groups:
             if group.lanes:
@@ -302,7 +304,7 @@ class Source:
         if p is not None:
             return p.name
         u = self.model.params[slot]
-        return self.address(self.model.places[slot], 0, f"{u.dtype.name}[{_elements(u)}]").strip("()")
+        return self.address(self.model.locations[slot], 0, f"{u.dtype.name}[{_elements(u)}]").strip("()")
 
     def _check(self, k: int) -> Iterator[str]:
         check, least, greatest = self.model.checks[k]
@@ -354,7 +356,7 @@ TEXTS = {
 
 
 def error_texts(model: Model) -> dict[int, str]:
-    """What the codes mean."""
+    """Return the text of each error code."""
     texts = {0: "no error", **TEXTS}
     for k, (check, *_) in enumerate(model.checks):
         texts[FIRST_CHECK + k] = f"{check.name}: an index outside of {check.first} to {check.n - 1}"
@@ -366,7 +368,7 @@ def error_texts(model: Model) -> dict[int, str]:
 
 
 def size_names(model: Model) -> dict[tuple, str]:
-    """The parameter of each Variable, as its PARAM counts."""
+    """Return for the symbol of each Variable the C expression of its PARAM's value."""
     out = {}
     for p in model.parameters:
         if p.kind == "size":
@@ -377,19 +379,19 @@ def size_names(model: Model) -> dict[tuple, str]:
 
 
 def bounds(model: Model, p: Parameter) -> tuple[int, int, int]:
-    """The least and the greatest value of a size, and what it is a multiple of."""
+    """Return (minimum, maximum, multiple) of a size parameter."""
     arg = model.params[p.slot].arg
     m = factor_of(model.params[p.slot])
     return arg.min * m, arg.max * m, m
 
 
 def comment_line(text: str) -> str:
-    """A line of a comment, with its indentation."""
+    """Return a line of a comment with its indentation."""
     return " " * (len(text) - len(text.lstrip())) + comment(text)
 
 
 def quoted(text: str) -> str:
-    """A text in quotes of C."""
+    """Return a text for use between quotes in C."""
     return comment(text).replace('"', "'")
 
 

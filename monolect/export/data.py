@@ -1,6 +1,6 @@
-"""The bytes that a program of its own begins with: weights and states, and the file of them.
+"""Encode the initial bytes of an exported program: weights and states, as a file or as a C array.
 
-A head of eight words: a mark, the number that the program has too, the bytes of each segment. Then these.
+The file is a header of eight 64-bit words (magic number, identity, bytes of each segment, zeros), then the segments.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from monolect.base.disk.hashing import blake2b
 from monolect.base.numpy import np
 from monolect.export.layout import STORED, Model, Value
 
-MAGIC = int.from_bytes(b"monolect", "little")
+MAGIC = int.from_bytes(b"monolect", "little")  # first word of a weights file
 
 
 def segment_data(model: Model) -> list[Any]:
-    """The bytes of weights and states, in parts."""
+    """Return the bytes of weights and states, in parts, with zeros between the values."""
     return [part for s in STORED for part in _data(model.values[s], model.n_bytes[s])]
 
 
@@ -30,7 +30,7 @@ def _data(values: Iterable[Value], n_bytes: int) -> list[Any]:
 
 
 def identity(model: Model, data: Sequence[Any]) -> int:
-    """A number that the program and its file of weights have in common."""
+    """Return a hash of the stored values that the program and its weights file both hold."""
     state = blake2b(digest_size=8)
     state.update(repr([(v.name, v.at, v.n_bytes) for s in STORED for v in model.values[s]]).encode())
     for part in data:
@@ -39,13 +39,13 @@ def identity(model: Model, data: Sequence[Any]) -> int:
 
 
 def head_of(model: Model, number: int) -> bytes:
-    """The head of the file."""
+    """Return the 64-byte header of the weights file."""
     words = [MAGIC, number, *(model.n_bytes[s] for s in STORED), 0, 0, 0]
     return np.array(words, np.uint64).tobytes()
 
 
 def array_text(name: str, data: Sequence[Any]) -> str:
-    """The weights, then the states, as an array of C."""
+    """Return a C source with the weights, then the states, as an array of 32-bit words."""
     words = np.frombuffer(b"".join(bytes(part) for part in data), np.uint32)
     rows = [",".join(f"0x{w:x}" for w in row.tolist()) for row in np.split(words, range(12, len(words), 12))]
     head = f"#include <stdint.h>\nextern const uint32_t {name}_weights[];\n"

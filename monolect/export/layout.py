@@ -1,8 +1,8 @@
-"""A step planned for its target, and where everything is: what encoders of programs of their own read.
+"""Plan a step for its target and assign memory locations; the writers of C and WebAssembly read this Model.
 
-What it is for: the passes over command buffers, with the programs of a target that this process does not run. Then each
-position of memory gets a place: a parameter, or bytes of a segment. What it is not: text.
-Invariant: places of a segment do not overlap, but for those of the arena, which the pass `plan_memory` gave.
+What it is for: it runs the passes over command buffers, with kernels compiled for a target that this process does not
+run. Each buffer then gets a location: a parameter, or an offset in a segment. What it is not: it makes no text.
+Invariant: locations in a segment do not overlap, except those in the arena, which the pass `plan_memory` assigned.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from monolect.pipeline import lower_kernel
 from monolect.runtime.realize.plan import positions
 from monolect.runtime.realize.programs import info_of, key_of
 
-ALIGN_BYTES = 64
+ALIGN_BYTES = 64  # bytes; each location in a segment begins at a multiple of it
 WEIGHTS, RAW, STATES, PREPARED, ARENA = SEGMENTS = ("weights", "raw", "states", "prepared", "arena")
-STORED = (WEIGHTS, RAW, STATES)  # have values before the first call, which a file holds in this order
+STORED = (WEIGHTS, RAW, STATES)  # segments with values before the first call, in the order of the weights file
 
 
 class Kernel(NamedTuple):
-    """A function of the program: its LINEAR, and the SINK that it computes."""
+    """A kernel of the program: its function name, its LINEAR, and the SINK that the LINEAR was lowered from."""
 
     name: str
     linear: UOp
@@ -38,16 +38,16 @@ class Kernel(NamedTuple):
     program: Program
 
 
-class Place(NamedTuple):
-    """Where memory is: the bytes from `at` on of a segment; of a parameter, its name and 0."""
+class Location(NamedTuple):
+    """The location of a buffer: a segment and a byte offset in it, or a parameter."""
 
     segment: str  # "" for a parameter
-    name: str
-    at: int = 0
+    name: str  # name of the parameter, of the weight or of the state
+    at: int = 0  # byte offset in the segment
 
 
 class Value(NamedTuple):
-    """What a segment holds before the first call."""
+    """The initial value of a buffer in a segment: name, byte offset, size in bytes, and the BUFFER with the value."""
 
     name: str
     at: int
@@ -56,25 +56,26 @@ class Value(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A planned step. `scratch`: for each call the offset of its local memory, `scratch_bytes` that of all.
+    """A planned step.
 
-    The segment `raw` has the weights that only `once` reads, as those that it packs. They may go when that has run.
+    The segment `raw` holds the weights that only `once` reads, such as those that it packs. It can be freed after
+    `once` has run.
     """
 
     parameters: tuple[Parameter, ...]
-    params: tuple[UOp, ...]  # by slot
-    notes: tuple[str, ...]
+    params: tuple[UOp, ...]  # PARAMs by slot
+    notes: tuple[str, ...]  # sentences on results that are not parameters
     kernels: tuple[Kernel, ...]
-    once: tuple[Call, ...]
-    calls: tuple[Call, ...]
+    once: tuple[Call, ...]  # calls that init runs
+    calls: tuple[Call, ...]  # calls of each step
     groups: tuple[Group, ...]
-    places: Mapping[int, Place]  # by position
-    n_bytes: Mapping[str, int]  # of each segment
-    values: Mapping[str, Sequence[Value]]  # of the segments STORED
+    locations: Mapping[int, Location]  # by buffer number
+    n_bytes: Mapping[str, int]  # size of each segment
+    values: Mapping[str, Sequence[Value]]  # initial values of the segments STORED
     copies: tuple[Copy, ...]
     checks: tuple[tuple[Any, int, int], ...]
-    scratch: tuple[int, ...]
-    scratch_bytes: int
+    scratch: tuple[int, ...]  # byte offset of the local memory of each call
+    scratch_bytes: int  # size of all local memory
     n_threads: int
 
     @property
@@ -84,28 +85,30 @@ class Model(NamedTuple):
 
 
 def plan(exported: Exported, target: Target, names: Names) -> Model:
-    """The model of a step, for a target."""
-    made = _Programs(names)
+    """Plan the step `exported` for `target` and return its Model."""
+    compiled = _Programs(names)
     with Context(BEAM=0, **exported.compiling):
-        ready = planned(exported.step, target, made)
+        ready = planned(exported.step, target, compiled)
     linear, number = program_of(ready), positions(ready)
-    once, _ = unpacked(once_of(linear), number, made.programs)
-    calls, groups = unpacked(items_of(linear), number, made.programs)
+    once, _ = unpacked(once_of(linear), number, compiled.programs)
+    calls, groups = unpacked(items_of(linear), number, compiled.programs)
     scratch, n_scratch = local_offsets(calls, groups)
     n_once = max((c.program.local_bytes * c.program.n_threads for c in once), default=0)
-    reads = {k.name: {u.arg.slot for u in k.linear.src if u.op == "PARAM"} for k in made.kernels}
-    late = {c.operands[slot][0] for c in calls for slot in reads[c.program.entry]} | {c.source for c in exported.copies}
-    memory = _Memory(exported, number, names, late)
+    reads = {k.name: {u.arg.slot for u in k.linear.src if u.op == "PARAM"} for k in compiled.kernels}
+    read_by_step = {c.operands[slot][0] for c in calls for slot in reads[c.program.entry]} | {
+        c.source for c in exported.copies
+    }
+    memory = _Memory(exported, number, names, read_by_step)
     return Model(
-        exported.parameters, exported.step.src[1:], exported.notes, tuple(made.kernels), tuple(once), tuple(calls),
-        tuple(groups or (Group(tuple(range(len(calls)))),)), memory.places, memory.n_bytes, memory.values,
+        exported.parameters, exported.step.src[1:], exported.notes, tuple(compiled.kernels), tuple(once), tuple(calls),
+        tuple(groups or (Group(tuple(range(len(calls)))),)), memory.locations, memory.n_bytes, memory.values,
         exported.copies, exported.checks, tuple(scratch), max(n_scratch, n_once),
         target.n_threads,
     )  # fmt: skip
 
 
 class _Programs:
-    """Programs of kernels for a target that no device of this process has. See `passes.Programs`."""
+    """Lower kernels for a target without a device in this process, as a `passes.Programs`."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -114,12 +117,12 @@ class _Programs:
 
     def __call__(self, operands: Mapping[UOp, Sequence[UOp]], target: Target) -> dict[UOp, UOp]:
         out = {}
-        for kernel, mine in operands.items():
+        for kernel, given in operands.items():
             linear = lower_kernel(kernel, target)
             name = self.names.new(f"k{len(self.kernels)}_{linear.arg.name}", "kernel")
             program = Program(name, name, linear.arg.threads, "", local_places(linear.src)[0])
             out[kernel] = new = node(
-                "PROGRAM", (kernel,), info_of(kernel, mine, program, target)._replace(key=key_of(kernel))
+                "PROGRAM", (kernel,), info_of(kernel, given, program, target)._replace(key=key_of(kernel))
             )
             self.kernels.append(Kernel(name, linear, kernel, program))
             self.programs[new] = program
@@ -127,34 +130,34 @@ class _Programs:
 
 
 class _Memory:
-    """A place for each position."""
+    """Assign a Location to each buffer number; `read_by_step` holds the numbers that calls of a step read."""
 
-    def __init__(self, exported: Exported, number: Mapping[UOp, int], names: Names, late: set[int]) -> None:
+    def __init__(self, exported: Exported, number: Mapping[UOp, int], names: Names, read_by_step: set[int]) -> None:
         self.n_bytes = dict.fromkeys(SEGMENTS, 0)
         self.values: dict[str, list[Value]] = {s: [] for s in STORED}
-        self.places: dict[int, Place] = {p.slot: Place("", p.name) for p in exported.parameters}
-        known: dict[int, Place] = {}
+        self.locations: dict[int, Location] = {p.slot: Location("", p.name) for p in exported.parameters}
+        known: dict[int, Location] = {}
         for b, n in number.items():
             if b.op == "BUFFER" and is_arena(b):
-                self.places[n] = Place(ARENA, ARENA, self._take(ARENA, buffer_bytes(b)))
+                self.locations[n] = Location(ARENA, ARENA, self._take(ARENA, buffer_bytes(b)))
         for b, n in number.items():
             if b.op == "BUFFER" and not is_arena(b):
-                self.places[n] = Place(PREPARED, names.new("prepared"), self._take(PREPARED, buffer_bytes(b)))
+                self.locations[n] = Location(PREPARED, names.new("prepared"), self._take(PREPARED, buffer_bytes(b)))
         roles = exported.step.arg.roles
-        read = {id(exported.values[k]) for k in late if k in exported.values}
+        read = {id(exported.values[k]) for k in read_by_step if k in exported.values}
         for slot, (p, role) in enumerate(zip(exported.step.src[1:], roles, strict=True)):
-            if slot in self.places:
+            if slot in self.locations:
                 continue
             segment = {"state": STATES, "old": STATES, "read": WEIGHTS, "constant": WEIGHTS}.get(role, ARENA)
             buffer = exported.values.get(slot)
             if segment == WEIGHTS and id(buffer) not in read:
                 segment = RAW
             if segment in (WEIGHTS, RAW) and id(buffer) in known:
-                self.places[slot] = known[id(buffer)]
+                self.locations[slot] = known[id(buffer)]
                 continue
             name = names.new(exported.named.get(slot) or {STATES: "state", ARENA: "unnamed"}.get(segment, "weight"))
             at = self._take(segment, buffer_bytes(p))
-            self.places[slot] = known[id(buffer)] = Place(segment, name, at)
+            self.locations[slot] = known[id(buffer)] = Location(segment, name, at)
             if segment != ARENA and buffer is not None:
                 self.values[segment].append(Value(name, at, buffer_bytes(p), buffer))
 
@@ -174,8 +177,8 @@ __all__ = [
     "STORED",
     "WEIGHTS",
     "Kernel",
+    "Location",
     "Model",
-    "Place",
     "Value",
     "plan",
 ]

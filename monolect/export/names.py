@@ -1,7 +1,7 @@
-"""Names of C and texts in its comments, out of names and texts of the user's.
+"""Make C identifiers and comment texts from names and texts of the user.
 
-Invariant: a name is an identifier of C and C++ that no header, no keyword and no other name of the program has,
-whatever it is made from; a text ends no comment and begins no line.
+Invariant: a name is an identifier of C and C++ that differs from every keyword, macro of a header and other name of the
+program. A text cannot end its comment and contains no line break.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ KEYWORDS = frozenset(
     " static_cast template this thread_local throw true try typeid typename using virtual wchar_t xor xor_eq"
     " linux unix i386 errno stdin stdout stderr assert main offsetof".split()
 )
-LONGEST = 48  # characters of a name that is made from a text
+MAX_NAME = 48  # characters of an identifier; a longer text is cut
 
 
 class Names:
-    """The names of one program, each given once."""
+    """Hand out the identifiers of one program, each once."""
 
     def __init__(self, taken: Sequence[str] = ()) -> None:
         self.taken = {*taken}
 
     def new(self, text: str, instead: str = "x") -> str:
-        """A name like `text`; like `instead` where that has no letter."""
+        """Return an unused identifier like `text`, or like `instead` if `text` has no letter."""
         name = identifier(text, instead)
         n, first = 1, name
         while name in self.taken:
@@ -39,10 +39,11 @@ class Names:
 
 
 def identifier(text: str, instead: str = "x") -> str:
-    """An identifier like `text`. Those with capitals alone are names of macros, those with two low lines in a row of
-    the compiler: neither is given.
+    """Return an identifier like `text`.
+
+    It never consists of capitals only, as macros do, and never has two underscores in a row, which compilers reserve.
     """
-    name = re.sub(r"[^A-Za-z0-9]+", "_", text)[:LONGEST].strip("_")
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text)[:MAX_NAME].strip("_")
     if not re.search(r"[A-Za-z]", name):
         name = f"{instead}_{name}".rstrip("_")
     if name[0].isdigit():
@@ -53,7 +54,7 @@ def identifier(text: str, instead: str = "x") -> str:
 
 
 def comment(text: str) -> str:
-    """A text as part of a comment of one line, in ASCII."""
+    """Return `text` in ASCII as it may occur in a one-line C comment."""
     text = "".join(c if c.isascii() and c.isprintable() and c not in "\\?" else "." for c in text)
     return text.replace("*/", "* /").replace("/*", "/ *").strip()
 

@@ -1,4 +1,4 @@
-"""Sizes and bytes as texts: symbolic ones are formulas of C over the parameters of a step."""
+"""Format sizes and byte counts as text; symbolic ones become C or JavaScript formulas over the step's parameters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ IN_JAVASCRIPT = IN_C | {"IDIV": "Math.floor({a} / {b})"}
 
 
 def factor_of(p: UOp) -> int:
-    """What the values of a Variable are multiples of: its PARAM counts by them."""
+    """Return the `multiple_of` of the Variable behind the PARAM `p`, which counts in units of it."""
     return int(p.arg.name.partition(BY)[2] or 1)
 
 
 def size_text(n: Any, names: Mapping[tuple, str], formulas: Mapping[str, str] = IN_C) -> str:
-    """A size as a formula. `names`: of the Variables, by symbol, as their PARAMs count."""
+    """Return a size as a formula. `names` maps the symbol of a Variable to the text of its PARAM's value.
+
+    Raises ExportError for an op without a formula.
+    """
     if n.__class__ is int:
         return str(n)
     if n.op == "CONST":
@@ -34,11 +37,11 @@ def size_text(n: Any, names: Mapping[tuple, str], formulas: Mapping[str, str] = 
         a, b = (size_text(s, names, formulas) for s in n.src)
         return formulas[n.op].format(a=a, b=b)
     expected = f"sums, differences, products, quotients of Variables ({', '.join(formulas)})"
-    raise ExportError("a size that is no formula of C", expected=expected, found=f"{n.op}: {n!r}"[:200])
+    raise ExportError("a size without a formula in C", expected=expected, found=f"{n.op}: {n!r}"[:200])
 
 
 def bytes_text(p: UOp, names: Mapping[tuple, str]) -> str:
-    """The bytes of a PARAM as a formula."""
+    """Return the number of bytes of a PARAM as a C formula."""
     n = count(p.shape)
     if n.__class__ is int:
         return str(n * p.dtype.itemsize)
@@ -46,7 +49,7 @@ def bytes_text(p: UOp, names: Mapping[tuple, str]) -> str:
 
 
 def shape_text(shape: tuple, names: Mapping[tuple, str]) -> str:
-    """A shape as C declares arrays: [2][n]."""
+    """Return a shape as in a C array declaration, such as [2][n]."""
     return "".join(f"[{size_text(n, names).strip('()')}]" for n in shape)
 
 

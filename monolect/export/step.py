@@ -1,9 +1,10 @@
-"""A capture as a program of its own sees it: a step over parameters with names, each result in memory of its own.
+"""Turn a capture into a step with named parameters whose results are each in memory of their own.
 
-What it is for: everything that a call of Python does around the kernels becomes part of the step, or a reason not to
-export it. Views among the results are kernels that copy; results that are arguments, states or constants are copies.
-What it is not: a plan. It knows no offsets and no target but for the scheduler of those kernels.
-Invariant: parameters, results and new versions of states are whole PARAMs, each another.
+What it is for: everything that a Python call does around the kernels becomes part of the step, or a reason to refuse
+the export. A result that is a view is copied by a kernel. A result that is an argument, a state or a constant is
+copied.
+What it is not: a plan. It knows no offsets, and uses the target only to schedule those copying kernels.
+Invariant: parameters, results and new versions of states are distinct whole PARAMs.
 """
 
 from __future__ import annotations
@@ -35,38 +36,40 @@ from monolect.tensor.tree import fields
 
 
 class Parameter(NamedTuple):
-    """A parameter of the exported function. `kind`: "input"; "update", which the step assigns; "size"; "output"."""
+    """A parameter of the exported function. `kind` is "input", "output", "size", or "update" for an input that the step
+    assigns.
+    """
 
     name: str
     kind: str
-    slot: int  # of its PARAM
+    slot: int  # slot of its PARAM
     dtype: DType
     shape: tuple
-    origin: str  # as the user's code names it
+    origin: str  # name in the user's code
 
 
 class Copy(NamedTuple):
-    """The memory of one PARAM to that of another, by slot, once all items are done."""
+    """A copy of the memory of PARAM `source` to PARAM `to` (slots) after all items have run."""
 
     to: int
     source: int
 
 
 class Exported(NamedTuple):
-    """A step and what it takes and leaves. `values`: the PARAMs of BUFFERs with a value, by slot, and their names."""
+    """A step with its parameters, copies and checks."""
 
     step: UOp
     parameters: tuple[Parameter, ...]
-    copies: tuple[Copy, ...]  # of results, in order, then of states
-    checks: tuple[tuple[Check, int, int], ...]  # with the slots of the least and the greatest index
-    values: Mapping[int, UOp]
-    named: Mapping[int, str]
-    notes: tuple[str, ...]  # on results that are no parameters
-    compiling: Mapping[str, Any]  # settings that decide on the plans of kernels, as they were at the capture
+    copies: tuple[Copy, ...]  # copies of results, in order, then of states
+    checks: tuple[tuple[Check, int, int], ...]  # (check, slot of the least index, slot of the greatest index)
+    values: Mapping[int, UOp]  # slot -> BUFFER with the initial value
+    named: Mapping[int, str]  # slot -> the user's name of the tensor, "" if unknown
+    notes: tuple[str, ...]  # sentences on results that are not parameters
+    compiling: Mapping[str, Any]  # settings of the capture that affect the plans of kernels
 
 
 def read(jit: Jit, number: int | None, names: Names, target: Target, tensors: Mapping[str, Tensor]) -> Exported:
-    """The capture of that number, or the only one. Raises ExportError for one that needs more than kernels."""
+    """Read the capture `number`, or the only one, of `jit`. Raises ExportError for one that needs more than kernels."""
     c = _chosen(jit, number)
     _refuse_gradients(c)
     _refuse_items(c)
@@ -78,10 +81,11 @@ def read(jit: Jit, number: int | None, names: Names, target: Target, tensors: Ma
     outs = [whole.own(u) for u in step.src[0].src[:n]]
     news = [whole.own(u) for u in step.src[0].src[n : n + len(moves)]]
     roles = step.arg.roles
-    today = dict(zip(map(id, outside.moves), news, strict=True))  # the slots of tensors from outside after a call
+    # slots of external tensors after a call
+    after = dict(zip(map(id, outside.moves), news, strict=True))
     for role, found in (("state", outside.in_place), ("read", outside.reads)):
-        today |= zip(map(id, found), _slots(roles, role), strict=True)
-    shown = {id(k.root): whole.copy(today[id(k.root)]) for k in c.leaves if k.value < 0 and id(k.root) in today}
+        after |= zip(map(id, found), _slots(roles, role), strict=True)
+    shown = {id(k.root): whole.copy(after[id(k.root)]) for k in c.leaves if k.value < 0 and id(k.root) in after}
     parameters, notes = _parameters(c, jit.parameters, whole.params, step, outs, shown, names)
     looks = outs[len(outs) - 2 * len(c.checks) :]
     checks = tuple([(k, looks[2 * i], looks[2 * i + 1]) for i, k in enumerate(c.checks)])
@@ -118,17 +122,17 @@ def _chosen(jit: Jit, number: int | None) -> Captured:
 
 def _refuse_gradients(c: Captured) -> None:
     if c.supplied_gradients:
-        what = "gradients that are there before the call, and that the step reads or adds to"
+        what = "gradients from before the call, which the step reads or adds to"
     elif c.gradient_targets or c.aliased_gradients:
         what = f"gradients that the step leaves on {len(c.gradient_targets) + len(c.aliased_gradients)} tensors"
     else:
         return
-    expected = "a step that clears gradients at its start, and returns those it is for"
-    raise ExportError("a program of its own has no gradients", expected=expected, found=what)
+    expected = "a step that clears gradients at its start and returns those that the caller needs"
+    raise ExportError("an exported program has no gradients", expected=expected, found=what)
 
 
 def _refuse_items(c: Captured) -> None:
-    """Raise ExportError for what is no kernel of one processor."""
+    """Raise ExportError for an item that is not a kernel of one processor."""
     items = items_of(program_of(c.capture.step))
     for item in items:
         if item.op in ("RANGE", "IF"):
@@ -153,7 +157,7 @@ def _refuse_items(c: Captured) -> None:
 
 
 def _joined(c: Captured, name: str) -> UOp:
-    """The step of a capture on the device of that name, proven."""
+    """Return the step of a capture for the device `name`, read back from its saved text, which proves its indices."""
     try:
         device = saved.device_of([c])
         text = saved.on_device(saved.text_of(c, device), device, name)
@@ -163,15 +167,15 @@ def _joined(c: Captured, name: str) -> UOp:
         raise ExportError("a step of another device", expected=expected, found=e.found) from e
     except (JitError, FileFormatError, VerifyError) as e:
         expected = "kernels of Tensor methods, whose indices are proven"
-        raise ExportError("a step that no file can hold", expected=expected, found=e.describe()) from e
+        raise ExportError("a step that cannot be saved", expected=expected, found=e.describe()) from e
 
 
-# ---- results in memory of their own ----------------------------------------------------------------------------------
+# ---- results in separate memory --------------------------------------------------------------------------------------
 class _Whole:
-    """A step whose results become whole PARAMs, by copies and by kernels that copy."""
+    """Make each result of a step a whole PARAM of its own, by copies and by kernels that copy."""
 
     def __init__(self, step: UOp, target: Target) -> None:
-        self.was, self.target = step, target
+        self.original, self.target = step, target
         self.params, self.roles = [*step.src[1:]], [*step.arg.roles]
         self.items = [*items_of(program_of(step))]
         self.slots = count(new_slot(self.items))
@@ -179,7 +183,7 @@ class _Whole:
         self.copies: list[Copy] = []
 
     def own(self, u: UOp) -> int:
-        """The slot of a PARAM that holds the value `u` once the step is done, and nothing else."""
+        """Return the slot of a PARAM that holds only the value `u` when the step has run."""
         u = u.src[0] if u.op == "AFTER" else u
         p = memory_of(u)
         slot: int = p.arg.slot
@@ -194,7 +198,7 @@ class _Whole:
         return int(new.arg.slot)
 
     def copy(self, slot: int) -> int:
-        """The slot of a PARAM that gets what that one holds once all items are done."""
+        """Return the slot of a new PARAM that gets a copy of PARAM `slot` after all items have run."""
         new: int = self._new(self.params[slot]).arg.slot
         self.copies.append(Copy(new, slot))
         return new
@@ -206,19 +210,21 @@ class _Whole:
         return self.params[-1]
 
     def _copying(self, u: UOp, p: UOp, new: UOp) -> list[UOp]:
-        """Kernels that store a view."""
+        """Return the items that store the view `u` of the PARAM `p` into the PARAM `new`."""
         first = node("PARAM", p.src, p.arg._replace(slot=0))
         value = node("CONTIGUOUS", (substitute(u, {p: first}),))
         schedule = cached_schedule(node("TUPLE", (value,)), self.target, "")
         return items_of_run(node("FUNCTION", (schedule, p, new)), self.slots)
 
     def step(self) -> UOp:
-        """The step with what was added. Its values are the slots that `own` gave."""
+        """Return the step with the added PARAMs and items; its results are the slots that `own` returned."""
         linear = node("LINEAR", tuple(self.items))
         copied = {c.to for c in self.copies}
         kept = [p for k, p in enumerate(self.params) if self.roles[k] in ("result", "state") and k not in copied]
         written = [node("AFTER", (p, linear)) for p in kept]
-        info = self.was.arg._replace(roles=tuple(self.roles), n_results=len(written), moves=(), reuse=(), shared=())
+        info = self.original.arg._replace(
+            roles=tuple(self.roles), n_results=len(written), moves=(), reuse=(), shared=()
+        )
         return node("FUNCTION", (node("TUPLE", tuple(written)), *self.params), info)
 
 
@@ -232,7 +238,7 @@ def _parameters(
     shown: Mapping[int, int],
     names: Names,
 ) -> tuple[tuple[Parameter, ...], tuple[str, ...]]:
-    """The parameters, in order, and a line on each result that is none."""
+    """Return the parameters, in order, and a note on each result that is not a parameter."""
     out, notes = [], []
     for slot, text in _arguments(c, known).items():
         p = step.src[1 + slot]
@@ -246,9 +252,9 @@ def _parameters(
     for text, leaf in zip(_paths(c.template, "out"), c.leaves, strict=True):
         slot = outs[leaf.value] if leaf.value >= 0 else shown.get(id(leaf.root), -1)
         if slot < 0:
-            notes.append(f"{text} is what the caller has: an argument, or a tensor that the step does not touch")
+            notes.append(f"{text} is no output: it is an argument, or a tensor that the step does not change")
         elif slot in seen:
-            notes.append(f"{text} is {seen[slot]} again")
+            notes.append(f"{text} is the same as {seen[slot]}")
         else:
             seen[slot] = text
             p = made[slot]
@@ -257,7 +263,7 @@ def _parameters(
 
 
 def _arguments(c: Captured, known: Sequence[str]) -> dict[int, str]:
-    """A text for each argument, by slot."""
+    """Return the name of each argument, by slot."""
     texts: list[str] = []
     for k, x in enumerate(c.spec.args):
         texts += _paths(x, known[k] if k < len(known) else f"arg{k}")
@@ -271,7 +277,7 @@ def _arguments(c: Captured, known: Sequence[str]) -> dict[int, str]:
 
 
 def _paths(tree: Any, name: str) -> Iterator[str]:
-    """A text for each Tensor of a tree, in the order of `flatten`. A result that is a dict names its parts itself."""
+    """Yield a name for each Tensor of a tree, in the order of `flatten`. The keys of a result dict name its parts."""
     if isinstance(tree, Tensor):
         yield name
     elif isinstance(tree, dict):

@@ -1,9 +1,9 @@
-"""A model as WebAssembly: the kernels by LLVM, and two functions that launch them.
+"""Write a planned step as WebAssembly: kernels compiled by LLVM, two functions that launch them, and a loader for node.
 
-What it is for: a module that wasm-ld links, and a loader for node. Memory is the module's own: segments follow each
-other behind `__heap_base`, where the loader makes room and puts weights (as globals they would be zeros in the object
-file). What it is not: a renderer of kernels (`backend/cpu`).
-Invariant: slots of a launch are stored right before it, so launches share them.
+What it is for: a module linked by wasm-ld. Memory belongs to the module: the segments follow each other after
+`__heap_base`, where the loader grows the memory and writes the weights. (As globals they would be zeros in the object
+file.) What it is not: it renders no kernels (`backend/cpu`).
+Invariant: the operand slots of a launch are stored right before it, so all launches share them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from monolect.backend.base import Call
-from monolect.backend.cpu import cross_targets as elsewhere
+from monolect.backend.cpu import cross_targets
 from monolect.base.dtype import DType
 from monolect.base.errors import ArgumentError, ExportError
 from monolect.capture.jit import Jit
@@ -28,8 +28,8 @@ from monolect.ir.rewrite.normal import count
 from monolect.tensor.tensor import Tensor
 
 MACHINE, SCRATCH = "wasm32", "scratch"
-MOST_BYTES = 1 << 32  # of memory that 32 bits address
-ROOM_BYTES = 1 << 20  # of the module itself: its stack and the slots of launches
+MAX_BYTES = 1 << 32  # bytes that 32-bit addresses reach; larger models raise ExportError
+ROOM_BYTES = 1 << 20  # bytes reserved for the module's stack and the operand slots of launches
 ARRAYS = {
     "float32": "Float32Array", "float64": "Float64Array", "int8": "Int8Array", "int16": "Int16Array",
     "int32": "Int32Array", "int64": "BigInt64Array", "uint8": "Uint8Array", "uint16": "Uint16Array",
@@ -40,17 +40,17 @@ ARRAYS = {
 def wasm_files(
     jit: Jit, name: str, tensors: Mapping[str, Tensor], capture: int | None, march: str, n_threads: int, is_array: bool
 ) -> dict[str, Iterable[Any]]:
-    """The parts of each file of a program in WebAssembly."""
+    """Return the contents of each file of the WebAssembly program, in parts, by file name."""
     if march or n_threads != 1 or is_array:
         raise ArgumentError("export: target wasm", expected="no march, one thread, weights in a file")
-    target = elsewhere.target(MACHINE)
+    target = cross_targets.target(MACHINE)
     names = Names(["init", "step", "copy", "slots", *SEGMENTS])
     model = plan(read(jit, capture, names, target, tensors), target, names)
     _refuse_large(model)
     kernels = [(k.name, k.linear) for k in model.kernels]
     data = segment_data(model)
     number = identity(model, data)
-    code = elsewhere.link_for(MACHINE, kernels, _Text(model).text(), ("init", "step"))
+    code = cross_targets.link_for(MACHINE, kernels, _Text(model).text(), ("init", "step"))
     files: dict[str, Iterable[Any]] = {f"{name}.wasm": [code], f"{name}.mjs": [_loader(model, name, number).encode()]}
     if model.stored_bytes:
         files[f"{name}.weights"] = [head_of(model, number), *data]
@@ -58,19 +58,19 @@ def wasm_files(
 
 
 def _refuse_large(model: Model) -> None:
-    """Raise ExportError for a model that does not fit the addresses of WebAssembly."""
+    """Raise ExportError for a model that does not fit into a 32-bit address space."""
     rows = dict(model.n_bytes) | {"local memory": model.scratch_bytes}
     rows["arguments and results"] = sum(buffer_bytes(model.params[p.slot]) + 64 for p in model.parameters)
     total = sum(rows.values()) + ROOM_BYTES
-    if total > MOST_BYTES:
+    if total > MAX_BYTES:
         largest = max(rows, key=lambda k: rows[k])
-        expected = f"at most {MOST_BYTES} bytes: a smaller model, narrower weights, or --target c"
+        expected = f"at most {MAX_BYTES} bytes: a smaller model, narrower weights, or --target c"
         found = f"{total} bytes, {rows[largest]} of them {largest}"
         raise ExportError("a model that does not fit into WebAssembly's memory", expected=expected, found=found)
 
 
 def segment_starts(model: Model) -> tuple[dict[str, int], int]:
-    """Where each segment begins behind `__heap_base`, and where the last one ends."""
+    """Return the byte offset of each segment after `__heap_base`, and the end of the last one."""
     starts, at = {}, 0
     for segment, n in {**model.n_bytes, SCRATCH: -(-model.scratch_bytes // ALIGN_BYTES) * ALIGN_BYTES}.items():
         starts[segment], at = at, at + n
@@ -79,7 +79,7 @@ def segment_starts(model: Model) -> tuple[dict[str, int], int]:
 
 # ---- the module ------------------------------------------------------------------------------------------------------
 class _Text:
-    """LLVM text: the functions `init` and `step`."""
+    """Write the LLVM text of the functions `init` and `step`."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -89,7 +89,7 @@ class _Text:
         self.n = 0
 
     def text(self) -> str:
-        """What is added to the kernels."""
+        """Return the LLVM text that is linked with the kernels."""
         m = self.model
         most = max((len(c.operands) for c in (*m.once, *m.calls)), default=0)
         slots = f"@slots = internal global [{1 + most} x i64] zeroinitializer, align 16"
@@ -112,7 +112,7 @@ class _Text:
         return "\n".join([f"define {head} {{", *base, *lines, "}"])
 
     def init(self) -> str:
-        """What depends on weights alone."""
+        """Return the function `init`, which runs the calls that depend only on weights."""
         self.lines = []
         for c in self.model.once:
             self.launch(c, 0)
@@ -120,7 +120,7 @@ class _Text:
         return self.function("void @init()", self.lines)
 
     def step(self) -> str:
-        """One step: checks of sizes, launches, copies, checks of indices."""
+        """Return the function `step`: checks of sizes, launches, copies, checks of indices."""
         m = self.model
         self.lines = []
         params = ", ".join(f"{'i32' if p.kind == 'size' else 'ptr'} %{p.name}" for p in m.parameters)
@@ -145,7 +145,7 @@ class _Text:
         return self.function(f"i32 @step({params})", self.lines)
 
     def refuse(self, tests: Sequence[str], code: int) -> None:
-        """Return a code where one of the tests holds."""
+        """Emit a return of the error code `code` if one of the tests holds."""
         bad = tests[0]
         for test in tests[1:]:
             bad = self.emit(f"or i1 {bad}, {test}")
@@ -155,20 +155,20 @@ class _Text:
         self.lines += [f"bad.{n}:", f"  ret i32 {code}", f"good.{n}:"]
 
     def address(self, position: int, offset: int) -> str:
-        """The address of an operand, or the value of a size, as i64."""
+        """Return the address `offset` bytes after buffer number `position`, or the value of a size, as an i64 value."""
         p = self.by_slot.get(position)
         if p is not None and p.kind == "size":
             wide = self.emit(f"sext i32 %{p.name} to i64")
             factor = factor_of(self.model.params[position])
             return wide if factor == 1 else self.emit(f"sdiv i64 {wide}, {factor}")
         if p is None:
-            place = self.model.places[position]
-            return self.emit(f"add i64 %v.base, {self.starts[place.segment] + place.at + offset}")
+            location = self.model.locations[position]
+            return self.emit(f"add i64 %v.base, {self.starts[location.segment] + location.at + offset}")
         start = self.emit(f"ptrtoint ptr %{p.name} to i64")
         return self.emit(f"add i64 {start}, {offset}") if offset else start
 
     def launch(self, c: Call, scratch: int) -> None:
-        """One launch: slots, then a call."""
+        """Emit one launch: store its operands into the slots, then call the kernel."""
         values = []
         if c.program.local_bytes:
             values.append((0, self.emit(f"add i64 %v.base, {self.starts[SCRATCH] + scratch}")))
@@ -183,14 +183,14 @@ class _Text:
         return self.emit(f"inttoptr i64 {self.address(slot, 0)} to ptr")
 
     def copy(self, to: int, source: int) -> None:
-        """The bytes of one PARAM to another."""
+        """Emit a copy of the bytes of PARAM `source` to PARAM `to`."""
         u = self.model.params[source]
         n = self.elements(count(u.shape))
         n_bytes = self.emit(f"mul i64 {n}, {u.dtype.itemsize}")
         self.line(f"call void @copy(ptr {self.pointer(to)}, ptr {self.pointer(source)}, i64 {n_bytes})")
 
     def elements(self, n: Any) -> str:
-        """A size as i64."""
+        """Return a size as an i64 value. Raises ExportError for an op without an instruction."""
         if n.__class__ is int or n.op == "CONST":
             return str(n if n.__class__ is int else n.arg[0])
         if n.op == "PARAM":
@@ -202,12 +202,12 @@ class _Text:
             return self.address(p.slot, 0)
         op = {"ADD": "add", "SUB": "sub", "MUL": "mul", "IDIV": "sdiv", "MOD": "srem"}.get(n.op)
         if op is None:
-            raise ExportError("a size that is no formula", expected="sums, products, quotients", found=n.op)
+            raise ExportError("a size without a formula", expected="sums, products, quotients", found=n.op)
         a, b = (self.elements(s) for s in n.src)
         return self.emit(f"{op} i64 {a}, {b}")
 
     def index(self, slot: int) -> str:
-        """An index of a check as i64."""
+        """Return the index that a check reads from PARAM `slot`, as an i64 value."""
         d: DType = self.model.params[slot].dtype
         x = self.emit(f"load i{d.bits}, ptr {self.pointer(slot)}")
         if d.bits == 64:
@@ -238,7 +238,7 @@ done:
 
 # ---- the loader ------------------------------------------------------------------------------------------------------
 def _loader(model: Model, name: str, number: int) -> str:
-    """The module for node that loads the other."""
+    """Return the JavaScript module for node that loads the WebAssembly module."""
     sizes = {
         symbol: text.replace("(", "(s.", 1) if "(" in text else f"s.{text}"
         for symbol, text in size_names(model).items()
@@ -273,4 +273,4 @@ def _loader(model: Model, name: str, number: int) -> str:
     )
 
 
-__all__ = ["MOST_BYTES", "wasm_files"]
+__all__ = ["MAX_BYTES", "wasm_files"]

@@ -1,7 +1,6 @@
-"""A captured step as a folder: planned, encoded for a target, written as a whole or not at all.
+"""Export a captured step as a folder: plan it, encode it for a target, and write all files or none.
 
-What it is for: `step.export(folder)` and `monolect export`. Invariant: the folder is there with all its files, or as it
-was before.
+What it is for: `step.export(folder)` and `monolect export`. Invariant: the folder has all its files, or is unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def export(
         raise ArgumentError("export: name", expected="an identifier of C that is no keyword", found=repr(name))
     path = os.path.abspath(os.fspath(folder))
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise ArgumentError("export: folder", expected="a folder that is not there, or an empty one", found=path)
+        raise ArgumentError("export: folder", expected="a new or empty folder", found=path)
     with collection_paused():
         files = TARGETS[target](jit, name, tensors or {}, capture, march, threads, weights == "array")
     _write(path, files)
@@ -54,7 +53,7 @@ def _choice(what: str, given: Any, known: tuple[str, ...]) -> None:
 
 
 def _write(path: str, files: Mapping[str, Iterable[Any]]) -> None:
-    """The folder with those files: made next to where it goes, then moved there."""
+    """Write the folder `path` with `files`: into a temporary folder next to it, which is then renamed."""
     temporary = tempfile.mkdtemp(prefix=os.path.basename(path) + ".", dir=os.path.dirname(path))
     try:
         for name, parts in files.items():
@@ -64,7 +63,7 @@ def _write(path: str, files: Mapping[str, Iterable[Any]]) -> None:
                 os.fsync(f.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(temporary, 0o777 & ~mask)  # mkdtemp makes folders that only their owner can read
+        os.chmod(temporary, 0o777 & ~mask)  # mkdtemp creates a folder that only its owner can read
         os.rename(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Data of other projects: file formats and array protocols, in and out of tensors.
+"""Exchange data with other projects: file formats and array protocols, in and out of tensors.
 
-The formats' own libraries are optional and imported where they are used. It must not import `nn` or anything above.
+The libraries of the formats are optional and imported at their use. This layer must not import `nn` or a layer above.
 """

@@ -1,8 +1,8 @@
-"""safetensors files: named tensors written whole or not at all, and read with every byte accounted for.
+"""Write and read safetensors files of named tensors.
 
 What it is for: `safe_save(state, path)` and `safe_load(path)`, through the `safetensors` library.
-What it is not: no sharded checkpoints; loading copies the file's bytes into memory.
-Invariant: a save that fails leaves the old file as it was; a file that is not whole is an error, never half a model.
+What it is not: it has no sharded checkpoints; loading copies the file's bytes into memory.
+Invariant: a save that fails leaves the old file unchanged; an incomplete file is an error and gives no tensors.
 Source: https://github.com/huggingface/safetensors (the library owns the format).
 """
 
@@ -23,7 +23,7 @@ from monolect.tensor.base import as_device
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
-# The names the format gives its element types.
+# Maps the format's names of element types to dtypes.
 _NAMES: dict[str, DType] = {
     "BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "U16": dtypes.uint16, "I16": dtypes.int16,
     "U32": dtypes.uint32, "I32": dtypes.int32, "U64": dtypes.uint64, "I64": dtypes.int64, "F16": dtypes.float16,
@@ -42,10 +42,10 @@ def _library() -> Any:
 
 @guarded
 def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors (or NumPy arrays) to `path`. They are computed first, in one batch.
+    """Write named tensors or NumPy arrays to the file `path`; lazy tensors are computed first, in one batch.
 
-    The file is written beside `path` and moved into place, so a failure leaves what was there. Raises ArgumentError
-    for a value that is no tensor, MissingExtraError without the library.
+    The data go to a temporary file that then replaces `path`, so a failure leaves the old file. Raises ArgumentError
+    for a value that is neither, MissingExtraError without the library.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
@@ -74,10 +74,10 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 @guarded
 def safe_load(path: str | os.PathLike[str], device: Any = None) -> dict[str, Tensor]:
-    """The tensors of the file `path`, by name.
+    """Return the tensors of the file `path` by name, on `device`.
 
-    Raises FileFormatError when the file is truncated, corrupt, or of another format; FileNotFoundError when there is
-    none; DTypeError for an element type monolect lacks; MissingExtraError without the library.
+    Raises FileFormatError for a file that is truncated, corrupt or of another format, FileNotFoundError for a missing
+    one, DTypeError for an element type that monolect lacks, and MissingExtraError without the library.
 
     >>> import tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
@@ -99,7 +99,7 @@ def safe_load(path: str | os.PathLike[str], device: Any = None) -> dict[str, Ten
 
 
 def _expected_size(data: bytes) -> str:
-    """What the header promises, as far as it can be read."""
+    """Return for an error message the size that the header promises, as far as the header can be read."""
     if len(data) < 8:
         return "a header of 8 bytes or more"
     header = int.from_bytes(data[:8], "little")

@@ -1,4 +1,4 @@
-"""Layers, optimizers, state: `nn.Linear`, `nn.optim.Adam`, `nn.state.get_parameters`.
+"""Provide layers, optimizers and model state: `nn.Linear`, `nn.optim.Adam`, `nn.state.get_parameters`.
 
 Source: names follow torch.nn and torch.optim.
 """
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`nn.datasets`, imported when it is first used: readers of files are no part of starting up."""
+    """Import `nn.datasets` at its first use, so that starting up does not import file readers."""
     if name == "datasets":
         return import_module("monolect.nn.datasets")
     raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")

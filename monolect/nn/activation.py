@@ -1,4 +1,4 @@
-"""Layers without parameters: activations, pools, reshaping.
+"""Define layers without parameters: activations, pools, reshaping.
 
 What it is for: the parts between the layers of a `Sequential`; each calls one method of Tensor.
 Invariant: they hold settings only, so a state dict never names them.
@@ -16,7 +16,7 @@ from monolect.tensor.tensor import Tensor
 
 @guard_methods
 class Identity(Module):
-    """The input itself.
+    """Return the input unchanged.
 
     >>> Identity()(Tensor([1.0])).tolist()
     [1.0]
@@ -29,7 +29,7 @@ class Identity(Module):
 
 @guard_methods
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` as one.
+    """Merge the axes from `start_dim` to `end_dim` into one: (N, C, H, W) -> (N, C*H*W) by default.
 
     >>> Flatten()(Tensor.ones(2, 3, 4)).shape
     (2, 12)
@@ -45,7 +45,7 @@ class Flatten(Module):
 
 @guard_methods
 class ReLU(Module):
-    """max(x, 0).
+    """Apply max(x, 0) to each element.
 
     >>> ReLU()(Tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -58,7 +58,7 @@ class ReLU(Module):
 
 @guard_methods
 class LeakyReLU(Module):
-    """`x` above 0, `negative_slope * x` below.
+    """Apply x for x > 0, `negative_slope * x` otherwise, to each element.
 
     >>> LeakyReLU(0.25)(Tensor([-2.0, 3.0])).tolist()
     [-0.5, 3.0]
@@ -74,7 +74,7 @@ class LeakyReLU(Module):
 
 @guard_methods
 class GELU(Module):
-    """The input times the normal distribution function of it; `approximate` is "none" or "tanh".
+    """Apply x * Phi(x), Phi the normal distribution function; `approximate` is "none" (exact) or "tanh".
 
     >>> round(GELU()(Tensor(1.0)).item(), 4)
     0.8413
@@ -90,7 +90,7 @@ class GELU(Module):
 
 @guard_methods
 class SiLU(Module):
-    """x * sigmoid(x).
+    """Apply x * sigmoid(x) to each element.
 
     >>> round(SiLU()(Tensor(1.0)).item(), 4)
     0.7311
@@ -103,7 +103,7 @@ class SiLU(Module):
 
 @guard_methods
 class Tanh(Module):
-    """The hyperbolic tangent.
+    """Apply the hyperbolic tangent to each element.
 
     >>> round(Tanh()(Tensor(1.0)).item(), 4)
     0.7616
@@ -116,7 +116,7 @@ class Tanh(Module):
 
 @guard_methods
 class Sigmoid(Module):
-    """1 / (1 + exp(-x)).
+    """Apply 1 / (1 + exp(-x)) to each element.
 
     >>> round(Sigmoid()(Tensor(1.0)).item(), 4)
     0.7311
@@ -129,8 +129,9 @@ class Sigmoid(Module):
 
 @guard_methods
 class Softmax(Module):
-    """exp(x) over its sum along an axis. Without `dim` the first axis of tensors of 0, 1 and 3 axes, the second of
-    others, as in PyTorch.
+    """Divide exp(x) by its sum along the axis `dim`.
+
+    Without `dim` it is axis 0 for tensors of 0, 1 and 3 axes, axis 1 for others, as in PyTorch.
 
     >>> Softmax()(Tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
@@ -146,7 +147,7 @@ class Softmax(Module):
 
 @guard_methods
 class MaxPool2d(Module):
-    """The largest element of each window. See `Tensor.max_pool2d`.
+    """Take the maximum of each window: (N, C, H, W) -> (N, C, H', W'). See `Tensor.max_pool2d`.
 
     >>> MaxPool2d(2)(Tensor.ones(1, 1, 4, 4)).shape
     (1, 1, 2, 2)
@@ -163,13 +164,13 @@ class MaxPool2d(Module):
         return x.max_pool2d(self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
     def extra_repr(self) -> str:
-        """Kernel, stride and padding."""
+        """Return kernel size, stride and padding as text."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 @guard_methods
 class AvgPool2d(Module):
-    """The mean of each window. See `Tensor.avg_pool2d`.
+    """Take the mean of each window: (N, C, H, W) -> (N, C, H', W'). See `Tensor.avg_pool2d`.
 
     >>> AvgPool2d(2)(Tensor.ones(1, 1, 4, 4)).shape
     (1, 1, 2, 2)
@@ -191,13 +192,13 @@ class AvgPool2d(Module):
         return x.avg_pool2d(self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
     def extra_repr(self) -> str:
-        """Kernel, stride and padding."""
+        """Return kernel size, stride and padding as text."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 @guard_methods
 class AdaptiveAvgPool2d(Module):
-    """The means of equal parts. See `Tensor.adaptive_avg_pool2d`.
+    """Take the means of equal parts: (N, C, H, W) -> (N, C, *output_size). See `Tensor.adaptive_avg_pool2d`.
 
     >>> AdaptiveAvgPool2d(1)(Tensor.ones(1, 1, 4, 4)).tolist()
     [[[[1.0]]]]

@@ -1,7 +1,8 @@
-"""Multi-head attention as a layer, with PyTorch's parameters.
+"""Define multi-head attention as a layer with PyTorch's parameters.
 
 What it is for: `Tensor.scaled_dot_product_attention` between the projections of torch.nn.MultiheadAttention.
-What it is not: keys and values have the width of the query; it returns no attention weights.
+What it is not: keys and values of another width than the query are not supported, and no attention weights are
+returned.
 Invariant: names and shapes in the state dict are PyTorch's.
 Source: torch.nn.MultiheadAttention.
 """
@@ -22,9 +23,11 @@ from monolect.tensor.tensor import Tensor
 
 @guard_methods
 class MultiheadAttention(Module):
-    """Attention of `num_heads` heads: (L, N, E), or (N, L, E) with `batch_first`; also without the batch axis.
+    """Attention with `num_heads` heads over (L, N, E), or over (N, L, E) with `batch_first`; the batch axis N may be
+    missing.
 
-    Calling it returns `(output, None)`. A bool mask is True where a key may NOT be seen, as in PyTorch's layer.
+    A call returns `(output, None)`; the output has the shape of the query. In a bool mask, True hides a key, as in
+    PyTorch's layer. Raises ArgumentError where `num_heads` does not divide `embed_dim`, and for need_weights=True.
 
     >>> x = Tensor.ones(2, 5, 8)
     >>> MultiheadAttention(8, 2, batch_first=True)(x, x, x)[0].shape
@@ -53,7 +56,9 @@ class MultiheadAttention(Module):
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> tuple[Tensor, None]:
-        """See the class. `key_padding_mask` is (N, S), `attn_mask` (L, S) or (N * heads, L, S)."""
+        """See the class. `key_padding_mask` is (N, S), `attn_mask` (L, S) or (N * heads, L, S), for L queries and
+        S keys.
+        """
         if need_weights:
             raise ArgumentError("attention weights", expected="need_weights=False", found=True)
         batched = query.ndim == 3
@@ -80,8 +85,8 @@ class MultiheadAttention(Module):
         return (out if self.batch_first else out.transpose(0, 1)), None
 
     def _mask(self, attn_mask: Tensor | None, padding: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """Both masks as one that `scaled_dot_product_attention` takes: True where a key may be seen, or numbers to add;
-        and which queries see no key because of such numbers.
+        """Merge both masks into the one that `scaled_dot_product_attention` takes: True where a key is visible, or
+        numbers to add. Also return the queries that see no key because of such numbers.
         """
         masks = []
         if attn_mask is not None:

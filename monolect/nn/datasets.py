@@ -1,8 +1,8 @@
-"""Small real data sets that are already on the machine: scikit-learn's digits, a folder of MNIST files.
+"""Read small real data sets that are on the machine: scikit-learn's digits and folders of MNIST files.
 
-What it is for: examples and tests that learn from real data without downloading.
-What it is not: no loaders, no augmentation.
-Invariant: images are float32 in [0, 1], (N, 1, height, width), labels int64; a file that is not whole is an error.
+What it is for: examples and tests that learn from real data without a download.
+What it is not: it has no loaders and no augmentation.
+Invariant: images are float32 in [0, 1], (N, 1, height, width), labels int64; an incomplete file is an error.
 Source: scikit-learn's `load_digits`; the idx format of http://yann.lecun.com/exdb/mnist/.
 """
 
@@ -25,10 +25,10 @@ _MNIST = {"train": "train", "test": "t10k"}
 
 
 def load_digits() -> Arrays:
-    """scikit-learn's bundled handwritten digits: images (1797, 1, 8, 8) in [0, 1] and labels (1797,).
+    """Return scikit-learn's bundled handwritten digits: float32 images (1797, 1, 8, 8) in [0, 1], int64 labels (1797,).
 
-    The file is read where scikit-learn is installed; scikit-learn itself is not imported, which takes a second. Raises
-    MissingExtraError without it, FileFormatError when the file is damaged.
+    The file is read from the installed package; scikit-learn itself is not imported, since that takes a second. Raises
+    MissingExtraError without scikit-learn, FileFormatError for a damaged file.
 
     >>> images, labels = load_digits()
     >>> images.shape, int(labels[0])
@@ -49,10 +49,12 @@ def load_digits() -> Arrays:
 
 @guarded
 def mnist_from_folder(path: str | os.PathLike[str], part: str = "train") -> Arrays:
-    """The MNIST images (N, 1, 28, 28) in [0, 1] and labels (N,) of a folder of idx files, gzip or not.
+    """Return the MNIST images (N, 1, 28, 28), float32 in [0, 1], and int64 labels (N,) of a folder of idx files, gzip
+    or not.
 
-    `part` is "train" or "test". Files are named as MNIST's own: `train-images-idx3-ubyte`, `t10k-labels-idx1-ubyte.gz`
-    and so on, also with a dot before `idx`. Raises FileNotFoundError, and FileFormatError for a damaged file.
+    `part` is "train" or "test". Files have MNIST's own names: `train-images-idx3-ubyte`, `t10k-labels-idx1-ubyte.gz`
+    and so on, also with a dot before `idx`. Raises FileNotFoundError for a missing file, FileFormatError for a damaged
+    one.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -76,7 +78,8 @@ def mnist_from_folder(path: str | os.PathLike[str], part: str = "train") -> Arra
 
 @guarded
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an idx file, gzip or not. Raises FileFormatError when the file is not whole.
+    """Return the array in an idx file, gzip or not. Raises FileFormatError where the file is incomplete or of another
+    format.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(delete=False) as f:
@@ -100,7 +103,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def _bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file, unpacked if it is gzip. Raises FileFormatError when the gzip is not whole."""
+    """Return the bytes of a file, decompressed if it is gzip. Raises FileFormatError for damaged gzip data."""
     with open(path, "rb") as f:
         data = f.read()
     if data[:2] != b"\x1f\x8b":

@@ -1,8 +1,9 @@
-"""Layers, with PyTorch's names, attributes and initial weights.
+"""Define layers with PyTorch's names, attributes and initial weights.
 
 What it is for: parameters and their shapes; the computation is a method of Tensor.
-What it is not: no recurrent layers yet. Values differ from PyTorch's for one seed, distributions do not.
-Invariant: parameters are lazy until they are used; what a layer draws at random comes from the default device.
+What it is not: it has no recurrent layers yet. For one seed, initial values differ from PyTorch's; their distributions
+do not.
+Invariant: parameters are lazy until their first use; initial random numbers come from the default device.
 Source: torch.nn.
 """
 
@@ -28,13 +29,15 @@ def _uniform(shape: tuple[int, ...], bound: float) -> Tensor:
 
 
 def _filled(shape: tuple[int, ...], value: float) -> Tensor:
-    """A parameter with a buffer of its own from the start: no kernel is needed to make it."""
+    """Return a parameter of shape `shape` filled with `value`, in a buffer, so no kernel is needed to make it."""
     return Tensor(np.full(shape, value, np.float32), requires_grad=True)
 
 
 @guard_methods
 class Linear(Module):
-    """`x @ weight.T + bias`: (..., in_features) -> (..., out_features).
+    """Compute `x @ weight.T + bias`: (..., in_features) -> (..., out_features).
+
+    `weight` is (out_features, in_features), `bias` (out_features,) or None, both float32.
 
     >>> Linear(3, 2)(Tensor.ones(4, 3)).shape
     (4, 2)
@@ -51,7 +54,7 @@ class Linear(Module):
         return x.linear(self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """In, out and whether there is a bias."""
+        """Return the numbers of features and whether there is a bias, as text."""
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
 
 
@@ -86,13 +89,13 @@ class _Conv(Module):
         return method(self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
-        """Channels, kernel and stride."""
+        """Return channels, kernel size and stride as text."""
         return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
 @guard_methods
 class Conv1d(_Conv):
-    """Convolution over one axis: (N, Cin, L) -> (N, Cout, L'). See `Tensor.conv2d`.
+    """Convolve over one axis: (N, Cin, L) -> (N, Cout, L'). See `Tensor.conv2d`.
 
     >>> Conv1d(2, 3, 3, padding=1)(Tensor.ones(1, 2, 8)).shape
     (1, 3, 8)
@@ -103,7 +106,7 @@ class Conv1d(_Conv):
 
 @guard_methods
 class Conv2d(_Conv):
-    """Convolution over two axes: (N, Cin, H, W) -> (N, Cout, H', W'). See `Tensor.conv2d`.
+    """Convolve over two axes: (N, Cin, H, W) -> (N, Cout, H', W'). See `Tensor.conv2d`.
 
     >>> Conv2d(1, 4, 3)(Tensor.ones(2, 1, 8, 8)).shape
     (2, 4, 6, 6)
@@ -114,7 +117,7 @@ class Conv2d(_Conv):
 
 @guard_methods
 class Conv3d(_Conv):
-    """Convolution over three axes: (N, Cin, D, H, W) -> (N, Cout, D', H', W'). See `Tensor.conv2d`.
+    """Convolve over three axes: (N, Cin, D, H, W) -> (N, Cout, D', H', W'). See `Tensor.conv2d`.
 
     >>> Conv3d(1, 2, 2)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 2, 2, 2, 2)
@@ -150,22 +153,22 @@ class _BatchNorm(Module):
         if x.ndim not in self.ranks:
             expected = " or ".join(map(str, self.ranks)) + " axes"
             raise ShapeError(f"{type(self).__name__}: rank of the input", expected=expected, found=x.shape)
-        own = self.training or self.running_mean is None
+        use_batch_statistics = self.training or self.running_mean is None
         mean, var = self.running_mean, self.running_var
-        y = x.batch_norm(mean, var, self.weight, self.bias, own, self.momentum, self.eps)
+        y = x.batch_norm(mean, var, self.weight, self.bias, use_batch_statistics, self.momentum, self.eps)
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.assign(self.num_batches_tracked + 1)
             defer(self.num_batches_tracked)
         return y
 
     def extra_repr(self) -> str:
-        """Features, eps and momentum."""
+        """Return features, eps and momentum as text."""
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 @guard_methods
 class BatchNorm1d(_BatchNorm):
-    """Mean 0 and variance 1 of each feature of (N, C) or (N, C, L). See `Tensor.batch_norm`.
+    """Normalize each feature of (N, C) or (N, C, L) to mean 0 and variance 1. See `Tensor.batch_norm`.
 
     >>> BatchNorm1d(3).eval()(Tensor.ones(2, 3)).shape
     (2, 3)
@@ -176,7 +179,7 @@ class BatchNorm1d(_BatchNorm):
 
 @guard_methods
 class BatchNorm2d(_BatchNorm):
-    """Mean 0 and variance 1 of each channel of (N, C, H, W). See `Tensor.batch_norm`.
+    """Normalize each channel of (N, C, H, W) to mean 0 and variance 1. See `Tensor.batch_norm`.
 
     >>> BatchNorm2d(3).eval()(Tensor.ones(2, 3, 4, 4)).shape
     (2, 3, 4, 4)
@@ -187,7 +190,7 @@ class BatchNorm2d(_BatchNorm):
 
 @guard_methods
 class BatchNorm3d(_BatchNorm):
-    """Mean 0 and variance 1 of each channel of (N, C, D, H, W). See `Tensor.batch_norm`.
+    """Normalize each channel of (N, C, D, H, W) to mean 0 and variance 1. See `Tensor.batch_norm`.
 
     >>> BatchNorm3d(3).eval()(Tensor.ones(2, 3, 1, 2, 2)).shape
     (2, 3, 1, 2, 2)
@@ -198,7 +201,7 @@ class BatchNorm3d(_BatchNorm):
 
 @guard_methods
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last axes. See `Tensor.layer_norm`.
+    """Normalize to mean 0 and variance 1 over the last axes, of sizes `normalized_shape`. See `Tensor.layer_norm`.
 
     >>> LayerNorm(4)(Tensor.ones(2, 4)).shape
     (2, 4)
@@ -215,13 +218,13 @@ class LayerNorm(Module):
         return x.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """Shape and eps."""
+        """Return the shape and eps as text."""
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
 @guard_methods
 class RMSNorm(Module):
-    """Divided by the root of the mean square over the last axes. See `Tensor.rms_norm`.
+    """Divide by the root mean square over the last axes, of sizes `normalized_shape`. See `Tensor.rms_norm`.
 
     >>> RMSNorm(4)(Tensor.ones(2, 4)).shape
     (2, 4)
@@ -237,13 +240,13 @@ class RMSNorm(Module):
         return x.rms_norm(self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """Shape and eps."""
+        """Return the shape and eps as text."""
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
 @guard_methods
 class GroupNorm(Module):
-    """Mean 0 and variance 1 of each group of channels. See `Tensor.group_norm`.
+    """Normalize each group of channels of (N, C, ...) to mean 0 and variance 1. See `Tensor.group_norm`.
 
     >>> GroupNorm(2, 4)(Tensor.ones(2, 4, 3)).shape
     (2, 4, 3)
@@ -261,15 +264,16 @@ class GroupNorm(Module):
         return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """Groups and channels."""
+        """Return groups, channels and eps as text."""
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
 @guard_methods
 class Embedding(Module):
-    """One row of a table for each index: integers (...) -> (..., embedding_dim).
+    """Look up one row of a table for each index: integers (...) -> (..., embedding_dim).
 
-    The row `padding_idx` starts as zeros and gets no gradient.
+    The row `padding_idx` starts as zeros and gets no gradient. Raises ArgumentError for a `padding_idx` that is not a
+    row.
 
     >>> Embedding(10, 3)(Tensor([1, 2])).shape
     (2, 3)
@@ -294,13 +298,13 @@ class Embedding(Module):
         return (index == self.padding_idx).unsqueeze(-1).where(rows.detach(), rows)
 
     def extra_repr(self) -> str:
-        """Rows and columns."""
+        """Return the numbers of rows and columns as text."""
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
 
 @guard_methods
 class Dropout(Module):
-    """Zeros with probability `p` while training. See `Tensor.dropout`.
+    """Set elements to zero with probability `p` while training, and scale the others. See `Tensor.dropout`.
 
     >>> Dropout(0.5).eval()(Tensor([1.0])).tolist()
     [1.0]
@@ -316,5 +320,5 @@ class Dropout(Module):
         return x.dropout(self.p, training=self.training)
 
     def extra_repr(self) -> str:
-        """The probability."""
+        """Return the probability as text."""
         return f"p={self.p}"

@@ -1,9 +1,10 @@
-"""Module: the light base class of layers, and the containers.
+"""Define Module, the base class of layers, and the containers Sequential and ModuleList.
 
-What it is for: PyTorch users find `parameters`, `state_dict`, `train`, `eval` and calling a module where they expect
-them. Attributes are plain attributes; a module finds its tensors and submodules by looking at them.
-What it is not: no hooks, no registration, no lazy modules. Plain classes work as models too (`nn.state` walks them).
-Invariant: names in a state dict are PyTorch's, so weights move between the two under the same keys.
+What it is for: it has the `parameters`, `state_dict`, `train`, `eval` and calls that PyTorch users expect. Attributes
+are plain attributes; a module finds its tensors and submodules by scanning them.
+What it is not: it has no hooks, no registration and no lazy modules. Plain classes work as models too (`nn.state` walks
+them).
+Invariant: names in a state dict are PyTorch's, so weights move between the two libraries under the same keys.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from monolect.tensor.tensor import Tensor
 class Module:
     """A layer or a model: define `__init__` and `forward`, then call it.
 
-    `training` starts True, as in PyTorch; `eval()` turns it off here and below. `buffer_names` has the attributes that
-    are state and no parameters: they stay so when the module is unfrozen.
+    `training` starts as True, as in PyTorch; `eval()` sets it to False here and in all submodules. `buffer_names` lists
+    the attributes that are state and not parameters: unfreezing the module leaves them alone.
 
     >>> class Double(Module):
     ...     def forward(self, x):
@@ -33,7 +34,7 @@ class Module:
     buffer_names: tuple[str, ...] = ()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What calling the module computes. Raises NotImplementedError where a subclass defines none.
+        """Compute the result of a call. Raises NotImplementedError where a subclass defines no `forward`.
 
         >>> nn.Identity().forward(Tensor([1.0])).tolist()
         [1.0]
@@ -43,13 +44,13 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
-    # ---- what it holds -----------------------------------------------------------------------------------------------
+    # ---- contents ----------------------------------------------------------------------------------------------------
     def _entries(self) -> dict[str, Any]:
-        """The attributes that may hold tensors or modules, by their names in a state dict."""
+        """Return the attributes that may hold tensors or modules, by their names in a state dict."""
         return vars(self)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly below, also those in lists and dicts.
+        """Yield (name, module) for the direct submodules, also those in lists and dicts.
 
         >>> [name for name, _ in Sequential(nn.ReLU(), nn.Tanh()).named_children()]
         ['0', '1']
@@ -63,7 +64,7 @@ class Module:
                 yield from ((f"{name}.{k}", m) for k, m in value.items() if isinstance(m, Module))
 
     def children(self) -> Iterator[Module]:
-        """The modules directly below.
+        """Yield the direct submodules.
 
         >>> list(Sequential(nn.ReLU(), nn.Tanh()).children())
         [ReLU(), Tanh()]
@@ -71,7 +72,7 @@ class Module:
         return (m for _, m in self.named_children())
 
     def modules(self) -> Iterator[Module]:
-        """The module itself and all below, each once.
+        """Yield this module and all submodules, each once, parents first.
 
         >>> [type(m).__name__ for m in Sequential(nn.ReLU(), Sequential(nn.Tanh())).modules()]
         ['Sequential', 'ReLU', 'Sequential', 'Tanh']
@@ -86,7 +87,7 @@ class Module:
                 stack.extend(reversed(list(m.children())))
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that require a gradient, each once, with their names.
+        """Yield (name, tensor) for the tensors that require a gradient, each once.
 
         >>> [(name, p.shape) for name, p in nn.Linear(3, 2).named_parameters()]
         [('weight', (2, 3)), ('bias', (2,))]
@@ -98,7 +99,7 @@ class Module:
                 yield name, t
 
     def parameters(self) -> list[Tensor]:
-        """The tensors that require a gradient, each once.
+        """Return the tensors that require a gradient, each once.
 
         >>> [p.shape for p in Sequential(nn.Linear(3, 2), nn.Linear(2, 1, bias=False)).parameters()]
         [(2, 3), (2,), (1, 2)]
@@ -106,7 +107,7 @@ class Module:
         return [t for _, t in self.named_parameters()]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All tensors of this module and those below, parameters or not, by name.
+        """Return all tensors of this module and its submodules, parameters or not, by dotted name.
 
         >>> list(nn.BatchNorm2d(3).state_dict())
         ['weight', 'bias', 'running_mean', 'running_var', 'num_batches_tracked']
@@ -114,7 +115,7 @@ class Module:
         return get_state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Put the tensors of `state` into those of the same names. See `nn.state.load_state_dict` for the errors.
+        """Copy the tensors of `state` into those of the same names. Raises as `nn.state.load_state_dict`.
 
         >>> a, b = nn.Linear(2, 2), nn.Linear(2, 2)
         >>> b.load_state_dict(a.state_dict())
@@ -125,7 +126,7 @@ class Module:
 
     # ---- changing it -------------------------------------------------------------------------------------------------
     def train(self, mode: bool = True) -> Self:
-        """Turn dropout and batch statistics on (or off), here and below; returns the module.
+        """Set `training` to `mode` here and in all submodules, for dropout and batch statistics; return this module.
 
         >>> model = Sequential(nn.Dropout(0.5)).eval()
         >>> model.train()[0].training
@@ -136,7 +137,7 @@ class Module:
         return self
 
     def eval(self) -> Self:
-        """Turn dropout and batch statistics off, here and below; returns the module.
+        """Set `training` to False here and in all submodules; return this module.
 
         >>> Sequential(nn.Dropout(0.5)).eval()[0].training
         False
@@ -144,7 +145,7 @@ class Module:
         return self.train(False)
 
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters.
+        """Set the gradients of all parameters to None.
 
         >>> model = nn.Linear(1, 1)
         >>> _ = model(Tensor.ones(1, 1)).sum().backward()
@@ -156,7 +157,8 @@ class Module:
             p.grad = None
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze (False) the parameters of this module, or unfreeze its floating point tensors but `buffer_names`.
+        """Freeze the parameters of this module (False), or make all its float tensors except `buffer_names` parameters
+        (True); return this module.
 
         >>> len(nn.Linear(3, 2).requires_grad_(False).parameters())
         0
@@ -170,7 +172,7 @@ class Module:
         return self
 
     def realize(self) -> Self:
-        """Compute all tensors of this module, such as its initial weights, in one batch.
+        """Compute all tensors of this module, such as initial weights, in one batch; return this module.
 
         >>> nn.LayerNorm(2).realize().weight
         Tensor([1., 1.], requires_grad=True)
@@ -181,11 +183,11 @@ class Module:
         return self
 
     def _parts(self) -> Iterator[tuple[str, str]]:
-        """Name and text of each part."""
+        """Yield the name and the text of each submodule."""
         return ((name, repr(m)) for name, m in self.named_children())
 
     def extra_repr(self) -> str:
-        """What stands between the brackets in the text of this module.
+        """Return the text between the parentheses of this module's repr, "" unless a subclass has settings to show.
 
         >>> nn.Linear(3, 2).extra_repr(), nn.Linear(3, 2)
         ('3, 2, bias=True', Linear(3, 2, bias=True))
@@ -201,7 +203,8 @@ class Module:
 
 
 class Sequential(Module):
-    """Modules, or functions of one tensor, one after the other.
+    """Apply modules, or functions of one tensor, one after the other. Raises DTypeError for a layer that is not
+    callable.
 
     >>> Sequential(lambda x: x + 1, lambda x: x * 2)(Tensor([1.0])).tolist()
     [4.0]
@@ -218,18 +221,19 @@ class Sequential(Module):
     def _parts(self) -> Iterator[tuple[str, str]]:
         for name, layer in self._entries().items():
             called = getattr(layer, "__name__", "")
-            is_method = bool(called) and getattr(Tensor, called, None) is layer  # of a base of Tensor, by its own name
+            # a method of Tensor under its own name, defined in one of its bases
+            is_method = bool(called) and getattr(Tensor, called, None) is layer
             text = f"Tensor.{called}" if is_method else getattr(layer, "__qualname__", repr(layer))
             yield name, repr(layer) if isinstance(layer, Module) else text
 
     def forward(self, x: Any) -> Any:
-        """Each layer applied to the result of the one before it."""
+        """Apply each layer to the result of the previous one."""
         for layer in self.layers:
             x = layer(x)
         return x
 
     def append(self, layer: Any) -> Self:
-        """Add a layer at the end. Raises DTypeError for what cannot be called.
+        """Add a layer at the end and return this module. Raises DTypeError where the layer is not callable.
 
         >>> Sequential(lambda x: x + 1).append(lambda x: x * 2)(Tensor([1.0])).tolist()
         [4.0]
@@ -254,12 +258,12 @@ class Sequential(Module):
 
 
 class ModuleList(Sequential):
-    """A list of modules that a model walks itself; it cannot be called.
+    """A list of modules that the model iterates over; it cannot be called.
 
     >>> len(ModuleList(Module(), Module()))
     2
     """
 
     def forward(self, x: Any) -> Any:
-        """Raises NotImplementedError: the model says how its list is used."""
+        """Raise NotImplementedError, because a list does not say how its modules are used."""
         raise NotImplementedError("a ModuleList has no forward; iterate over it")

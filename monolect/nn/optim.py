@@ -1,13 +1,13 @@
-"""Optimizers: SGD, Adam, AdamW, RMSprop.
+"""Define the optimizers SGD, Adam, AdamW and RMSprop.
 
-What it is for: `step()` turns gradients into new parameters and realizes parameters and state together, in one batch.
-What it is not: no parameter groups, no schedules (set `lr`).
+What it is for: `step()` computes new parameters from gradients and realizes parameters and state in one batch.
+What it is not: it has no parameter groups and no schedules (set `lr`).
 
-The learning rate and each parameter's number of steps are one small tensor on the device, and corrections that depend
-on them are computed there. So every step builds the same graph, which is compiled once and can be captured and
-replayed. Both are one tensor because a step assigns it: what a captured step assigns is state, which is read anew at
-each replay. A parameter without a gradient takes no step, so one whose first gradient comes late counts from there.
-Parameters that took all their steps together share what is computed of the number: all of them, mostly.
+The learning rate and each parameter's number of steps are one small tensor on the device, and the corrections that
+depend on them are computed there. So every step builds the same graph, which is compiled once and can be captured and
+replayed. Both are in one tensor because a step assigns it: a captured step reads the tensors that it assigns again at
+each replay. A parameter without a gradient takes no step, so its count starts with its first gradient. Parameters with
+equal counts, usually all, share the values computed from the count.
 
 Invariant: state tensors are buffers from the start; `step` changes a parameter only if it has a gradient.
 Source: torch.optim, including the order in which weight decay and momentum are applied.
@@ -25,7 +25,7 @@ from monolect.base.dtype import DType, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError
 from monolect.ir.uop import build
 from monolect.nn.state import load_state_dict
-from monolect.tensor.base import as_before_on_failure
+from monolect.tensor.base import restore_on_failure
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.index import view
 from monolect.tensor.tensor import Tensor
@@ -34,12 +34,12 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def _zeros(shape: tuple, dtype: DType, device: Any) -> Tensor:
-    """A tensor with memory of its own, which needs no kernel to be made."""
+    """Return zeros in a buffer, which needs no kernel to make."""
     return Tensor(np.zeros(shape, to_numpy(dtype)), device=device)
 
 
 def _split(groups: Groups, by: Sequence[Any]) -> Groups:
-    """The groups of places, apart where `by` has different values."""
+    """Split groups of parameter indices, so that all parameters of a group have the same value in `by`."""
     parts: dict[tuple, list[int]] = {}
     for g, group in enumerate(groups):
         for i in group:
@@ -47,11 +47,14 @@ def _split(groups: Groups, by: Sequence[Any]) -> Groups:
     return tuple(map(tuple, parts.values()))
 
 
-def _ones(moves: list[bool], device: Any) -> Tensor:
-    """What a step adds to the learning rate and the counts: a constant of kernels where every parameter moves."""
-    if all(moves):
-        return Tensor.arange(1 + len(moves)) > 0
-    return Tensor(np.array([False, *moves]), device=device)
+def _increments(has_grad: list[bool], device: Any) -> Tensor:
+    """Return the bools that a step adds to (learning rate, counts): False, then `has_grad` of each parameter.
+
+    If all have gradients, the value is a constant in the kernel and needs no buffer.
+    """
+    if all(has_grad):
+        return Tensor.arange(1 + len(has_grad)) > 0
+    return Tensor(np.array([False, *has_grad]), device=device)
 
 
 def _check(name: str, value: float, low: float, high: float | None = None) -> float:
@@ -61,23 +64,24 @@ def _check(name: str, value: float, low: float, high: float | None = None) -> fl
     return float(value)
 
 
-# No views, which make their nodes each time they are used: they took a tenth of the host cost of a step of SGD.
+# `_value` and `_element` make no views: a view builds its node at each use, a tenth of the host cost of an SGD step.
 def _value(t: Any) -> Tensor:
-    """What `t` is now, without a graph for gradients."""
+    """Return the current value of `t`, detached."""
     return t._wrap(build("DETACH", t._uop))
 
 
 def _element(t: Any, at: int) -> Tensor:
-    """What that element of `t` is now."""
+    """Return the current value of element `at` of `t`."""
     return t._wrap(view(t, t._uop, at))
 
 
 @guard_methods
 class Optimizer:
-    """What all optimizers share. A subclass defines `_change` and names its state tensors in `slots`.
+    """Base class of optimizers. A subclass defines `_change` and names its state tensors in `slots`.
 
-    `params` are Tensors with `requires_grad`, such as `model.parameters()`. Raises ArgumentError when there are none,
-    or for one that requires no gradient.
+    `params` are Tensors with `requires_grad`, such as `model.parameters()`; `lr` is at least 0. Raises ArgumentError
+    for no parameters, for one that requires no gradient, and for a bad setting; DTypeError for one that is not a
+    Tensor.
 
     >>> class Signs(Optimizer):
     ...     def _change(self, p, grad, state, shared):
@@ -91,7 +95,7 @@ class Optimizer:
     """
 
     slots: tuple[str, ...] = ()
-    unread = ("_lr",)  # by a step, which reads the tensor: of a captured one a part only if its own code names it
+    unread = ("_lr",)  # attributes that a step does not read; a captured step depends on one only if its code names it
 
     def __init__(self, params: Iterable[Tensor], lr: float):
         self.params = list({id(p): p for p in params}.values())
@@ -107,13 +111,15 @@ class Optimizer:
         start = np.zeros(1 + len(self.params), to_numpy(wide))
         start[0] = self._lr
         self._numbers = {d: Tensor(start.copy(), device=d) for d in {p.device: None for p in self.params}}
-        self._together: Groups = (tuple(range(len(self.params))),)  # places of parameters that took the same steps
+        self._groups: Groups = (tuple(range(len(self.params))),)  # indices of parameters with equal numbers of steps
         self._state = {s: [_zeros(p.shape, p.dtype, p.device) for p in self.params] for s in self.slots}
 
     # ---- the learning rate -------------------------------------------------------------------------------------------
     @property
     def lr(self) -> float:
-        """The learning rate. Setting it writes to the device, so captured steps use the new one too.
+        """The learning rate, a float. Setting it writes to the device, so captured steps use the new value too.
+
+        Raises ArgumentError for a value below 0 or not a number.
 
         >>> optimizer = SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
         >>> optimizer.lr = 0.05
@@ -125,7 +131,7 @@ class Optimizer:
     @lr.setter
     def lr(self, value: float) -> None:
         lr = _check("lr", value, 0.0)
-        with as_before_on_failure(self._numbers.values()):
+        with restore_on_failure(self._numbers.values()):
             for device, numbers in self._numbers.items():
                 new = numbers.numpy().copy()
                 new[0] = lr
@@ -134,7 +140,7 @@ class Optimizer:
 
     # ---- stepping ----------------------------------------------------------------------------------------------------
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters.
+        """Set the gradients of all parameters to None.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> _ = (w * w).sum().backward()
@@ -146,7 +152,9 @@ class Optimizer:
             p.grad = None
 
     def step(self) -> None:
-        """Change every parameter that has a gradient, and compute all of them in one batch.
+        """Update every parameter that has a gradient, and compute all updates in one batch.
+
+        If computing fails, parameters and state keep their values.
 
         >>> w = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (w * w).sum().backward()
@@ -154,18 +162,18 @@ class Optimizer:
         >>> w.tolist()
         [0.5, 1.0]
         """
-        together = self._together
+        groups = self._groups
         try:
-            with as_before_on_failure((*self.params, *(t for ts in self._entries().values() for t in ts))):
+            with restore_on_failure((*self.params, *(t for ts in self._entries().values() for t in ts))):
                 changed = self.schedule_step()
                 if changed:
                     changed[0].realize(*changed[1:])
         except BaseException:
-            self._together = together
+            self._groups = groups
             raise
 
     def schedule_step(self) -> list[Tensor]:
-        """What `step` does, without computing it: the changed tensors, to be realized with others.
+        """Assign the updates of `step` without computing them; return the changed tensors, to realize with others.
 
         `loss.realize(*optimizer.schedule_step())` computes loss and step in one batch.
 
@@ -174,18 +182,18 @@ class Optimizer:
         >>> loss.realize(*SGD([w], lr=0.25).schedule_step()).item(), w.item()
         (1.0, 0.5)
         """
-        moves = [p.grad is not None for p in self.params]
-        if not any(moves):
+        has_grad = [p.grad is not None for p in self.params]
+        if not any(has_grad):
             return []
-        self._together = together = _split(self._together, moves)
+        self._groups = groups = _split(self._groups, has_grad)
         changed = []
         for device, numbers in self._numbers.items():
-            numbers.assign(numbers + _ones(moves, device).cast(numbers.dtype))
+            numbers.assign(numbers + _increments(has_grad, device).cast(numbers.dtype))
             changed.append(numbers)
-            for group in together:
-                here = [i for i in group if moves[i] and self.params[i].device == device]
-                shared = self._shared(_element(numbers, 0), _element(numbers, 1 + group[0])) if here else ()
-                for i in here:
+            for group in groups:
+                members = [i for i in group if has_grad[i] and self.params[i].device == device]
+                shared = self._shared(_element(numbers, 0), _element(numbers, 1 + group[0])) if members else ()
+                for i in members:
                     p, states = self.params[i], [self._state[s][i] for s in self.slots]
                     value = _value(p)
                     p.assign((value - self._change(value, _value(p.grad), states, shared)).cast(p.dtype))
@@ -193,23 +201,25 @@ class Optimizer:
         return changed
 
     def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
-        """Scalars that all parameters of a device use that took `count` steps together, the one under way included."""
+        """Return the scalars that all parameters of a group share; `count` is their number of steps, including
+        this one.
+        """
         return (lr,)
 
     def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
-        """What is subtracted from `p`; assigns new values to the tensors of `state`."""
+        """Return the tensor to subtract from `p`, and assign new values to the tensors of `state`."""
         raise NotImplementedError
 
     # ---- state -------------------------------------------------------------------------------------------------------
     def _entries(self) -> dict[str, Any]:
-        """What `nn.state.get_state_dict` finds in an optimizer: its own tensors, not the parameters."""
+        """Return the tensors of the state dict: the optimizer's own, not the parameters."""
         return {"numbers": list(self._numbers.values()), **self._state}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The tensors that, beside the parameters, make training continue where it was.
+        """Return the tensors that are needed to continue training, apart from the parameters.
 
-        `numbers` are the learning rate and the steps so far of each parameter; the others stand in the order of the
-        parameters.
+        `numbers.*` holds the learning rate, then the number of steps of each parameter. The other entries are numbered
+        in the order of the parameters.
 
         >>> list(Adam([Tensor([1.0], requires_grad=True)]).state_dict())
         ['numbers.0', 'mean.0', 'square.0']
@@ -217,7 +227,7 @@ class Optimizer:
         return {f"{k}.{i}": t for k, ts in self._entries().items() for i, t in enumerate(ts)}
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Put back what `state_dict` gave. Raises as `nn.state.load_state_dict` does, and then changes nothing.
+        """Restore the tensors of `state_dict`. Raises as `nn.state.load_state_dict`, and then changes nothing.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> old, new = SGD([w], lr=0.5), SGD([w], lr=0.1)
@@ -228,14 +238,16 @@ class Optimizer:
         load_state_dict(self, state, strict=strict)
 
     def _loaded(self) -> None:
-        """`nn.state.load_state_dict` has written to the tensors, perhaps as those of a larger object."""
+        """Read the learning rate and the groups from the tensors; `nn.state.load_state_dict` calls it after a load."""
         lr, *counts = next(iter(self._numbers.values())).tolist()
-        self._lr, self._together = float(lr), _split((tuple(range(len(counts))),), counts)
+        self._lr, self._groups = float(lr), _split((tuple(range(len(counts))),), counts)
 
 
 @guard_methods
 class SGD(Optimizer):
-    """Gradient descent, with momentum, dampening, Nesterov's look-ahead and weight decay.
+    """Gradient descent with momentum, dampening, Nesterov momentum and weight decay.
+
+    Raises ArgumentError for a bad setting, and for nesterov without momentum or with dampening.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = SGD([w], lr=0.25)
@@ -264,7 +276,7 @@ class SGD(Optimizer):
     def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
         if not self.dampening:
             return lr, None
-        return lr, count == 1.0  # the first gradient enters in full
+        return lr, count == 1.0  # the first gradient is not dampened
 
     def _change(self, p: Tensor, grad: Tensor, state: list[Tensor], shared: tuple[Any, ...]) -> Tensor:
         lr, is_first = shared
@@ -280,7 +292,8 @@ class SGD(Optimizer):
 
 @guard_methods
 class Adam(Optimizer):
-    """Steps by the mean of the gradients over the root of the mean of their squares; weight decay joins the gradient.
+    """Adam: the step is the mean of the gradients over the root of their mean square; weight decay is added to the
+    gradient.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = Adam([w], lr=0.5)
@@ -306,8 +319,8 @@ class Adam(Optimizer):
         super().__init__(params, lr)
 
     def _shared(self, lr: Tensor, count: Tensor) -> tuple[Any, ...]:
-        # 1 - beta ** steps without cancellation. Computed once, not for each element: hence buffers of their own.
-        # Both sides of the fraction are multiplied by the root of the second, which saves a division an element.
+        # 1 - beta ** count without cancellation. `contiguous` computes it once instead of once per element.
+        # Numerator and denominator are multiplied by the root of `second`, which saves a division per element.
         first, second = (-(count * log(b)).expm1() if b else 1.0 for b in self.betas)
         if not isinstance(second, Tensor):
             return lr, (lr / first).contiguous(), self.eps
@@ -327,7 +340,7 @@ class Adam(Optimizer):
 
 @guard_methods
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameters directly.
+    """Adam whose weight decay shrinks the parameters directly, independent of the gradient.
 
     >>> AdamW([Tensor([1.0], requires_grad=True)], lr=0.1).weight_decay
     0.01
@@ -348,7 +361,7 @@ class AdamW(Adam):
 
 @guard_methods
 class RMSprop(Optimizer):
-    """Steps by the gradient over the root of the mean of its squares.
+    """RMSprop: the step is the gradient over the root of the mean square of the gradients.
 
     >>> RMSprop([Tensor([1.0], requires_grad=True)]).lr
     0.01

@@ -1,6 +1,6 @@
-"""State: the tensors of an object by name, and putting saved ones back.
+"""Find the tensors of an object by name, and load saved ones into them.
 
-What it is for: any object is a model: a Module, a plain class, nested lists, tuples and dicts. Names are the path of
+What it is for: any object is a model: a Module, a plain class, nested lists, tuples and dicts. A name is the path of
 attributes and indices, joined by dots.
 What it is not: it reads and writes no files; `interop.safetensors` does.
 Invariant: `load_state_dict` checks everything before it changes anything.
@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
-from monolect.tensor.base import as_before_on_failure
+from monolect.tensor.base import restore_on_failure
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
-_SHOWN = 5  # names listed in a message
+_SHOWN = 5  # names in an error message; the others are counted
 
 
 def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors reachable from `obj` through attributes, lists, tuples and dicts, by dotted name, in order.
+    """Return the tensors reachable from `obj` through attributes, lists, tuples and dicts, by dotted name, in order.
 
-    A tensor under two names is listed under both.
+    A tensor reachable under two names is listed under both. `prefix` is put before each name.
 
     >>> list(get_state_dict({"layers": [Tensor([1.0]), Tensor([2.0])]}))
     ['layers.0', 'layers.1']
@@ -32,7 +32,7 @@ def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
 
 
 def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...], owners: list[Any]) -> None:
-    """Puts the tensors of `obj` into `out`, and the objects that say themselves which are theirs into `owners`."""
+    """Add the tensors of `obj` to `out`, and the objects that list their tensors by `_entries` to `owners`."""
     if isinstance(obj, Tensor):
         out[name] = obj
         return
@@ -54,7 +54,7 @@ def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...],
 
 
 def get_parameters(obj: Any) -> list[Tensor]:
-    """The tensors reachable from `obj` that require a gradient, each once.
+    """Return the tensors reachable from `obj` that require a gradient, each once.
 
     >>> get_parameters({"a": Tensor([1.0], requires_grad=True), "b": Tensor([2.0])})[0].tolist()
     [1.0]
@@ -65,10 +65,10 @@ def get_parameters(obj: Any) -> list[Tensor]:
 
 @guarded
 def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> None:
-    """Put the tensors of `state` into those of the same names in `obj`, in one batch.
+    """Copy the tensors of `state` into those of the same names in `obj`, in one batch.
 
-    Values may be Tensors or NumPy arrays. With `strict` the names must be the same. Raises ArgumentError for names,
-    ShapeError and DTypeError for tensors that differ; then nothing has changed.
+    Values may be Tensors or NumPy arrays. With `strict`, the names must be the same. Raises ArgumentError for different
+    names, ShapeError and DTypeError for tensors that differ; then nothing changes.
 
     >>> model = {"w": Tensor([1.0, 2.0])}
     >>> load_state_dict(model, {"w": Tensor([3.0, 4.0])})
@@ -92,7 +92,7 @@ def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> Non
         if value.dtype is not target.dtype:
             raise DTypeError(f"state dict: {name}", expected=target.dtype.name, found=value.dtype.name)
         pairs.append((target, value.detach().to(target.device)))
-    with as_before_on_failure(t for t, _ in pairs):
+    with restore_on_failure(t for t, _ in pairs):
         for target, value in pairs:
             target.assign(value)
         if pairs:

@@ -1,5 +1,5 @@
-"""The Tensor of the user: lazy methods in families by what they do, random numbers, capture of whole steps.
+"""Define the user's Tensor: its lazy methods in families, its creation, views, copies, printing and random numbers.
 
-A method builds nodes and computes nothing. This layer must not import `nn`, `interop` or what is above them, nor a
-target or a pass: it reaches those through the runtime.
+A method builds nodes and computes nothing. This layer must not import `nn`, `interop` or a layer above them. It reaches
+targets and passes only through the runtime.
 """

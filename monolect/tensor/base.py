@@ -1,9 +1,10 @@
-"""What every family of Tensor methods stands on: wrapping a node, provenance, and checking the user's arguments.
+"""Define TensorBase, the common base of the families of Tensor methods: it wraps nodes, records provenance and checks
+arguments.
 
-The families are mixin classes over :class:`TensorBase`; :class:`monolect.tensor.tensor.Tensor` joins them. They make
-tensors through `self._wrap(uop)`, so none of them imports the class they end up in.
+The families are mixin classes over :class:`TensorBase`; :class:`monolect.tensor.tensor.Tensor` inherits from all of
+them. They make tensors through `self._wrap(uop)`, so no family imports Tensor.
 
-Invariant: nothing here runs a computation, and what it raises is raised at the user's call.
+Invariant: nothing here runs a computation, and each error is raised at the user's call.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, Device
 from monolect.base.origin import provenance
 from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.ops import LoadArg
-from monolect.ir.placement import device as place_device
+from monolect.ir.placement import device as device_of
 from monolect.ir.uop import UOp, build
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 _new = object.__new__
-MOST_ELEMENTS: int = dtypes.int64.max
+MOST_ELEMENTS: int = dtypes.int64.max  # elements of a tensor or of one axis; more raise ShapeError
 
 
 class TensorBase:
-    """The fields of a Tensor and the checks its methods share.
+    """Hold the fields of a Tensor and the argument checks that its methods share.
 
-    A view makes `_uop` from the node of its base each time it is used (`tensor/view.py`).
+    A view builds `_uop` from the node of its base at each use (`tensor/view.py`).
     """
 
     __slots__ = ("__weakref__", "_grad", "_part", "_requires_grad", "_uop", "_view")
     _is_view = False
-    _kind: Any  # the class of the user: a view has a class of its own below that
+    _kind: Any  # the class that the user sees; the class of a view is a subclass of it
     _uop: UOp
     _view: Any  # the Window of a view
-    _part: tuple[Any, Any, int] | None  # of the view of one element, until it has a Window: base, key, number in memory
+    _part: tuple[Any, Any, int] | None  # a one-element view without a Window yet: (base, key, element number in memory)
     _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
 
@@ -72,7 +73,7 @@ class TensorBase:
 
     @classmethod
     def _wrap(cls, uop: UOp) -> Tensor:
-        """A Tensor of `uop`, which remembers the user's call as its origin."""
+        """Return a Tensor of the node `uop`. A node without an origin gets the user's current line as its origin."""
         t: Any = _new(cls)
         t._uop = uop
         t._grad = None
@@ -85,7 +86,7 @@ class TensorBase:
 
     @property
     def dtype(self) -> DType:
-        """The element type.
+        """The element type, a DType.
 
         >>> Tensor([1.0]).dtype, Tensor([1]).dtype, Tensor([True]).dtype
         (dtypes.float32, dtypes.int64, dtypes.bool)
@@ -94,7 +95,7 @@ class TensorBase:
 
     @property
     def shape(self) -> tuple:
-        """The size of each axis: ints, or index nodes where a size is symbolic.
+        """The size of each axis: an int, or an index node (UOp) where the size is symbolic.
 
         >>> Tensor([[1, 2, 3]]).shape
         (1, 3)
@@ -103,7 +104,7 @@ class TensorBase:
 
     @property
     def ndim(self) -> int:
-        """The number of axes.
+        """The number of axes, an int.
 
         >>> Tensor([[1, 2, 3]]).ndim
         2
@@ -112,16 +113,16 @@ class TensorBase:
 
     @property
     def device(self) -> Any:
-        """The device the value lives on, or will; a tuple when several share it.
+        """The name of the device of the value; a tuple of names for a value on several devices.
 
         >>> Tensor([1.0], device="python").device
         'python'
         """
-        return place_device(self._uop) or Device.default
+        return device_of(self._uop) or Device.default
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
     def _axis(self, dim: Any, rank: int | None = None) -> int:
-        """`dim` counted from the front. Raises AxisError outside [-rank, rank), AxisTypeError for a bool."""
+        """Return `dim` counted from the front. Raises AxisError outside [-rank, rank), AxisTypeError for a bool."""
         rank = len(self._uop.shape) if rank is None else rank
         if dim.__class__ is not int:
             if isinstance(dim, bool):
@@ -133,7 +134,10 @@ class TensorBase:
         raise AxisError(f"axis {dim} is outside a tensor of {rank} axes", expected=expected, found=dim)
 
     def _axes(self, dim: Any) -> tuple[int, ...]:
-        """`dim` (None: all; an int; several) as sorted axes from the front. Raises AxisError for one named twice."""
+        """Return `dim` (None for all axes, an int or a list of ints) as sorted axes counted from the front.
+
+        Raises AxisError where an axis is named twice.
+        """
         if dim is None:
             return tuple(range(len(self._uop.shape)))
         if not isinstance(dim, tuple | list):
@@ -152,7 +156,7 @@ class TensorBase:
 
 
 def as_int(value: Any, what: str) -> int:
-    """`value` as an int; raises ArgumentError for anything that is not a whole number."""
+    """Return `value` as an int. Raises ArgumentError where it is not a whole number; `what` names it in the message."""
     try:
         return int(value.__index__())
     except (AttributeError, TypeError):
@@ -160,7 +164,7 @@ def as_int(value: Any, what: str) -> int:
 
 
 def as_size(value: Any, what: str = "size") -> Any:
-    """`value` as a size: an int, or an index node for a symbolic one."""
+    """Return `value` as a size: an int, or an index node for a Variable or another symbolic size."""
     if value.__class__ is int or value.__class__ is UOp:
         return value
     uop = getattr(value, "uop", None)
@@ -170,17 +174,17 @@ def as_size(value: Any, what: str = "size") -> Any:
 
 
 def unpacked(args: tuple) -> tuple:
-    """`f(2, 3)` and `f((2, 3))` alike as (2, 3)."""
+    """Return the arguments of `f(2, 3)` or of `f((2, 3))` as the tuple (2, 3)."""
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else args
 
 
 def as_sizes(args: tuple, what: str = "size") -> tuple:
-    """`f(2, 3)` and `f((2, 3))` alike as the sizes (2, 3)."""
+    """Return the sizes (2, 3) for `f(2, 3)` and for `f((2, 3))`. Raises ArgumentError for other values."""
     return tuple(a if a.__class__ is int else as_size(a, what) for a in unpacked(args))
 
 
 def check_sizes(shape: tuple) -> tuple:
-    """`shape`, or ShapeError when one is negative or too many, or for some values of a Variable may be."""
+    """Return `shape` unchanged. Raises ShapeError where a size may be negative, or where `check_count` raises."""
     for n in shape:
         if not at_most(0, n):
             found = tuple(map(bounds_text, shape))
@@ -190,8 +194,10 @@ def check_sizes(shape: tuple) -> tuple:
 
 
 def check_count(shape: tuple) -> None:
-    """ShapeError when an axis or all of `shape` has more elements than an index can number: they need no memory where
-    a value is repeated, but are counted. What lies in between, as the triangle of a running sum, is not asked.
+    """Raise ShapeError where one axis, or all axes together, may have more than 2**63 - 1 elements.
+
+    A broadcast value needs no memory, but its elements are numbered. Intermediate values, such as the triangle of a
+    scan, are not checked.
     """
     total = 1
     for n in shape:
@@ -206,8 +212,8 @@ def check_count(shape: tuple) -> None:
 
 
 @contextmanager
-def as_before_on_failure(tensors: Iterable[Any]) -> Iterator[None]:
-    """Whatever fails in the block, an interrupt included, leaves the values of these tensors as they were."""
+def restore_on_failure(tensors: Iterable[Any]) -> Iterator[None]:
+    """Give these tensors their previous nodes back if the `with` block raises, also for an interrupt."""
     before = [(t, t._uop) for t in tensors]
     try:
         yield
@@ -218,8 +224,9 @@ def as_before_on_failure(tensors: Iterable[Any]) -> Iterator[None]:
 
 
 def as_device(device: Any, may_be_file: bool = False) -> Any:
-    """`device` (None: the default) as its name. Raises DeviceError for one nobody knows, for several, and for a file
-    unless `may_be_file`.
+    """Return the canonical name of `device`; None is the default device.
+
+    Raises DeviceError for an unknown device, for several devices, and for a file unless `may_be_file`.
     """
     if device is None:
         return Device.default
@@ -232,7 +239,10 @@ def as_device(device: Any, may_be_file: bool = False) -> Any:
 
 
 def node_of(self: Any, value: Any, name: str) -> UOp:
-    """The node of the Tensor `value`, an operand of a method of `self`. Raises DTypeError or DeviceError."""
+    """Return the node of the Tensor `value`, an operand of `self` in the method `name`.
+
+    Raises DTypeError for another type, DeviceError for another device.
+    """
     for x in (self, value):
         if not isinstance(x, TensorBase):
             raise DTypeError(f"{name}: operand", expected="a Tensor", found=type(x).__name__)
@@ -242,17 +252,17 @@ def node_of(self: Any, value: Any, name: str) -> UOp:
 
 
 def on_device(u: UOp, device: Any) -> UOp:
-    """A value that lives nowhere, placed: nothing to do for the default device, a copy for another."""
+    """Return `u`, a value without a device, on `device`: unchanged for the default device, else copied by a LOAD."""
     return u if device is None or device == as_device(None) else build("LOAD", u, arg=LoadArg(device, "GLOBAL"))
 
 
-def placed_like(u: UOp, like: UOp) -> UOp:
-    """`u`, on the device of `like` where it lives nowhere: the gradient of a sum is a constant."""
-    return u if place_device(u) is not None else on_device(u, place_device(like))
+def on_device_of(u: UOp, like: UOp) -> UOp:
+    """Return `u`, moved to the device of `like` if `u` has no device, such as the constant gradient of a sum."""
+    return u if device_of(u) is not None else on_device(u, device_of(like))
 
 
 def refused(name: str, error: IRError, *uops: UOp) -> Exception:
-    """The user's error for a node the op table refused: a ShapeError or a DTypeError that names the method."""
+    """Return the ShapeError or DTypeError of the method `name` for a node that the op table refused with `error`."""
     kind = DTypeError if "dtype" in error.message or "operand" in error.message else ShapeError
     shapes = " and ".join(str(u.shape) for u in uops)
     if kind is ShapeError:
@@ -261,5 +271,5 @@ def refused(name: str, error: IRError, *uops: UOp) -> Exception:
 
 
 def refuse_shape(name: str, expected: tuple, found: tuple) -> ShapeError:
-    """The error for a value that does not broadcast to the shape it is put into."""
+    """Return the ShapeError of the method `name` for a value of shape `found` that does not broadcast to `expected`."""
     return ShapeError(f"{name}: the value does not fit", expected=f"a shape that broadcasts to {expected}", found=found)

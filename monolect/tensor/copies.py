@@ -1,10 +1,11 @@
-"""Copies of Tensors by `copy` and `pickle`: values of their own, leaves of their own.
+"""Copy Tensors by `copy.copy`, `copy.deepcopy` and `pickle`.
 
-What it is for: a second model with the weights of the first (averages of weights, target networks), models in files and
-in other processes. Tensors that are one stay one within what is copied, as Python's memo has it.
-What it is not: a graph is not copied. It is immutable, and a copy of what is not computed yet shares it, down to its
-leaves; what goes to another process is computed first.
-Invariant: a deep copy sees nothing of what happens to a Tensor or to its memory later, by assignment or through NumPy.
+What it is for: a second model with the weights of the first (averaged weights, target networks), and models in files
+and other processes. Python's memo keeps two references to one Tensor one Tensor.
+What it is not: it copies no graph. A graph is immutable, so a copy of a lazy Tensor shares its nodes down to the
+leaves. Pickling computes the value first.
+Invariant: a deep copy does not change when the original Tensor or its memory changes later, by assignment or through
+NumPy. The exception is a Tensor on `disk:`, whose copy is the same file.
 """
 
 from __future__ import annotations
@@ -24,26 +25,27 @@ from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.realize.execute import realize, running
 from monolect.runtime.replay.capture import changes, refuse_while_capturing
 from monolect.tensor.base import TensorBase
-from monolect.tensor.view import again, aliases, detached, is_alone, shown, strides
+from monolect.tensor.view import aliases, detached, is_alone, same_view_of, shown, strides
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 
 class CopyMixin(TensorBase):
-    """What `copy.copy`, `copy.deepcopy` and `pickle` do with a Tensor."""
+    """Implement the protocols of `copy.copy`, `copy.deepcopy` and `pickle` for Tensor."""
 
     __slots__ = ()
 
     def __copy__(self) -> Tensor:
-        """Another Tensor of the same memory, and the same `grad`."""
+        """Return another Tensor of the same memory and with the same `grad`."""
         new = detached(self) if self._requires_grad else aliases(self, lambda u: u)
         new.__setstate__(self.__getstate__())
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """Another Tensor of the same value in memory of its own, with a copy of `grad`; of a view, a view of a copy of
-        its base.
+        """Return another Tensor with the same value in its own memory and a copy of `grad`.
+
+        The deep copy of a view is a view of the copy of its base.
 
         >>> import copy
         >>> a = Tensor([1.0, 2.0], requires_grad=True)
@@ -52,14 +54,19 @@ class CopyMixin(TensorBase):
         >>> b.tolist(), b.requires_grad
         ([1.0, 2.0], True)
         """
-        new = again(self, copy.deepcopy(self._view.parent, memo)) if self._is_view else self._wrap(_own_value(self))
+        if self._is_view:
+            new = same_view_of(copy.deepcopy(self._view.parent, memo), self)
+        else:
+            new = self._wrap(_private_value(self))
         memo[id(self)] = new
         new.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return new
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        """The values, computed, with device, `requires_grad` and `grad`; of a view that shares memory with others, its
-        base with all values, as `torch.save` does. Raises JitError inside a jitted function.
+        """Return the pickled form: the computed values, the device, `requires_grad` and `grad`.
+
+        A view that shares memory is pickled with its whole base, as by `torch.save`. Raises JitError inside a jitted
+        function.
 
         >>> import pickle
         >>> a = Tensor([1.0, 2.0])
@@ -76,7 +83,7 @@ class CopyMixin(TensorBase):
         return _from_values, (self._kind, values, device), self.__getstate__()
 
     def __getstate__(self) -> tuple[bool, Tensor | None, dict[str, Any] | None]:
-        """What a Tensor is beside its value; of a subclass also its attributes."""
+        """Return the state apart from the value: (requires_grad, grad, attributes of a subclass or None)."""
         return self._requires_grad, self._grad, getattr(self, "__dict__", None)
 
     def __setstate__(self, state: tuple[bool, Tensor | None, dict[str, Any] | None]) -> None:
@@ -87,17 +94,17 @@ class CopyMixin(TensorBase):
             vars(self).update(attributes)
 
 
-def _own_value(t: Any) -> UOp:
-    """The value of `t` as a node in whose memory nobody else writes."""
+def _private_value(t: Any) -> UOp:
+    """Return a node with the value of `t` whose memory no other Tensor writes."""
     u: UOp = t._uop
-    if changes.captures or changes.is_inside:  # a replay copies what is there then
+    if changes.captures or changes.is_inside:  # so a replay copies the value at the time of the replay
         return t.clone()._uop
     if not is_realized(u):
         return u if u.op != "BUFFER" else new_buffer(u.shape, u.dtype, u.arg.device)
     if u.op != "BUFFER":
         return realize([t.clone()._uop])[0]
     if is_on_disk(u.arg.device):
-        return u  # a file, which no tensor writes
+        return u  # a mapped file: the copy is the same file
     device, n_bytes = Device[u.arg.device], buffer_bytes(u)
     running.wait()
     with running.lock:
@@ -107,12 +114,15 @@ def _own_value(t: Any) -> UOp:
 
 
 def _from_values(kind: Any, values: np.ndarray, device: str) -> Any:
-    """The Tensor that a pickle holds, before its state."""
+    """Return the Tensor of class `kind` with the pickled `values`; `__setstate__` then restores its state."""
     return kind._wrap(from_numpy(values, device))
 
 
 def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:
-    """The base of the view `t`; its node and the target of writes over a PARAM for the base; strides of both."""
+    """Describe the view `t` for pickle: (base, text of its node, text of the target of writes or None, strides).
+
+    Both texts are IR over one PARAM that stands in for the base; `strides` are those of the base and of the view.
+    """
     window, base = t._view, t._view.parent
     over = node("PARAM", (shape_source(base.shape),), ParamArg(0, base.dtype, base.device))
     writes = None if window.writes is None else show(window.writes(over))
@@ -120,20 +130,20 @@ def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:
 
 
 def _from_base(base: Any, made: str, writes: str | None, known: tuple[Any, Any]) -> Any:
-    """The view of `base` that a pickle holds, before its state."""
+    """Return the view of `base` that `_view_as_text` described."""
     before, after = known
     return shown(base, _over(made), lambda now: after if now == before else None, writes is not None and _over(writes))
 
 
 def _over(text: str) -> Callable[[UOp], UOp]:
-    """The function from a node to what `text` makes of the PARAM 0 without a name."""
+    """Return the function that substitutes a node for the nameless PARAM in the IR of `text`."""
     template = parse(text)
     hole = next(u for u in toposort(template) if u.op == "PARAM" and u.arg.name is None)
     return lambda u: substitute(template, {hole: u})
 
 
 def global_name(x: Any) -> str | None:
-    """The name under which a decorated function is found in its module, as `pickle` wants it; None where it is not."""
+    """Return the qualified name of `x` if its module holds `x` under it, as `pickle` needs; else None."""
     name: str = getattr(x, "__qualname__", "")
     found: Any = sys.modules.get(x.__module__)
     for part in name.split("."):

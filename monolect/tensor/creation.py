@@ -1,8 +1,8 @@
-"""Making tensors: from Python and NumPy data, from one value, and from counting.
+"""Create Tensors from Python and NumPy data, from one value, and from counting.
 
 What it is for: the class methods `Tensor.zeros`, `arange`, `eye` and their kin.
-Invariant: only data from outside takes memory here. Everything else is CONST and IOTA arithmetic, which costs no
-kernel: it is computed where it is used.
+Invariant: only data from outside takes memory here. Every other creation is CONST and IOTA arithmetic without a kernel
+of its own; its users compute it inline.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
-    """The node of `data`: a CONST for a number, otherwise a BUFFER that holds it."""
+    """Return the node of `data`: a CONST for a number, else a BUFFER with the values."""
     if isinstance(data, bool | int | float):
         d = dtype or (
             dtypes.bool if isinstance(data, bool) else dtypes.int64 if isinstance(data, int) else dtypes.float32
         )
-        return on_device(const(_held(data, d, dtype), d), device)
+        return on_device(const(_checked(data, d, dtype), d), device)
     if isinstance(data, list | tuple | range) and (found := _numbers(data, dtype)) is not None:
         return from_bytes(*found, device)
     if not (is_array(data) or is_scalar(data)):
@@ -47,16 +47,18 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
     return from_numpy(array if dtype is None else converted(array, dtype), device)
 
 
-def _held(value: Any, d: DType, asked: DType | None) -> Any:
-    """`value`, if it is no integer that the default dtype, or every dtype, would cut off. Raises DTypeError."""
-    low, high = (d.min, d.max) if asked is None else (dtypes.int64.min, dtypes.uint64.max)
+def _checked(value: Any, d: DType, given: DType | None) -> Any:
+    """Return `value`. Raises DTypeError for an int that does not fit the default dtype `d`, or any dtype if one is
+    `given`.
+    """
+    low, high = (d.min, d.max) if given is None else (dtypes.int64.min, dtypes.uint64.max)
     if value.__class__ is int and d.is_int and not low <= value <= high:
-        expected = f"{low}..{high}" + (" (or a dtype)" if asked is None else "")
+        expected = f"{low}..{high}" + (" (or a dtype)" if given is None else "")
         raise DTypeError("an integer does not fit", expected=expected, found=value)
     return value
 
 
-# the dtype that Python's numbers take, and others that hold the same values where they do not overflow
+# type of a Python number: its default dtype, then other dtypes that hold the same values unless they overflow
 _DTYPES = {
     bool: (dtypes.bool,),
     int: (dtypes.int64, *(d for d in INTS if d is not dtypes.int64)),
@@ -65,7 +67,7 @@ _DTYPES = {
 
 
 def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DType] | None:
-    """Numbers of one kind in nested lists as (elements in a row, shape, dtype); None for anything else."""
+    """Return nested lists of numbers of one type as (row-major bytes, shape, dtype); None for other data."""
     shape, above = [len(data)], {id(data)}
     while len(kinds := set(map(type, data))) == 1:
         kind: Any = kinds.pop()
@@ -85,12 +87,12 @@ def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DT
             row = bytes(data) if kind is bool else packed(LETTERS[d], data).tobytes()
         except OverflowError:
             row = b""
-        return row or packed(LETTERS[d], [as_python(_held(x, d, dtype), d) for x in data]).tobytes(), tuple(shape), d
+        return row or packed(LETTERS[d], [as_python(_checked(x, d, dtype), d) for x in data]).tobytes(), tuple(shape), d
     return None
 
 
 def _array(data: Any, dtype: DType | None) -> np.ndarray:
-    """Nested sequences as an array with this library's default dtypes. Raises ShapeError for ragged ones."""
+    """Return nested sequences as an array with this library's default dtypes. Raises ShapeError for ragged ones."""
     if not isinstance(data, list | tuple | range) and hasattr(data, "__array__"):
         return np.asarray(data) if dtype is None else converted(np.asarray(data), dtype)
     try:
@@ -112,7 +114,7 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray:
 
 
 def _plain(data: Any) -> Any:
-    """`data` with tensors and arrays inside lists replaced by values NumPy can join."""
+    """Return `data` with the tensors and arrays inside its lists replaced by NumPy arrays."""
     if isinstance(data, list | tuple):
         return [_plain(x) for x in data]
     return np.asarray(data) if hasattr(data, "__array__") else data
@@ -120,7 +122,7 @@ def _plain(data: Any) -> Any:
 
 @guard_methods
 class CreationMixin(TensorBase):
-    """Class methods that make tensors."""
+    """Define the methods that create Tensors."""
 
     __slots__ = ()
 
@@ -135,7 +137,11 @@ class CreationMixin(TensorBase):
     def full(
         cls, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Tensor:
-        """`fill_value` everywhere.
+        """Return a tensor of shape `size` (an int or a tuple) filled with `fill_value`.
+
+        `fill_value` is a number, or a tensor that broadcasts to `size`. The dtype defaults to that of the value: bool,
+        int64 or float32 for a Python number. Raises ShapeError for a negative size, DTypeError for an int that does not
+        fit the dtype.
 
         >>> Tensor.full((2, 2), 7).tolist()
         [[7, 7], [7, 7]]
@@ -144,14 +150,16 @@ class CreationMixin(TensorBase):
         if isinstance(fill_value, TensorBase):
             u = fill_value._uop if dtype is None else cast(fill_value._uop, as_dtype(dtype))
             return cls._make(broadcast_to(u, shape), device, requires_grad)
-        asked = None if dtype is None else as_dtype(dtype)
-        d = asked or from_data_dtype(fill_value)
+        given = None if dtype is None else as_dtype(dtype)
+        d = given or from_data_dtype(fill_value)
         value = fill_value.item() if is_scalar(fill_value) else fill_value
-        return cls._make(full(shape, _held(value, d, asked), d), device, requires_grad)
+        return cls._make(full(shape, _checked(value, d, given), d), device, requires_grad)
 
     @classmethod
     def zeros(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """Zeros, float32 unless `dtype` says otherwise.
+        """Return zeros of shape `size` (ints or one tuple), float32 unless `dtype` is given.
+
+        Raises ShapeError for a negative size.
 
         >>> Tensor.zeros(2, 2).tolist()
         [[0.0, 0.0], [0.0, 0.0]]
@@ -161,7 +169,9 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def ones(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """Ones, float32 unless `dtype` says otherwise.
+        """Return ones of shape `size` (ints or one tuple), float32 unless `dtype` is given.
+
+        Raises ShapeError for a negative size.
 
         >>> Tensor.ones(2, dtype=dtypes.int64).tolist()
         [1, 1]
@@ -171,7 +181,8 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def empty(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """A tensor of `size` to be assigned to; until then it holds whatever its memory held.
+        """Return an uninitialized tensor of shape `size`, float32 unless `dtype` is given; assign to it before reading
+        it.
 
         >>> t = Tensor.empty(2)
         >>> t.assign(Tensor([1.0, 2.0])).tolist()
@@ -183,7 +194,7 @@ class CreationMixin(TensorBase):
         return out
 
     def full_like(self, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """`fill_value` in the shape, dtype and device of this tensor.
+        """Return a tensor of this shape filled with `fill_value`; dtype and device default to this tensor's.
 
         >>> Tensor.ones(2, 3).full_like(7).shape
         (2, 3)
@@ -192,7 +203,7 @@ class CreationMixin(TensorBase):
         return self._wrap(on_device(full(self.shape, fill_value, d), as_device(device or self.device)))
 
     def zeros_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Zeros in the shape, dtype and device of this tensor.
+        """Return zeros of this shape; dtype and device default to this tensor's.
 
         >>> Tensor([1, 2]).zeros_like().tolist()
         [0, 0]
@@ -200,7 +211,7 @@ class CreationMixin(TensorBase):
         return self.full_like(0, dtype=dtype, device=device)
 
     def ones_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Ones in the shape, dtype and device of this tensor.
+        """Return ones of this shape; dtype and device default to this tensor's.
 
         >>> Tensor([5, 6]).ones_like(dtype=dtypes.float32).tolist()
         [1.0, 1.0]
@@ -208,7 +219,7 @@ class CreationMixin(TensorBase):
         return self.full_like(1, dtype=dtype, device=device)
 
     def empty_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """A tensor of this shape, dtype and device to be assigned to. See `empty`.
+        """Return an uninitialized tensor of this shape; dtype and device default to this tensor's. See `empty`.
 
         >>> Tensor.ones(2, 3).empty_like().shape
         (2, 3)
@@ -218,7 +229,7 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def buffer(cls, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
-        """Zeros with storage of their own: assignments go into it in place.
+        """Return float32 zeros (or zeros of `dtype`) of shape `size` in a buffer that assignments update in place.
 
         >>> t = Tensor.buffer(3)
         >>> t[1] = 5
@@ -240,9 +251,10 @@ class CreationMixin(TensorBase):
         device: Any = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """start, start + step, ... below `end`: int64 when all are ints, otherwise float32.
+        """Return the 1-d tensor start, start + step, ... below `end` (above it for a negative step).
 
-        Raises ArgumentError for a step of 0.
+        With one argument it counts from 0. The dtype is int64 if all arguments are ints, else float32. `end` may be a
+        symbolic size if start is 0 and step is 1. Raises ArgumentError for a step of 0.
 
         >>> Tensor.arange(2, 10, 3).tolist()
         [2, 5, 8]
@@ -262,7 +274,7 @@ class CreationMixin(TensorBase):
         d = asked or (dtypes.float32 if floats else dtypes.int64)
         if n.__class__ is int and n:
             for x in (start, start + (n - 1) * step):
-                _held(x, d, asked)
+                _checked(x, d, asked)
         counter = d if d.is_int else dtypes.int64 if floats else dtypes.int32
         u = iota(n, counter)
         if d.is_float:
@@ -276,7 +288,7 @@ class CreationMixin(TensorBase):
     def linspace(
         cls, start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Tensor:
-        """`steps` evenly spaced numbers from `start` to `end`, both included.
+        """Return `steps` evenly spaced numbers from `start` to `end`, both included; float32 unless `dtype` is given.
 
         Raises ArgumentError for negative `steps`.
 
@@ -308,7 +320,7 @@ class CreationMixin(TensorBase):
     def eye(
         cls, n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Tensor:
-        """Ones on the diagonal of an (n, m) matrix, zeros elsewhere.
+        """Return an (n, m) matrix with ones on the diagonal, zeros elsewhere; m defaults to n, the dtype to float32.
 
         >>> Tensor.eye(2, 3).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
@@ -319,7 +331,9 @@ class CreationMixin(TensorBase):
         return cls._make(cast(same, d), device, requires_grad)
 
     def tril(self, diagonal: int = 0) -> Tensor:
-        """The tensor with zeros above a diagonal of its last two axes.
+        """Return this tensor with zeros above the diagonal number `diagonal` of its last two axes.
+
+        Diagonal 0 is the main one, 1 the one above it. Raises ShapeError for fewer than 2 axes.
 
         >>> Tensor.ones(2, 3).tril().tolist()
         [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
@@ -327,7 +341,9 @@ class CreationMixin(TensorBase):
         return self._triangle(diagonal, lower=True)
 
     def triu(self, diagonal: int = 0) -> Tensor:
-        """The tensor with zeros below a diagonal of its last two axes.
+        """Return this tensor with zeros below the diagonal number `diagonal` of its last two axes.
+
+        Diagonal 0 is the main one, 1 the one above it. Raises ShapeError for fewer than 2 axes.
 
         >>> Tensor.ones(2, 3).triu(1).tolist()
         [[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
@@ -344,9 +360,10 @@ class CreationMixin(TensorBase):
         return self._wrap(build("WHERE", mask, u, const(0, u.dtype)))
 
     def one_hot(self, num_classes: int) -> Tensor:
-        """1 at the position each element names on a new last axis, 0 elsewhere; int64, shape (*shape, num_classes).
+        """Return int64 of shape (*shape, num_classes): 1 at the class that each element names, 0 elsewhere.
 
-        Raises DTypeError for floats, IndexRangeError under `CHECK_BOUNDS=1` for a class outside [0, num_classes).
+        Raises DTypeError for floats, ArgumentError for num_classes below 1, and under `CHECK_BOUNDS=1` IndexRangeError
+        for a class outside [0, num_classes).
 
         >>> Tensor([1, 0]).one_hot(3).tolist()
         [[0, 1, 0], [1, 0, 0]]
@@ -364,7 +381,7 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def from_numpy(cls, array: Any) -> Tensor:
-        """A tensor over a NumPy array; it shares the memory where layout and alignment allow.
+        """Return a tensor of a NumPy array; it shares the array's memory where layout and alignment allow.
 
         >>> a = np.zeros(16, np.float32)
         >>> t = Tensor.from_numpy(a)
@@ -376,10 +393,10 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Tensor:
-        """The bytes of a file as a uint8 tensor (n,) on the device `disk:path`, mapped, not read.
+        """Map a file and return its bytes as a uint8 tensor of shape (n,) on the device `disk:path`.
 
         A slice that is moved to another device, and bitcast there, reads only its own pages. Raises FileFormatError
-        when the file is missing or empty.
+        where the file is missing or empty.
 
         >>> import tempfile, os
         >>> with tempfile.NamedTemporaryFile(delete=False) as f:
@@ -396,7 +413,7 @@ def _no_symbolic(numbers: tuple) -> Any:
 
 
 def _whole_steps(start: float, end: float, steps: int) -> UOp | None:
-    """From `start` to `end`, rounded toward zero, in int64; None where an end is not whole, or that overflows."""
+    """Return linspace in int64, rounded toward zero; None where an end is not a whole number or int64 overflows."""
     if not (float(start).is_integer() and float(end).is_integer()):
         return None
     first, last, n = int(start), int(end), steps - 1
@@ -408,7 +425,7 @@ def _whole_steps(start: float, end: float, steps: int) -> UOp | None:
 
 
 def from_data_dtype(value: Any) -> DType:
-    """The dtype a Python number takes when none is asked for."""
+    """Return the default dtype of a Python or NumPy number: bool, int64 or float32. Raises DTypeError otherwise."""
     if is_scalar(value):
         value = value.item()
     if isinstance(value, bool):

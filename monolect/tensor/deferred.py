@@ -1,10 +1,10 @@
-"""Tensors that change on the side of another computation, such as running statistics.
+"""Defer the computation of Tensors that change as a side effect, such as running statistics.
 
-What it is for: a method that assigns to such a tensor defers it; the next realization computes it in the same batch, so
-that what both share is computed once and no chain of assignments grows.
-Where a batch with them fails they are set aside: they join no other one, unless they change again.
-What it is not: it computes nothing, and keeps no tensor alive.
-Invariant: a tensor is listed at most once, and no longer once it is realized or gone.
+What it is for: a method that assigns to such a tensor defers it, and the next realization computes it in the same
+batch. Subexpressions that both share are computed once, and no chain of assignments grows. A batch that fails excludes
+its deferred tensors from later batches, until they change again.
+What it is not: it computes nothing and keeps no tensor alive.
+Invariant: a tensor is listed at most once, and not after it is realized or collected.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any
 from monolect.runtime.buffer import is_realized
 
 _changed: dict[int, weakref.ref[Any]] = {}  # by identity: comparing tensors with == is an elementwise operation
-_aside: set[int] = set()  # of them
+_excluded: set[int] = set()  # keys of `_changed` that join no batch, since a batch with them failed
 
 
 def defer(tensor: Any) -> None:
     """Compute `tensor` with the next batch."""
     key = id(tensor)
     _changed[key] = weakref.ref(tensor, lambda _: _forget(key))
-    _aside.discard(key)
+    _excluded.discard(key)
 
 
 def _forget(key: int) -> None:
     _changed.pop(key, None)
-    _aside.discard(key)
+    _excluded.discard(key)
 
 
-def set_aside(tensors: Iterable[Any]) -> None:
-    """Let them join no batch: one of them may be what cannot be computed."""
-    _aside.update(id(t) for t in tensors if id(t) in _changed)
+def exclude(tensors: Iterable[Any]) -> None:
+    """Keep these deferred tensors out of later batches, since a batch with them failed; `defer` readmits one."""
+    _excluded.update(id(t) for t in tensors if id(t) in _changed)
 
 
-def keep_only(tensors: Iterable[Any]) -> None:
-    """Those that are deferred beside these are not any more: what deferred them has failed."""
+def forget_others(tensors: Iterable[Any]) -> None:
+    """Drop all deferred tensors except `tensors`, because the function that deferred the others has failed."""
     named = {*map(id, tensors)}
     for key in [*_changed]:
         if key not in named:
@@ -45,12 +45,12 @@ def keep_only(tensors: Iterable[Any]) -> None:
 
 
 def deferred() -> list[Any]:
-    """The deferred tensors that are to be computed with the next batch."""
-    return [t for t in waiting() if id(t) not in _aside] if _changed else []
+    """Return the deferred tensors to compute with the next batch."""
+    return [t for t in all_deferred() if id(t) not in _excluded] if _changed else []
 
 
-def waiting() -> list[Any]:
-    """The deferred tensors that are still to be computed, those set aside included."""
+def all_deferred() -> list[Any]:
+    """Return all deferred tensors that are not realized yet, including the excluded ones."""
     out: list[Any] = []
     if not _changed:
         return out

@@ -1,9 +1,9 @@
-"""What Tensor methods raise for arguments of a wrong kind: an error of monolect's tree, at the user's line.
+"""Turn Python errors inside Tensor methods into errors of monolect's tree at the user's line.
 
-What it is for: a method checks what can be wrong with values it understands; an argument that is nothing of the kind
-(None for a tensor, a text for a number) fails somewhere inside. `guarded` names the method, its signature, the cause.
-What it is not: it checks nothing, and costs one Python call; the hottest operators check their operand themselves.
-Invariant: what a guarded method raises for its arguments is a MonolectError; the original is kept as its cause.
+What it is for: a method checks the values of arguments of the right type. An argument of a wrong type (None for a
+tensor, a str for a number) fails somewhere inside. `guarded` names the method, its signature and the cause.
+What it is not: it checks nothing, and costs one Python call. The hottest operators check their operand themselves.
+Invariant: an error that arguments cause in a guarded method is a MonolectError; the original is its `__cause__`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from monolect.base.errors import ArgumentError, IRError, MonolectError, ShapeErr
 from monolect.base.origin import provenance
 
 FAILURES = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, AssertionError, RecursionError)
-UNGUARDED = frozenset(  # cheap operators that check their operand, and the methods that compute
+UNGUARDED = frozenset(  # names: cheap operators that check their operand, and methods that compute
     "__new__ __init_subclass__ __class_getitem__ __getattr__ __hash__ __repr__ __len__ __bool__ __int__"
     " __float__ __index__ __array__ __array_ufunc__ __add__ __radd__ __mul__ __rmul__ __sub__ __rsub__ __truediv__"
     " __rtruediv__ __neg__ __lt__ __gt__ __le__ __ge__ __eq__ __ne__ __getitem__ realize numpy tolist item"
@@ -26,7 +26,10 @@ UNGUARDED = frozenset(  # cheap operators that check their operand, and the meth
 
 
 def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
-    """`f`, which raises an error of monolect's tree when its arguments make it fail."""
+    """Wrap `f` so that the Python errors in FAILURES become an ArgumentError that shows the signature of `f`.
+
+    An IRError becomes a ShapeError; other errors of monolect's tree pass. `name` is the method's name in messages.
+    """
     owner = f.__qualname__.partition(".")[0]
     name = name or (owner if f.__name__ in ("__init__", "forward") else f.__name__)
 
@@ -40,19 +43,19 @@ def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
                     raise
                 raise ShapeError(f"{provenance()[2]}: {e.message}", expected=e.expected, found=e.found) from e
             if e.__traceback__ is None or e.__traceback__.tb_next is None:
-                raise  # the call itself does not fit the signature: Python's own message says it best
-            from inspect import signature  # costs 10 ms to import, and only errors need it
+                raise  # the call does not match the signature: Python's own message is best
+            from inspect import signature  # takes 10 ms to import, and only errors need it
 
             expected = f"{name}{signature(f)}"
             raise ArgumentError(f"{name}: bad argument", expected=expected, found=str(e)) from e
 
-    # the name that provenance reports
+    # provenance reports this name
     method.__code__ = method.__code__.replace(co_name=f.__name__)  # type: ignore[attr-defined]
     return method
 
 
 def guard_methods(cls: type) -> type:
-    """Class decorator: guard the methods `cls` defines, other than private, cheap and computing ones."""
+    """Class decorator: guard the methods that `cls` defines, except private ones and those in UNGUARDED."""
     for name, value in list(vars(cls).items()):
         if name in UNGUARDED or (name.startswith("_") and not name.startswith("__")):
             continue

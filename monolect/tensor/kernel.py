@@ -1,9 +1,9 @@
-"""Kernels of the user's: written in the dialect (`custom_kernel`), or native code (`native_function`).
+"""Run the user's kernels: written in the kernel dialect (`custom_kernel`) or as machine code (`native_function`).
 
-What it is for: what no composition of methods says well enough. A call is a CALL node, opaque to fusion and gradients;
-give it a derivative by putting it into a `@function(gradient=...)`.
-Invariant: what runs was checked. A kernel of the dialect keeps the rules of its stage, writes to its results alone, and
-every index is proven to stay in its buffer, whatever the settings say. Native code is the user's own word.
+What it is for: computations that Tensor methods express poorly. A call is a CALL node, opaque to fusion and gradients.
+For a derivative, put it into a `@function(gradient=...)`.
+Invariant: a kernel in the dialect is verified before it runs, whatever the settings say. It keeps the rules of its
+stage, writes only to its results, and each index is proven to be inside its buffer. Native code is not checked.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from monolect.runtime.realize.execute import native_functions
 from monolect.tensor.base import as_device, as_sizes
 from monolect.tensor.tensor import Tensor
 
-_POINTER: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # what all function pointers of ctypes are
+_POINTER: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # base class of all ctypes function pointers
 
 
 def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
-    """The results of one kernel that `kernel` writes in the dialect.
+    """Return the Tensors that one kernel computes; `kernel` writes it in the kernel dialect.
 
-    `out` is (shape, dtype) of the result, or a list of those for several; their values are undefined before the kernel
-    stores them. `kernel` takes a flat PARAM for each result, then one for each input, and returns a SINK of stage
-    KERNEL: loops (RANGE, END), INDEX, LOAD, STORE, REDUCE and arithmetic. The optimizer chooses its schedule, unless
-    its KernelInfo names actions; of one that stores vectors only how threads share it.
+    `out` is (shape, dtype) of the result, or a list of those for several results. A result is undefined until the
+    kernel stores it. `kernel` takes a flat PARAM for each result, then one for each input, and returns a SINK of stage
+    KERNEL. It uses loops (RANGE, END), INDEX, LOAD, STORE, REDUCE and arithmetic.
 
-    Axis types, SPECIALs and BARRIERs in it are kept as they are, and nothing is chosen beside them.
+    The optimizer chooses the schedule, unless the KernelInfo of the SINK names actions. For a kernel that stores
+    vectors it chooses only how threads share the loops. A kernel with axis types, SPECIALs or BARRIERs is compiled as
+    it is.
 
-    Raises ArgumentError for anything but a SINK, VerifyError for a kernel that breaks a rule, stores to an input, has
-    an index that cannot be proven to stay inside, or asks for what the device does not have.
+    Raises ArgumentError where the function returns no SINK. Raises VerifyError for a kernel that breaks a rule, stores
+    to an input, has an index not proven to be in bounds, or uses features that the device lacks.
 
     >>> from monolect.ir.ops import KernelInfo
     >>> from monolect.ir.uop import idx
@@ -71,12 +72,15 @@ def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
 
 
 def native_function(code: Any, *inputs: Tensor, out: Any, name: str = "native") -> Any:
-    """The results of machine code of the user's, on devices that run code of this processor (`cpu`, `c`).
+    """Return the Tensors that the user's machine code computes. It runs on `cpu` and `c`, the devices of this
+    processor.
 
     `code` is the address of a function `void f(void **buffers, int64_t thread)`, or a ctypes function pointer of that
-    kind: it finds the results, then the inputs, contiguous, in `buffers`. It is called once, with thread 0. `out` is as
-    for `custom_kernel`. What a Python callback raises is printed by ctypes and goes no further: the results are then
-    whatever it had stored. Raises ArgumentError for anything else, DeviceError on other devices.
+    type. `buffers` holds the results, then the inputs, all contiguous. The function is called once, with thread 0.
+    `out` is as for `custom_kernel`.
+
+    ctypes prints an exception of a Python callback and does not pass it on; the results then hold the bytes stored so
+    far. Raises ArgumentError for a bad argument, DeviceError on other devices.
 
     >>> signature = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.POINTER(ctypes.c_float)), ctypes.c_int64)
     >>> def plus_one(buffers, thread):
@@ -98,7 +102,7 @@ def native_function(code: Any, *inputs: Tensor, out: Any, name: str = "native") 
 
 
 def _results(what: str, inputs: Sequence[Any], out: Any) -> tuple[list[UOp], Any]:
-    """A new BUFFER for each result, and the device."""
+    """Return a new BUFFER for each result of `out`, and the name of their device."""
     for t in inputs:
         if not isinstance(t, Tensor):
             raise ArgumentError(f"{what}: an input", expected="a Tensor", found=repr(t)[:80])

@@ -1,8 +1,9 @@
-"""A Tensor as text, and as a table in a notebook: values, then what differs from a float32 tensor on the CPU.
+"""Format a Tensor as text, and as a table in a notebook.
 
-What it is for: `print(t)`, which computes the values, and `repr(t)`, which shows them where they are in memory. Long
-tensors show the first and last elements of each axis.
-What it is not: a format that is read again; `tolist`, `numpy` and `pickle` keep all digits.
+What it is for: `print(t)` computes the values; `repr(t)` shows them only if they are already in memory. After the
+values follow dtype, device and requires_grad where they differ from the defaults. A long tensor shows the first and
+last elements of each axis.
+What it is not: a format to parse; `tolist`, `numpy` and `pickle` keep all digits.
 """
 
 from __future__ import annotations
@@ -17,24 +18,26 @@ from monolect.base.numpy import np
 from monolect.runtime.buffer import is_realized
 from monolect.tensor.base import TensorBase
 
-_DIGITS = 4  # after the point
-_MOST = 1000  # elements that are all shown
-_EDGE = 3  # elements that are shown at each end of an axis of a longer tensor
-_ROWS, _COLUMNS = 10, 12  # of a table in a notebook
-_UNSAID = (dtypes.float32, dtypes.int64, dtypes.bool)  # what Python's numbers become
+_DIGITS = 4  # digits after the decimal point
+_MAX_ELEMENTS = 1000  # elements; a larger tensor is shortened
+_EDGE = 3  # elements shown at each end of an axis of a shortened tensor
+_ROWS, _COLUMNS = 10, 12  # rows and columns shown by a table in a notebook
+_DEFAULT_DTYPES = (dtypes.float32, dtypes.int64, dtypes.bool)  # dtypes of Python's numbers; not printed
 
 
 class PrintMixin(TensorBase):
-    """What `print`, `repr`, f-strings and notebooks show of a Tensor."""
+    """Define the text of a Tensor for `print`, `repr`, f-strings and notebooks."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """The values where they are in memory; else shape, dtype and device, and nothing is computed."""
+        """Return the values if they are in memory; else shape, dtype and device. Nothing is computed."""
         return str(self) if is_realized(self._uop) else brief(self)
 
     def __str__(self) -> str:
-        """The values, computed; inside of a captured step, and where they cannot be, shape, dtype and device.
+        """Compute the values and return them as text.
+
+        Inside a captured step, or where computing fails, the text has shape, dtype and device instead.
 
         >>> print(Tensor([[1.0, 2.0], [3.0, 4.5]], requires_grad=True) * 2)
         Tensor([[2., 4.],
@@ -51,8 +54,10 @@ class PrintMixin(TensorBase):
         return html(self)
 
     def __format__(self, spec: str) -> str:
-        """The format of the one element: f"{loss:.3f}", f"{loss}". Without a format, of several elements, `str`. Raises
-        ShapeError for a format of several.
+        """Format the only element by `spec`, as in f"{loss:.3f}" and f"{loss}". Without `spec`, several elements give
+        `str`.
+
+        Raises ShapeError for a `spec` and several elements.
         """
         if spec or not self.ndim:
             try:
@@ -64,25 +69,25 @@ class PrintMixin(TensorBase):
 
 
 def text(t: Any) -> str:
-    """`Tensor([1., 2.], dtype=float64)`; computes `t`."""
+    """Compute `t` and return text such as `Tensor([1., 2.], dtype=float64)`."""
     values = t.numpy()
     if values.dtype.kind not in "biufc":  # float8 and bfloat16 of other packages
         values = values.astype(np.float32)
-    told = [np.array2string(values, None, _DIGITS, None, ", ", "Tensor(", threshold=_MOST, edgeitems=_EDGE)]
+    fields = [np.array2string(values, None, _DIGITS, None, ", ", "Tensor(", threshold=_MAX_ELEMENTS, edgeitems=_EDGE)]
     if 0 in t.shape:
-        told.append(f"shape={t.shape}")
-    return f"Tensor({', '.join(told + _kind(t))})"
+        fields.append(f"shape={t.shape}")
+    return f"Tensor({', '.join(fields + _differences(t))})"
 
 
 def brief(t: Any, state: str = "lazy") -> str:
-    """Shape and kind, computing nothing."""
-    told = [f"shape={t.shape}", f"dtype={t.dtype.name}", f"device={t.device!r}"]
-    told += ["requires_grad=True"] if t._requires_grad else []
-    return f"Tensor({', '.join(told + [state] * bool(state))})"
+    """Return shape, dtype and device of `t` as text, and `state` in words; computes nothing."""
+    fields = [f"shape={t.shape}", f"dtype={t.dtype.name}", f"device={t.device!r}"]
+    fields += ["requires_grad=True"] if t._requires_grad else []
+    return f"Tensor({', '.join(fields + [state] * bool(state))})"
 
 
 def html(t: Any) -> str:
-    """A table of the first rows and columns of the last two axes, under a line that says shape, dtype and device."""
+    """Return an HTML table of the first rows and columns of the last two axes, below shape, dtype and device."""
     head = f"Tensor {escape(str(t.shape))} {escape(', '.join([t.dtype.name, t.device]))}"
     values = t.numpy()
     values = values.reshape(prod(values.shape[:-1]), values.shape[-1]) if values.ndim else values.reshape(1, 1)
@@ -95,11 +100,11 @@ def html(t: Any) -> str:
     return f"<div>{head}</div><table>{body}</table>"
 
 
-def _kind(t: Any) -> list[str]:
-    """What is not as usual."""
-    told = [] if t.dtype in _UNSAID else [f"dtype={t.dtype.name}"]
-    told += [] if t.device == "cpu" else [f"device={t.device!r}"]
-    return told + (["requires_grad=True"] if t._requires_grad else [])
+def _differences(t: Any) -> list[str]:
+    """Return texts for dtype, device and requires_grad of `t` where they differ from the defaults."""
+    fields = [] if t.dtype in _DEFAULT_DTYPES else [f"dtype={t.dtype.name}"]
+    fields += [] if t.device == "cpu" else [f"device={t.device!r}"]
+    return fields + (["requires_grad=True"] if t._requires_grad else [])
 
 
 __all__ = ["PrintMixin"]

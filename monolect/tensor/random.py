@@ -1,15 +1,15 @@
-"""Random tensors: Threefry numbers from a counter and a key that live on the device.
+"""Draw random tensors: Threefry numbers from a counter and a key that are stored on the device.
 
-What it is for: uniform, normal and integer numbers, permutations, choices, and the usual initial weights, the same on
-every device for one `manual_seed`.
-What it is not: not cryptographic, and not PyTorch's sequence.
+What it is for: uniform, normal and integer numbers, permutations, choices, and common initial weights. One
+`manual_seed` gives the same numbers on every device.
+What it is not: it is not cryptographic, and it is not PyTorch's sequence.
 
-The state of a device is one uint64 buffer: (numbers used so far, key). What is drawn between two realizations shares
-one copy of it, `base`, and each draw takes the next block of the counter as a constant offset from it. `pending` adds
-the advanced state to the next batch. So a step builds the same graph each time it runs, a captured step continues the
-sequence on replay, and a tensor that was drawn early but realized late still has its own numbers.
+The state of a device is one uint64 buffer: (numbers used so far, key). All draws between two realizations share one
+copy of it, `base`. Each draw takes the next block of the counter at a constant offset from `base`. `pending` adds the
+advanced state to the next batch. So a step builds the same graph each time it runs, and a replayed step continues the
+sequence. A tensor that is realized later still has its own numbers.
 
-Invariant: no two elements drawn from one state have the same counter; one Threefry gives 64 bits.
+Invariant: no two elements drawn from one state have the same counter; one Threefry call gives 64 bits.
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; Box and Muller, 1958.
 """
 
@@ -30,22 +30,24 @@ from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import from_numpy, new_buffer
 from monolect.runtime.realize.execute import running
 from monolect.runtime.replay.capture import changes
-from monolect.tensor.base import TensorBase, as_before_on_failure, as_device, as_sizes
+from monolect.tensor.base import TensorBase, as_device, as_sizes, restore_on_failure
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
 _U64 = dtypes.uint64
-COUNTERS = 1 << 64  # number of counters of a key; beyond, the sequence begins again
-_PERMUTATION_LIMIT = 1 << 14  # randperm compares all pairs
-MOST_IN_CODE = 64  # number of draws of a batch whose offsets are constants in their kernels
+COUNTERS = 1 << 64  # counters of a key; after the last one the sequence starts again
+_PERMUTATION_LIMIT = 1 << 14  # elements of randperm, which compares all pairs; more raise ArgumentError
+MAX_CONSTANT_DRAWS = 64  # draws of a batch; later draws read their offset from memory, so that they share one kernel
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
 class _State:
-    """What a device has drawn: `stored` (used, key); `base`, its copy for this batch; since that copy, `n_draws` draws
-    took `used` numbers.
+    """Track the random numbers that a device has drawn.
+
+    `stored` is the Tensor (numbers used, key), uint64. `base` is its copy for this batch, or None. Since that copy,
+    `n_draws` draws used `used` numbers.
     """
 
     def __init__(self, make: Any, device: Any, key: int) -> None:
@@ -53,42 +55,42 @@ class _State:
         self.home: UOp = self.stored._uop  # the BUFFER, before anything is stored into it
         self.base: Any = None
         self.used = self.n_draws = 0
-        self.n_outside = 0  # draws outside of captures
+        self.n_outside = 0  # number of draws outside captures
 
     def is_pending(self) -> bool:
-        """Whether numbers were drawn that the stored state does not count yet."""
+        """Whether numbers were drawn that `stored` does not count yet."""
         return self.base is not None and self.base._uop.op != "BUFFER"
 
     def draw(self, count: int) -> tuple[UOp, UOp]:
-        """A block of `count` numbers: its first counter and its key, uint64 of shape (1,).
+        """Reserve `count` numbers. Return the first counter and the key, both uint64 of shape (1,).
 
-        After MOST_IN_CODE draws the offset of the block is in memory, so that all draws of one shape are the same
-        kernel: the initial weights of a model with thousands of layers are compiled once.
+        After MAX_CONSTANT_DRAWS draws the offset is in memory instead of in the code, so all draws of one shape share a
+        kernel. The initial weights of a model with thousands of layers are then compiled once.
         """
         if not self.is_pending():
             self.home = self.stored._uop
             first = g.where(_is_counter(), 1, g.full((2,), 0, _U64))
-            # A buffer of its own: equal expressions of two batches are one node, and must not be taken for each other.
+            # A new buffer: equal expressions of two batches would be one node, and the batches would share numbers.
             copy = new_buffer((2,), _U64, self.stored.device)
             self.base = self.stored._wrap(build("AFTER", copy, build("STORE", copy, build("ADD", self.home, first))))
             self.used = self.n_draws = 0
         offset = self.used
         self.used = (self.used + count) % COUNTERS
         self.n_draws += 1
-        in_code = self.n_draws <= MOST_IN_CODE
-        state = self.base._uop if in_code else self.home
+        is_constant = self.n_draws <= MAX_CONSTANT_DRAWS
+        state = self.base._uop if is_constant else self.home
         counter, key = g.shrink(state, (0,), (1,)), g.shrink(state, (1,), (1,))
-        if not in_code:
-            # SUB keeps the order of its operands, so that equal draws are equal kernels; ADD orders them by age.
+        if not is_constant:
+            # SUB keeps the order of its operands, so equal draws are equal kernels; ADD sorts them by node age.
             back = from_numpy(np.array([-(1 + offset) % COUNTERS], np.uint64), self.stored.device)
             return build("SUB", counter, back), key
         return (g.e("ADD", counter, offset) if offset else counter), key
 
     def advance(self) -> list[Any]:
-        """The tensors that must be computed with the next batch."""
+        """Advance `stored` past the numbers drawn; return the Tensors to compute with the next batch."""
         if not self.is_pending():
             return []
-        # `base` counts from the state plus one, so the state has used `used - 1` numbers more than `base` says.
+        # `base` is the state plus one, so the new state is `base` plus `used - 1`.
         step = g.where(_is_counter(), max(self.used, 1) - 1, g.full((2,), 0, _U64))
         self.stored._uop = self.home
         self.stored.assign(self.stored._wrap(build("ADD", self.base._uop, step)))
@@ -96,7 +98,7 @@ class _State:
 
 
 def _is_counter() -> UOp:
-    """Of the two elements of a state, the first."""
+    """Return the bool mask of shape (2,) that selects the counter of a state."""
     return g.e("CMPLT", g.iota(2, dtypes.int32), 1)
 
 
@@ -105,9 +107,9 @@ _states: dict[Any, _State] = {}
 
 
 def manual_seed(seed: int) -> None:
-    """Start the random sequence of every device anew, at a place that depends on `seed` alone.
+    """Restart the random sequence of every device from `seed` alone.
 
-    Tensors that were drawn before keep their numbers. Raises ArgumentError for anything but an integer.
+    Tensors drawn before keep their numbers. Raises ArgumentError where `seed` is not an int.
 
     >>> manual_seed(7)
     >>> a = Tensor.rand(3).tolist()
@@ -121,29 +123,30 @@ def manual_seed(seed: int) -> None:
     key = seed & 0xFFFFFFFFFFFFFFFF
     running.wait()
     with running.lock:
-        settle()  # what was drawn before keeps its numbers
-        with as_before_on_failure(tensors()):
+        settle()  # tensors drawn before keep their numbers
+        with restore_on_failure(tensors()):
             for device, state in _states.items():
                 state.base = None
-                # In place: a captured step reads this buffer.
+                # Assigned in place, because captured steps read this buffer.
                 state.stored.assign(type(state.stored)(np.array([0, key], np.uint64), device=device)).realize()
         _seed = key
 
 
 def pending() -> list[Any]:
-    """The random states that belong to the next batch, so that no number is drawn twice."""
+    """Return the random state Tensors to compute with the next batch, so that no number is drawn twice."""
     return [t for state in _states.values() for t in state.advance()] if _states else []
 
 
 def states_of(tensors: Iterable[Any]) -> list[_State]:
-    """Those whose stored state is one of these tensors."""
+    """Return the states whose `stored` is one of `tensors`."""
     given = {*map(id, tensors)}
     return [state for state in _states.values() if id(state.stored) in given]
 
 
 def settle(states: Iterable[_State] | None = None) -> None:
-    """Count what was drawn and is not computed yet, of all devices or of these: what reads a stored state goes on
-    behind it. The numbers themselves may be computed later.
+    """Realize the states (None: of all devices), so that each stored state counts all numbers drawn so far.
+
+    The numbers themselves may be computed later.
     """
     late = [t for state in (_states.values() if states is None else states) for t in state.advance()]
     if late:
@@ -151,8 +154,9 @@ def settle(states: Iterable[_State] | None = None) -> None:
 
 
 def snapshot() -> Callable[[], None]:
-    """A function that puts all states back as they are now, once `settle` was called: numbers that were drawn since are
-    drawn again. Not where another thread has drawn since.
+    """Return a function that restores all states as they are now, so that numbers drawn since are drawn again.
+
+    Call `settle` before. A state from which another thread has drawn since is not restored.
     """
     known = {d: (s, s.stored._uop, s.n_outside) for d, s in _states.items()}
     seed = _seed
@@ -173,23 +177,26 @@ def snapshot() -> Callable[[], None]:
 
 
 def names() -> dict[int, str]:
-    """A name for each tensor that is the state of a device, by identity: the same in every process."""
+    """Return a name for the state Tensor of each device, by id; names are the same in every process."""
     return {id(state.stored): f"random/{device}" for device, state in _states.items()}
 
 
 def tensors() -> list[Any]:
-    """The tensors that are the state of a device."""
+    """Return the state Tensor of each device."""
     return [state.stored for state in _states.values()]
 
 
 def tensor_named(name: str, make: Any) -> Any:
-    """The tensor, made by `make`, that is the state with that name; None for another name."""
+    """Return the state Tensor of the device that `name` names, such as `random/cpu`; None for another name.
+
+    `make` is the Tensor class that makes a missing state.
+    """
     kind, _, device = name.partition("/")
     return _state(make, device).stored if kind == "random" else None
 
 
 def drawn() -> dict[Any, tuple[int, int]]:
-    """How much of each state was drawn: it differs once a number was."""
+    """Return for each device a value that changes once a number is drawn from its state."""
     return {device: (id(state.base), state.used) for device, state in _states.items()}
 
 
@@ -200,10 +207,10 @@ def _state(make: Any, device: Any) -> _State:
 
 
 def _bits(cls: Any, count: Any, device: Any) -> UOp:
-    """`count` uint64 numbers of 64 random bits, 1-d. A symbolic count uses up the numbers of its largest value."""
+    """Return `count` uint64 random numbers, 1-d. A symbolic count uses as many counters as its largest value."""
     device = as_device(device)
     running.wait()
-    with running.lock:  # not while a batch takes the pending draws along, nor while another thread makes the state
+    with running.lock:  # not while a batch adds the pending state, nor while another thread makes the state
         state = _state(cls, device)
         state.n_outside += not changes.captures
         counter, key = state.draw(size_max(count))
@@ -212,12 +219,12 @@ def _bits(cls: Any, count: Any, device: Any) -> UOp:
 
 # ---- numbers from bits -----------------------------------------------------------------------------------------------
 def _half(bits: UOp, high: bool) -> UOp:
-    """The low or high 32 bits, as uint32."""
+    """Return the low or high 32 bits of uint64 `bits`, as uint32."""
     return g.cast(g.e("SHR", bits, 32) if high else bits, dtypes.uint32)
 
 
 def _unit(bits: UOp, dtype: DType) -> UOp:
-    """Bits as multiples of 2**-p in [0, 1), p the digits of `dtype` (a float32 has 24)."""
+    """Convert random bits to multiples of 2**-p in [0, 1), where p is the precision of `dtype` (24 for float32)."""
     if dtype is dtypes.float64:
         return g.e("MUL", g.cast(g.cast(g.e("SHR", bits, 11), dtypes.int64), dtype), 2.0**-53)
     digits = {"float32": 24, "float16": 11, "bfloat16": 8}[dtype.name]
@@ -226,7 +233,7 @@ def _unit(bits: UOp, dtype: DType) -> UOp:
 
 
 def _gaussian(cls: Any, count: Any, dtype: DType, device: Any) -> UOp:
-    """Box-Muller: one Threefry a number, its halves being radius and angle; float64 takes two."""
+    """Return `count` normal numbers by Box-Muller, from one Threefry call each; float64 takes two."""
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     if wide is dtypes.float64:
         bits = _bits(cls, 2 * count, device)
@@ -234,7 +241,7 @@ def _gaussian(cls: Any, count: Any, dtype: DType, device: Any) -> UOp:
         turn = _unit(g.shrink(bits, (count,), (count,)), wide)
     else:
         bits = _bits(cls, count, device)
-        # All 32 bits, so that the tail reaches 6.6; in (0, 1], so that the logarithm is finite.
+        # All 32 bits, so that the tail reaches 6.6 standard deviations; in (0, 1], so that the logarithm is finite.
         radius = g.e("MUL", g.e("ADD", g.cast(_half(bits, False), wide), 1.0), 2.0**-32)
         turn = g.e("MUL", g.cast(g.cast(g.e("SHR", _half(bits, True), 8), dtypes.int32), wide), 2.0**-24)
     length = (cls._wrap(radius).log() * -2.0).sqrt()
@@ -256,7 +263,7 @@ def _shape(size: tuple, name: str) -> tuple[Any, ...]:
 
 
 def _fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
-    """Inputs and outputs of one neuron of a weight (out, in, *kernel)."""
+    """Return the numbers of inputs and outputs of one neuron for a weight of shape (out, in, *kernel)."""
     if len(shape) < 2 or any(n.__class__ is not int for n in shape):
         raise ShapeError(f"{name}: size", expected="ints (out, in, ...)", found=shape)
     field = prod(shape[2:])
@@ -265,13 +272,13 @@ def _fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
 
 @guard_methods
 class RandomMixin(TensorBase):
-    """Random tensors. Lazy, as all others: each draw has its own numbers, whenever it is realized."""
+    """Define the methods that draw random Tensors lazily; each draw has its own numbers, whenever it is realized."""
 
     __slots__ = ()
 
     @classmethod
     def manual_seed(cls, seed: int) -> None:
-        """Start the random sequence of every device anew. See the function `manual_seed`.
+        """Restart the random sequence of every device from `seed` alone. See the function `manual_seed`.
 
         >>> Tensor.manual_seed(7)
         >>> a = Tensor.rand(3).tolist()
@@ -291,7 +298,9 @@ class RandomMixin(TensorBase):
     # ---- numbers -----------------------------------------------------------------------------------------------------
     @classmethod
     def rand(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """Uniform numbers in [0, 1), float32 unless `dtype` says otherwise.
+        """Return uniform numbers in [0, 1) of shape `size`, float32 unless `dtype` is given.
+
+        Raises DTypeError for other dtypes than float64, float32, float16 and bfloat16, ShapeError for a negative size.
 
         >>> x = Tensor.rand(2, 3)
         >>> x.shape, bool(((x >= 0) & (x < 1)).all().item())
@@ -302,7 +311,8 @@ class RandomMixin(TensorBase):
 
     @classmethod
     def randn(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """Normal numbers with mean 0 and variance 1.
+        """Return normal numbers (mean 0, variance 1) of shape `size`, float32 unless `dtype` is given. Raises as
+        `rand`.
 
         >>> Tensor.randn(4).shape
         (4,)
@@ -312,10 +322,10 @@ class RandomMixin(TensorBase):
 
     @classmethod
     def randint(cls, low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Whole numbers in [low, high), int64 unless `dtype` says otherwise; `randint(high, size)` starts at 0.
+        """Return whole numbers in [low, high) of shape `size`, int64 unless `dtype` is given.
 
-        The bias of ranges up to 2**32 is below their size times 2**-32. Raises ArgumentError for an empty range,
-        DTypeError for a `dtype` of floats.
+        `randint(high, size)` starts at 0. For n <= 2**32 possible numbers, the relative error of a probability is below
+        n * 2**-32. Raises ArgumentError for an empty range, DTypeError for a float `dtype`.
 
         >>> x = Tensor.randint(3, 5, (4,))
         >>> bool(((x >= 3) & (x < 5)).all().item())
@@ -348,7 +358,9 @@ class RandomMixin(TensorBase):
         device: Any = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """Uniform numbers in [low, high). Raises ArgumentError where that is no range, or wider than the dtype.
+        """Return uniform numbers in [low, high) of shape `size`, float32 unless `dtype` is given.
+
+        Raises ArgumentError where low > high, or where the dtype cannot hold the difference.
 
         >>> Tensor.uniform(2, 2, low=-1.0, high=1.0).shape
         (2, 2)
@@ -371,7 +383,9 @@ class RandomMixin(TensorBase):
         device: Any = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """Normal numbers with the given mean and standard deviation. Raises ArgumentError for a negative `std`.
+        """Return normal numbers of this mean and standard deviation, of shape `size`, float32 unless `dtype` is given.
+
+        Raises ArgumentError for a negative `std`.
 
         >>> Tensor.normal(3, mean=2.0, std=0.1).shape
         (3,)
@@ -382,7 +396,7 @@ class RandomMixin(TensorBase):
         return t.requires_grad_(True) if requires_grad else t
 
     def rand_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Uniform numbers in [0, 1) of this shape, dtype and device. Raises DTypeError for integers.
+        """Return uniform numbers in [0, 1) of this shape, dtype and device. Raises DTypeError for integers.
 
         >>> Tensor.zeros(2, 3).rand_like().shape
         (2, 3)
@@ -390,7 +404,7 @@ class RandomMixin(TensorBase):
         return self.rand(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
 
     def randn_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Normal numbers of this shape, dtype and device. Raises DTypeError for integers.
+        """Return normal numbers (mean 0, variance 1) of this shape, dtype and device. Raises DTypeError for integers.
 
         >>> Tensor.zeros(2, dtype=dtypes.float64).randn_like().dtype
         dtypes.float64
@@ -398,7 +412,7 @@ class RandomMixin(TensorBase):
         return self.randn(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
 
     def randint_like(self, low: int, high: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """Whole numbers in [low, high) of this shape, dtype and device.
+        """Return whole numbers in [low, high), or [0, low), of this shape, dtype and device. Raises as `randint`.
 
         >>> x = Tensor.zeros(4, dtype=dtypes.int64).randint_like(3, 5)
         >>> set(x.tolist()) <= {3, 4}
@@ -411,9 +425,10 @@ class RandomMixin(TensorBase):
     # ---- choices -----------------------------------------------------------------------------------------------------
     @classmethod
     def randperm(cls, n: int, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """The numbers 0..n-1 in random order: the rank of each of n random keys. Costs n * n comparisons.
+        """Return the numbers 0..n-1 in random order, int64 of shape (n,) unless `dtype` is given.
 
-        Raises ArgumentError above 16384, DTypeError for a `dtype` that does not hold all of them.
+        The result is the rank of n random keys and takes n * n comparisons. Raises ArgumentError unless 0 <= n <=
+        16384, DTypeError for a `dtype` that does not hold all n numbers.
 
         >>> sorted(Tensor.randperm(5).tolist())
         [0, 1, 2, 3, 4]
@@ -432,7 +447,7 @@ class RandomMixin(TensorBase):
         return cls._wrap(g.cast(rank, d))
 
     def bernoulli(self) -> Tensor:
-        """1 with the probability each element gives, else 0, in this dtype. Raises DTypeError for integers.
+        """Return 1 with the probability that each element gives, else 0, in this dtype. Raises DTypeError for integers.
 
         >>> Tensor([0.0, 1.0]).bernoulli().tolist()
         [0.0, 1.0]
@@ -441,10 +456,10 @@ class RandomMixin(TensorBase):
         return (self.rand(*self.shape, device=self.device) < self.float()).cast(self.dtype)
 
     def multinomial(self, num_samples: int, replacement: bool = False) -> Tensor:
-        """Indices drawn by the weights of the last axis: (..., classes) -> (..., num_samples), int64.
+        """Draw indices by the weights on the last axis: (classes,) or (n, classes) -> (..., num_samples), int64.
 
-        Without replacement only one sample can be drawn. Weights need not add up to 1. Raises ArgumentError,
-        ShapeError for more than 2 axes, DTypeError for integers.
+        Weights need not add up to 1. Raises ArgumentError where num_samples is below 1, or above 1 without replacement.
+        Raises ShapeError for more than 2 axes, DTypeError for integers.
 
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
         [1]
@@ -460,14 +475,17 @@ class RandomMixin(TensorBase):
         shape = (*self.shape[:-1], num_samples)
         spot = self.rand(*shape, device=self.device) * total
         passed = ends.unsqueeze(-2) <= spot.unsqueeze(-1)
-        # The last class with weight ends where the total does; rounding must not carry a sample past it.
+        # Rounding must not choose a class after the last one with weight.
         last = (ends < total).cast(dtypes.int64).sum(-1, keepdim=True)
         return passed.cast(dtypes.int64).sum(-1).minimum(last)
 
     # ---- initial weights ---------------------------------------------------------------------------------------------
     @classmethod
     def kaiming_uniform(cls, *size: Any, a: float = 0.0, **options: Any) -> Tensor:
-        """Uniform weights (out, in, ...) that keep the variance of activations of a leaky ReLU of slope `a`.
+        """Return uniform weights (out, in, ...) that preserve the variance of activations of a leaky ReLU of slope `a`.
+
+        The bound is sqrt(6 / ((1 + a * a) * fan_in)). `options` are those of `uniform`. Raises ShapeError for fewer
+        than 2 axes.
 
         >>> Tensor.kaiming_uniform(4, 6).shape
         (4, 6)
@@ -478,9 +496,10 @@ class RandomMixin(TensorBase):
 
     @classmethod
     def kaiming_normal(cls, *size: Any, a: float = 0.0, **options: Any) -> Tensor:
-        """Normal weights (out, in, ...) that keep the variance of activations of a leaky ReLU of slope `a`.
+        """Return normal weights (out, in, ...) that preserve the variance of activations of a leaky ReLU of slope `a`.
 
-        The standard deviation is sqrt(2 / ((1 + a * a) * in)).
+        The standard deviation is sqrt(2 / ((1 + a * a) * fan_in)). `options` are those of `normal`. Raises ShapeError
+        for fewer than 2 axes.
 
         >>> Tensor.kaiming_normal(4, 6).shape
         (4, 6)
@@ -490,7 +509,9 @@ class RandomMixin(TensorBase):
 
     @classmethod
     def xavier_uniform(cls, *size: Any, gain: float = 1.0, **options: Any) -> Tensor:
-        """Uniform weights (out, in, ...) with variance gain**2 * 2 / (in + out); also known as Glorot's.
+        """Return uniform weights (out, in, ...) of variance gain**2 * 2 / (fan_in + fan_out), also known as Glorot's.
+
+        `options` are those of `uniform`. Raises ShapeError for fewer than 2 axes.
 
         >>> w = Tensor.xavier_uniform(2, 4)  # within sqrt(6 / (2 + 4))
         >>> bool((w.abs() <= 1.0).all().item())
@@ -501,7 +522,9 @@ class RandomMixin(TensorBase):
 
     @classmethod
     def xavier_normal(cls, *size: Any, gain: float = 1.0, **options: Any) -> Tensor:
-        """Normal weights (out, in, ...) with variance gain**2 * 2 / (in + out).
+        """Return normal weights (out, in, ...) of variance gain**2 * 2 / (fan_in + fan_out).
+
+        `options` are those of `normal`. Raises ShapeError for fewer than 2 axes.
 
         >>> Tensor.xavier_normal(4, 6).shape
         (4, 6)

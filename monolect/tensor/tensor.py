@@ -1,9 +1,9 @@
-"""class Tensor: a handle on a node of the lazy graph, joined from the families of methods beside this file.
+"""Define Tensor, a handle on a node of the lazy graph that inherits its methods from the families in this folder.
 
-What it is for: holding a value-to-be (`uop`), turning it into memory (`realize`, `numpy`), changing it (`assign`), and
-reverse-mode derivatives with respect to leaves (`requires_grad`, `backward`).
-What it is not: it knows no kernels and no backend; it hands nodes to the runtime and takes BUFFERs back.
-Invariant: nothing runs before `realize`, `numpy`, `tolist` or `item`; a call that raises leaves every tensor as it was.
+What it is for: it holds a lazy value (`uop`), realizes it (`realize`, `numpy`), changes it (`assign`), and
+differentiates with respect to leaves in reverse mode (`requires_grad`, `backward`).
+What it is not: it knows no kernels and no backend. It passes nodes to the runtime and gets BUFFERs back.
+Invariant: nothing runs before `realize`, `numpy`, `tolist` or `item`; a call that raises leaves every tensor unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.ops import LoadArg
-from monolect.ir.placement import device as place_device
+from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
@@ -42,10 +42,10 @@ from monolect.runtime.replay.capture import (
     under_way,
 )
 from monolect.tensor import random as random_state
-from monolect.tensor.base import as_device, placed_like, refuse_shape
+from monolect.tensor.base import as_device, on_device_of, refuse_shape
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
-from monolect.tensor.deferred import defer, deferred, set_aside
+from monolect.tensor.deferred import defer, deferred, exclude
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
 from monolect.tensor.methods.elementwise import ElementwiseMixin
@@ -76,11 +76,11 @@ from monolect.tensor.view import (
     target_of,
 )
 
-# The nodes that tensors with `requires_grad` stand for, or stood for before they were computed or assigned to: a graph
-# made earlier still holds the earlier node.
+# Maps the nodes of tensors with `requires_grad`, current and earlier ones, to the tensor: a graph that was built before
+# the tensor was computed or assigned to holds an earlier node.
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
-_leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by identity
-# NumPy's function of each binary operator, and the method of its right operand.
+_leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
+# Maps NumPy's function of each binary operator to the reflected method of its right operand.
 _REFLECTED: dict[str, str] = {
     "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
     "true_divide": "__rtruediv__", "floor_divide": "__rfloordiv__", "remainder": "__rmod__", "power": "__rpow__",
@@ -91,34 +91,35 @@ _REFLECTED: dict[str, str] = {
 
 
 def _dlpack() -> Any:
-    """Imported when it is asked for: its descriptions of C structures cost more than any other module here."""
+    """Import the DLPack module at its first use, because its C structures take long to define."""
     return import_module("monolect.runtime.dlpack")
 
 
 def leaf_nodes() -> dict[UOp, Tensor]:
-    """The nodes that are leaves of `backward`, each with its tensor."""
+    """Return the nodes that are leaves of `backward`, each with its tensor."""
     if not _leaf_tensors:
         return {}
     found = {u: leaf for u, ref in _leaf_rows() if (leaf := ref()) is not None and leaf._requires_grad}
     for t in leaves():
         u = t._uop
-        if u not in found:  # replaced from outside, as replaying does
+        if u not in found:  # the node was replaced directly, as a replay does
             _leaves[u] = weakref.ref(t)
             found[u] = t
     return found
 
 
 def _leaf_rows() -> list[tuple[UOp, weakref.ref[Tensor]]]:
-    """What `_leaves` holds now. Its own iterators end in an error when another thread makes a leaf meanwhile.
+    """Return the (node, tensor reference) pairs of `_leaves`.
 
-    The dict inside is asked by the references that it has: a look-up by node makes one, and takes four times as long.
+    Iterating over a WeakKeyDictionary raises if another thread adds a leaf meanwhile. The inner dict is read with its
+    own references as keys, because a look-up by node creates a reference and takes four times as long.
     """
     rows = _leaves.data  # type: ignore[attr-defined]
     return [(u, ref) for r in _leaves.keyrefs() if (u := r()) is not None and (ref := rows.get(r)) is not None]
 
 
 class _Watched(threading.local):
-    """Nodes by which a function is differentiated, in this thread: what is computed of them remembers how."""
+    """Hold the nodes by which this thread differentiates; realized values remember their derivative by these nodes."""
 
     nodes: tuple[UOp, ...] = ()
 
@@ -127,15 +128,15 @@ watched = _Watched()
 
 
 def leaves() -> list[Tensor]:
-    """The tensors with `requires_grad`."""
+    """Return the tensors with `requires_grad`."""
     return [t for r in _leaf_tensors.valuerefs() if (t := r()) is not None]
 
 
 def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
-    """Every Tensor of the process but views: an object refers to its class. After `gc.freeze()` Python does not list
-    those made before: of them the leaves, and what is `known`.
+    """Return every Tensor of the process except views, as the objects that refer to their class.
 
-    Not out of all objects: CPython raises SystemError in a thread that is making a tuple which somebody else holds.
+    After `gc.freeze()` Python does not list older Tensors; then only leaves and the Tensors of `known` are found among
+    them. `gc.get_objects` is not used: CPython raises SystemError in a thread that builds a tuple meanwhile.
     """
     kinds: list[Any] = [Tensor]
     for k in kinds:
@@ -146,7 +147,7 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
 
 
 def _computed(tensors: tuple[Tensor, ...]) -> UOp:
-    """Compute them in one batch, by who holds `running`; the node that has the value of the first."""
+    """Compute `tensors` in one batch and return the node with the value of the first. The caller holds `running`."""
     wanted = [computed_by(t) if t._is_view else t for t in tensors]
     if len(wanted) > 1:
         wanted = [*{id(t): t for t in wanted}.values()]
@@ -160,7 +161,7 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
             value = u
     nodes_of_leaves = leaf_nodes()
     leaves: Collection[UOp] = {*nodes_of_leaves, *watched.nodes} if watched.nodes else nodes_of_leaves
-    is_part = bool(under_way and (changes.captures or changes.is_inside))  # of a step: it stores what it is asked for
+    is_part = bool(under_way and (changes.captures or changes.is_inside))  # part of a captured step
     also: list[tuple[UOp, UOp]] | None = None if is_part else []
     new = compute(before, also=also)
     rows: Iterable[tuple[Tensor, UOp, UOp]] = zip(batch, before, new, strict=True)
@@ -175,17 +176,17 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     for t, old, u in rows:
         if t._is_view:
             settle(t, old, u)
-        elif t._uop is old:  # otherwise another thread has assigned to it since
+        elif t._uop is old:  # else another thread has assigned to it meanwhile
             t.uop = u
     first = tensors[0]
     if wanted[0] is first:
         return new[0] if batch and batch[0] is first else value
-    u = first._uop  # a view of what was computed
+    u = first._uop  # a view of a computed value
     return u if is_realized(u) else realize([u])[0]
 
 
 def compute_pending() -> None:
-    """Compute what was drawn, and what is deferred if it can be computed."""
+    """Realize the random states, and the deferred tensors that can be computed."""
     running.wait()
     with running.lock:
         random_state.settle()
@@ -193,7 +194,7 @@ def compute_pending() -> None:
             try:
                 _computed(tuple(late))
             except Exception:
-                set_aside(late)
+                exclude(late)
 
 
 def _check_tensor(what: str, value: Any) -> None:
@@ -202,13 +203,15 @@ def _check_tensor(what: str, value: Any) -> None:
 
 
 def copied(u: UOp) -> UOp:
-    """The value of `u` in memory of its own."""
-    buffer = new_buffer(u.shape, u.dtype, place_device(u) or Device.default)
+    """Return a node that stores the value of `u` into a new buffer."""
+    buffer = new_buffer(u.shape, u.dtype, device_of(u) or Device.default)
     return build("AFTER", buffer, build("STORE", buffer, u))
 
 
 def in_own_memory(u: UOp) -> UOp:
-    """The value of `u` for a Tensor that is written to: what is in memory is copied, as others may write to that."""
+    """Return the value of `u` for a Tensor that is written to; a value in memory is copied, as other Tensors may
+    use it.
+    """
     memory = aliased_memory(u)
     return u if memory is None or memory.storage is None else copied(u)
 
@@ -236,10 +239,11 @@ class Tensor(
     CopyMixin,
     PrintMixin,
 ):
-    """An n-dimensional array that is computed when its values are asked for.
+    """An n-dimensional array that is computed when its values are needed.
 
-    `Tensor(data)` takes a number, nested lists, or a NumPy array (shared, not copied, where its layout allows). Floats
-    become float32, ints int64, bools bool, unless `dtype` says otherwise; arrays keep their dtype.
+    `Tensor(data)` takes a number, nested lists, a Tensor, or a NumPy array (shared, not copied, where its layout
+    allows). Python floats become float32, ints int64, bools bool, unless `dtype` is given; arrays keep their dtype.
+    Raises ShapeError for ragged lists, DTypeError for data that are not numbers, DeviceError for an unknown device.
 
     >>> (Tensor([1.0, 2.0]) + 1).tolist()
     [2.0, 3.0]
@@ -264,7 +268,7 @@ class Tensor(
     # ---- what it is --------------------------------------------------------------------------------------------------
     @property
     def uop(self) -> UOp:
-        """The node this tensor stands for.
+        """The node (UOp) of the lazy graph that this tensor refers to.
 
         >>> (Tensor([1.0, 2.0]) + 1).uop.op
         'ADD'
@@ -281,8 +285,10 @@ class Tensor(
 
     @property
     def grad(self) -> Tensor | None:
-        """The derivative `backward` added up here, or None. Raises ShapeError for one of another shape, JitError for
-        one that a captured step used up, unless one was read before.
+        """The gradient, a Tensor that `backward` accumulates, or None.
+
+        Setting it raises ShapeError for another shape. Reading it raises JitError if a captured step consumed the
+        gradient and did not keep it because it had never been read.
 
         >>> x = Tensor([3.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
@@ -305,7 +311,8 @@ class Tensor(
 
     @property
     def requires_grad(self) -> bool:
-        """Whether `backward` leaves a gradient here. Setting it makes the tensor a leaf with an identity of its own.
+        """Whether `backward` accumulates a gradient here. Setting it to True makes the tensor a leaf with a node of its
+        own.
 
         Raises GradientError for integers.
 
@@ -340,7 +347,7 @@ class Tensor(
         _leaves[self._uop] = weakref.ref(self)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Set `requires_grad` and return the tensor.
+        """Set `requires_grad` and return this tensor.
 
         >>> Tensor([1.0]).requires_grad_().requires_grad
         True
@@ -349,7 +356,7 @@ class Tensor(
         return self
 
     def numel(self) -> Any:
-        """The number of elements.
+        """Return the number of elements, an int, or an index node for symbolic sizes.
 
         >>> Tensor.zeros(2, 3).numel()
         6
@@ -357,7 +364,7 @@ class Tensor(
         return count(self._uop.shape)
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape, or the size of one axis.
+        """Return the shape, or the size of the axis `dim`. Raises AxisError for an axis outside the tensor.
 
         >>> Tensor.zeros(2, 3).size(), Tensor.zeros(2, 3).size(-1)
         ((2, 3), 3)
@@ -365,7 +372,7 @@ class Tensor(
         return self.shape if dim is None else self.shape[self._axis(dim)]
 
     def dim(self) -> int:
-        """The number of axes.
+        """Return the number of axes.
 
         >>> Tensor.zeros(2, 3).dim()
         2
@@ -373,7 +380,7 @@ class Tensor(
         return self.ndim
 
     def element_size(self) -> int:
-        """Bytes of one element.
+        """Return the size of one element in bytes.
 
         >>> Tensor.zeros(3, dtype=dtypes.float16).element_size()
         2
@@ -382,7 +389,7 @@ class Tensor(
 
     @property
     def nbytes(self) -> Any:
-        """Bytes of all elements.
+        """The size of all elements in bytes.
 
         >>> Tensor.zeros(3, dtype=dtypes.float16).nbytes
         6
@@ -391,7 +398,7 @@ class Tensor(
 
     # ---- computing ---------------------------------------------------------------------------------------------------
     def realize(self, *others: Tensor) -> Tensor:
-        """Compute this tensor and `others`, together with the pending random state, and return this one.
+        """Compute this tensor and `others` in one batch, together with pending random states, and return this tensor.
 
         >>> a = Tensor([1.0, 2.0])
         >>> total, twice = a.sum(), a * 2
@@ -404,31 +411,33 @@ class Tensor(
             _check_tensor("realize", t)
         if not is_realized(self._uop) or any(not is_realized(t._uop) for t in others):
             running.wait()
-            with running.lock:  # what is pending belongs to this batch, and to no other thread's
+            with running.lock:  # so that no other thread's batch takes the pending states
                 self._realize_with(others)
         return self
 
     def _realize_with(self, others: tuple[Tensor, ...]) -> UOp:
-        """Compute them, and what is pending; the node that has the value of this one.
+        """Compute this tensor, `others` and the pending tensors; return the node with the value of this one.
 
-        Where what only came along cannot be computed, the others are computed without it.
+        If the deferred tensors cannot be computed, they are excluded and the others are computed without them.
         """
-        asked = (self, *others, *random_state.pending())
+        requested = (self, *others, *random_state.pending())
         late = deferred()
         if not late:
-            return _computed(asked)
-        named = {*map(id, asked)}
+            return _computed(requested)
+        named = {*map(id, requested)}
         late = [t for t in late if id(t) not in named]
         try:
-            return _computed((*asked, *late))
+            return _computed((*requested, *late))
         except Exception:
-            if not late or changes.captures:  # of a capture they are a part
+            if not late or changes.captures:  # deferred tensors are part of a capture
                 raise
-        set_aside(late)
-        return _computed(asked)
+        exclude(late)
+        return _computed(requested)
 
     def _value(self) -> UOp:
-        """The node with the value, computed. Who reads it asks once: another thread may assign meanwhile."""
+        """Return the realized node. The caller uses this node and does not read `_uop` again: another thread may assign
+        meanwhile.
+        """
         u = self._uop
         if is_realized(u):
             return u
@@ -437,7 +446,8 @@ class Tensor(
             return self._realize_with(())
 
     def numpy(self) -> np.ndarray:
-        """The values as a NumPy array.
+        """Compute the values and return them as a NumPy array of this shape and dtype. Raises JitError inside a
+        captured step.
 
         >>> Tensor([[1, 2], [3, 4]]).numpy().sum(axis=0).tolist()
         [4, 6]
@@ -446,7 +456,9 @@ class Tensor(
         return to_numpy(self._value())
 
     def tolist(self) -> Any:
-        """The values as nested Python lists, a scalar as a number.
+        """Compute the values and return them as nested Python lists; a tensor without axes gives a number.
+
+        Raises JitError inside a captured step.
 
         >>> Tensor([[1, 2], [3, 4]]).tolist(), Tensor(5).tolist()
         ([[1, 2], [3, 4]], 5)
@@ -460,7 +472,9 @@ class Tensor(
         return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).tolist()
 
     def item(self) -> Any:
-        """The only element as a Python number. Raises ShapeError when there is not exactly one.
+        """Compute the only element and return it as a Python number.
+
+        Raises ShapeError where there is not exactly one element, JitError inside a captured step.
 
         >>> Tensor([[1.5]]).item()
         1.5
@@ -502,7 +516,8 @@ class Tensor(
         return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """An operator with an array or a number of NumPy on its left is a Tensor; other functions take the values.
+        """Return a Tensor for an operator whose left operand is a NumPy array or number; other NumPy functions get the
+        values.
 
         >>> import numpy as np
         >>> x = Tensor([1.0, 2.0])
@@ -515,7 +530,9 @@ class Tensor(
         return getattr(ufunc, method)(*(x.numpy() if isinstance(x, Tensor) else x for x in inputs), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Where its memory is, in DLPack's words. Raises DeviceError for a device that cannot share it."""
+        """Return the device as DLPack's (type, number). Raises DeviceError for a device that cannot share its
+        memory.
+        """
         return _dlpack().device_of(self.device)
 
     def __dlpack__(
@@ -526,7 +543,11 @@ class Tensor(
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Its memory for another library, as `np.from_dlpack(t)` or `torch.from_dlpack(t)` asks for it: no copy.
+        """Return a DLPack capsule of this tensor's memory, without a copy, as `np.from_dlpack(t)` and PyTorch's need
+        it.
+
+        Another `dl_device` than the tensor's own may be the host, which copies; a different one raises DeviceError.
+        Memory in reverse order is copied; with copy=False it raises ArgumentError.
 
         >>> import numpy as np
         >>> t = Tensor([1, 2, 3])
@@ -549,10 +570,10 @@ class Tensor(
 
     @classmethod
     def from_dlpack(cls, x: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-        """The tensor of another library, in its memory: what that library writes later is seen.
+        """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
 
-        It is copied when `copy` is True, or when it is None and the strides are those of no row-major array with its
-        axes permuted, flipped or repeated; False raises ArgumentError instead.
+        It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
+        flipped or repeated axes. With False, a necessary copy raises ArgumentError.
 
         >>> import numpy as np
         >>> a = np.zeros(3, np.int64)
@@ -565,12 +586,12 @@ class Tensor(
 
     __hash__ = object.__hash__
 
-    # ---- copies and places -------------------------------------------------------------------------------------------
+    # ---- copies and devices ------------------------------------------------------------------------------------------
     def to(self, *args: Any, device: Any = None, dtype: Any = None) -> Tensor:
-        """The tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
+        """Return this tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
 
-        A device `disk:path` is a file: it is written at once, as a whole, and the result is mapped, not held in memory.
-        Raises FileFormatError where the file cannot be written.
+        The device `disk:path` is a file: the whole file is written at once, and the result is a mapping of it. Raises
+        FileFormatError where the file cannot be written, DeviceError for an unknown device.
 
         >>> Tensor([1.5, 2.5]).to(dtypes.int32).tolist()
         [1, 2]
@@ -590,7 +611,7 @@ class Tensor(
         return self if u is self._uop else self._wrap(u)
 
     def cpu(self) -> Tensor:
-        """The tensor on the cpu device.
+        """Return this tensor on the device `cpu`.
 
         >>> Tensor([1.0], device="python").cpu().device
         'cpu'
@@ -598,8 +619,9 @@ class Tensor(
         return self.to("cpu")
 
     def contiguous(self) -> Tensor:
-        """The same values in a buffer, in row-major order: what is made of it reads them from there. A view of a tensor
-        that is in that order, else a copy.
+        """Return the same values in a row-major buffer from which later operations read them.
+
+        The result is a view if this tensor is row-major already, else a copy.
 
         >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
         [[1, 3], [2, 4]]
@@ -609,7 +631,7 @@ class Tensor(
         return self._wrap(build("CONTIGUOUS", self._uop))
 
     def contiguous_backward(self) -> Tensor:
-        """The same values; the gradient that flows back through here gets a buffer of its own.
+        """Return a view of the same values whose gradient is stored in a buffer of its own.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (x.contiguous_backward() * 3).sum().backward()
@@ -619,7 +641,7 @@ class Tensor(
         return aliases(self, lambda u: build("CONTIGUOUS_BACKWARD", u))
 
     def clone(self) -> Tensor:
-        """A copy that no later assignment to this tensor reaches.
+        """Return a copy that later assignments to this tensor do not change.
 
         >>> a = Tensor([1.0, 2.0])
         >>> b = a.clone()
@@ -630,7 +652,7 @@ class Tensor(
         return self._wrap(copied(self._uop))
 
     def detach(self) -> Tensor:
-        """A view of all elements, through which no gradient flows.
+        """Return a view of all elements through which no gradient flows.
 
         >>> x = Tensor([3.0], requires_grad=True)
         >>> _ = (x * x.detach()).sum().backward()
@@ -640,10 +662,12 @@ class Tensor(
         return detached(self)
 
     def assign(self, value: Any) -> Tensor:
-        """Write `value`, broadcast, to all elements; views of the tensor, and its base if it is a view, see it.
+        """Write `value`, broadcast to this shape, to all elements, visible to the base and the views, and return this
+        tensor.
 
-        Raises ShapeError or DTypeError, and changes nothing, when `value` does not fit; ArgumentError for a view whose
-        elements share memory. Values that were computed before stay. A mapped file is written at once.
+        `value` is a Tensor of the same dtype, or a number or array. Values computed before do not change. A mapped file
+        is written at once. Raises ShapeError, DTypeError or DeviceError where `value` does not fit, and ArgumentError
+        for a view whose elements share memory; then nothing changes.
 
         >>> Tensor([1.0, 2.0]).assign(Tensor([3.0, 4.0])).tolist()
         [3.0, 4.0]
@@ -658,8 +682,9 @@ class Tensor(
         return self
 
     def _store(self, part: Make | None, value: UOp) -> None:
-        """Write `value`, broadcast, to the part of this tensor that `part` makes of its node; None: all, of which no
-        memory is named.
+        """Write `value`, broadcast, to the part of this tensor that `part` maps its node to.
+
+        With `part` None, all elements are replaced and the tensor's memory need not be reused.
         """
         root, window = target_of(self)
         u = root._uop
@@ -672,8 +697,9 @@ class Tensor(
             root._become(root._stored(base, target if part is None else part(target), value))
 
     def _become(self, uop: UOp) -> None:
-        """Stand for `uop` from now on; a capture under way takes note. What a Variable steers is computed while it is
-        bound to what it is now.
+        """Refer to the node `uop` from now on, and tell the current capture.
+
+        A value that depends on a bound Variable is deferred, so that it is computed before the Variable changes.
         """
         before, self.uop = self._uop, uop
         note_assign(self, before)
@@ -682,7 +708,9 @@ class Tensor(
                 defer(self)
 
     def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
-        """`base` once `value`, broadcast, is stored into `view` of it."""
+        """Return the node of `base` after a store of `value`, broadcast, into its view `view`. A mapped file is written
+        at once.
+        """
         if is_on_disk(self.device) and is_realized(base):
             self._fitting(view, value, elsewhere=True)
             if late := [t for t in live_tensors() if is_pending(t._uop, self.device)]:
@@ -692,7 +720,10 @@ class Tensor(
         return build("AFTER", base, build("STORE", view, self._fitting(view, value)))
 
     def _fitting(self, target: UOp, value: UOp, elsewhere: bool = False) -> UOp:
-        """`value` broadcast to the shape of `target`. Raises ShapeError, DeviceError unless it may be `elsewhere`."""
+        """Return `value` broadcast to the shape of `target`.
+
+        Raises ShapeError, and DeviceError for another device unless `elsewhere`.
+        """
         if not elsewhere:
             same_device(target, value)
         shape = target.shape
@@ -708,11 +739,13 @@ class Tensor(
     def backward(
         self, gradient: Tensor | None = None, create_graph: bool = False, retain_graph: bool | None = None
     ) -> Tensor:
-        """Add d(self)/d(leaf) to `.grad` of every leaf with `requires_grad` that this tensor was made from.
+        """Add the derivative of this tensor by each leaf with `requires_grad` to the leaf's `grad`, and return this
+        tensor.
 
-        With `create_graph` the gradients can be differentiated again; otherwise they are detached. Without
-        `retain_graph` (None: as `create_graph`) this tensor keeps its value alone. Raises GradientError when this is
-        not a float, not a scalar and no `gradient` is given, has no such leaf, or keeps no graph any more.
+        `gradient` has the shape and dtype of this tensor; it may be omitted for a single element. With `create_graph`
+        the gradients can be differentiated again; otherwise they are detached. Unless `retain_graph` (None: as
+        `create_graph`), this tensor keeps only its value. Raises GradientError for an integer tensor, for several
+        elements without `gradient`, where no leaf is reached, or where the graph was released.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
@@ -731,7 +764,7 @@ class Tensor(
         for u, d in gradients(self._uop, g, nodes, cut=True).items():
             t = leaves[u]
             if d is not None:
-                d = placed_like(d, u)
+                d = on_device_of(d, u)
                 new.append((t, self._wrap(d if create_graph else build("DETACH", d))))
         for t, own in new:
             t._add_gradient(own, create_graph)
@@ -740,12 +773,13 @@ class Tensor(
             note_before(self, self._uop)
             self._uop = spent(self._uop)
         if self._uop.op != "BUFFER":
-            defer(self)  # a loss is nearly free beside its gradients, and dear once they are gone
+            defer(self)  # cheap to compute together with its gradients, expensive after their values are released
         return self
 
     def _add_gradient(self, own: Tensor, create_graph: bool) -> None:
-        """Add `own` to `grad`, in place unless the sum is to be differentiated again. With what is not kept the sum is
-        not kept.
+        """Add `own` to `grad`: in place, except if the sum must be differentiable.
+
+        A NotKept gradient, one that a captured step did not keep, stays NotKept.
         """
         old: Any = self._grad
         if changes.captures:

@@ -1,7 +1,8 @@
-"""Values that hold Tensors in any nesting: lists, tuples, named tuples, dicts and dataclasses.
+"""Flatten values that hold Tensors in lists, tuples, named tuples, dicts and dataclasses, and rebuild them.
 
-What it is for: `@jit` and `@function` take and return such values; here they become a flat list and are built again.
-What it is not: it looks into no other object; a Tensor inside one is part of the surroundings, not of the value.
+What it is for: `@jit` and `@function` take and return such values.
+What it is not: it looks into no other object. A Tensor inside another object belongs to the environment, not to the
+value.
 Invariant: `unflatten(tree, iter(ts))` is `tree` with the Tensors that `flatten` lists replaced by `ts`, in that order.
 """
 
@@ -25,12 +26,12 @@ _CONSTANT = (enum.Enum, type, range, DType, UOp, Variable)
 
 
 def plain(value: Any) -> tuple[type, Any]:
-    """A number or a text as part of a key: 0.0 is not -0.0, nor True 1, and nan is nan."""
+    """Return a number or text as part of a key: 0.0 differs from -0.0, True from 1, and nan equals nan."""
     return value.__class__, repr(value) if isinstance(value, float | complex) or is_scalar(value) else value
 
 
 def bytes_of(x: Any) -> bytes | None:
-    """The bytes of an array, of what shows its memory as one does, or can be read as one; None for anything else."""
+    """Return the bytes of an array, of an object with the buffer protocol, or of one with `__array__`; else None."""
     if is_array(x):
         return None if x.dtype.hasobject else bytes(x.tobytes())
     try:
@@ -39,23 +40,23 @@ def bytes_of(x: Any) -> bytes | None:
         pass
     try:
         return bytes_of(np.asarray(x)) if hasattr(type(x), "__array__") else None
-    except Exception:  # whatever another library raises: such as PyTorch, for what has a gradient
+    except Exception:  # another library may raise any error, such as PyTorch for a tensor that requires a gradient
         return None
 
 
 def content_of(x: Any) -> tuple[bytes | None, Any, Any]:
-    """The bytes of an array and what they are taken for, which may be changed in place, too."""
+    """Return the bytes, dtype and shape of an array; dtype and shape can be changed in place, too."""
     return bytes_of(x), getattr(x, "dtype", None), getattr(x, "shape", None)
 
 
 def fields(tree: Any) -> tuple[str, ...] | None:
-    """The names of a dataclass instance's fields, None for anything else."""
+    """Return the field names of a dataclass instance, None for anything else."""
     found = getattr(type(tree), "__dataclass_fields__", None)
     return None if found is None else tuple(found)
 
 
 def flatten(tree: Any, tensors: list[Tensor]) -> None:
-    """Append the Tensors of `tree` to `tensors`, in order. Raises JitError for a value that holds itself."""
+    """Append the Tensors of `tree` to `tensors`, in order. Raises JitError for a value that contains itself."""
     try:
         _flatten(tree, tensors)
     except RecursionError:
@@ -79,28 +80,28 @@ def _flatten(tree: Any, tensors: list[Tensor]) -> None:
             _flatten(getattr(tree, name), tensors)
 
 
-def in_order(d: dict) -> list[Any]:
-    """The keys of a dict, sorted where they can be compared; those of a class of its own, such as OrderedDict, as they
-    are.
+def sorted_keys(d: dict) -> list[Any]:
+    """Return the keys of a dict, sorted if they can be compared. Keys of a subclass, such as OrderedDict, keep their
+    order.
     """
     try:
         return sorted(d) if d.__class__ is dict else [*d]
-    except Exception:  # whatever comparing keys of the user's raises
+    except Exception:  # the user's keys may raise any error when compared
         return [*d]
 
 
-def is_in_order(tree: Any) -> bool:
-    """Whether each dict of `tree` has its keys `in_order`."""
+def has_sorted_keys(tree: Any) -> bool:
+    """Whether the keys of each dict of `tree` are in the order of `sorted_keys`."""
     if isinstance(tree, list | tuple):
-        return all(map(is_in_order, tree))
+        return all(map(has_sorted_keys, tree))
     if isinstance(tree, dict):
-        return [*tree] == in_order(tree) and all(map(is_in_order, tree.values()))
+        return [*tree] == sorted_keys(tree) and all(map(has_sorted_keys, tree.values()))
     names = () if tree.__class__ is Tensor else fields(tree) or ()
-    return all(is_in_order(getattr(tree, name)) for name in names)
+    return all(has_sorted_keys(getattr(tree, name)) for name in names)
 
 
-class Same:
-    """A value without a hash as part of a key: equal to itself alone, and alive as long as the key."""
+class ByIdentity:
+    """Wrap a value without a hash for use in a key: it equals only itself, and the key keeps it alive."""
 
     __slots__ = ("value",)
 
@@ -108,21 +109,23 @@ class Same:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.value is self.value
+        return isinstance(other, ByIdentity) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
 def kind(t: Tensor) -> tuple[UOp, Any, Any, bool]:
-    """What a capture depends on of a Tensor with a BUFFER: shape, dtype, device; does it require a gradient?"""
+    """Return the key of a Tensor over a BUFFER in a capture: (shape node, dtype, device, requires_grad)."""
     u = t._uop
     return u.src[0], u.dtype, u.arg.device, t._requires_grad
 
 
 def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any]) -> Any:
-    """What a capture depends on: structure, kinds of Tensors, numbers and texts by value; of the rest `other`, and
-    `own` of what a class of the user's adds to a container.
+    """Return the key of `tree` in a capture: its structure, the `kind` of each Tensor, other values by value.
+
+    Numbers, texts and arrays are compared by value. `other(x)` is the key of any other object. `own(x)` is the key of
+    the attributes that a user's class adds to a container or Tensor.
     """
     if isinstance(tree, Tensor):
         return kind(tree) if tree.__class__ is Tensor else (kind(tree), own(tree))
@@ -140,8 +143,10 @@ def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any])
 
 
 def check_results(tree: Any, given: Container[int], what: str) -> None:
-    """Raise JitError for results that a later call could not make again: all but Tensors, numbers, texts, trees of
-    those, and objects that the function was given (`given`, by identity).
+    """Raise JitError for a result that a later call could not build.
+
+    Allowed are Tensors, numbers, texts, trees of them, and the function's own arguments (`given` holds their ids).
+    `what` names the kind of function in the message.
     """
     if tree.__class__ in PLAIN or isinstance(tree, (Tensor, *_CONSTANT)) or is_scalar(tree) or id(tree) in given:
         return
@@ -157,8 +162,9 @@ def check_results(tree: Any, given: Container[int], what: str) -> None:
 
 
 def unflatten(tree: Any, tensors: Iterator[Any], sort: bool = False) -> Any:
-    """`tree` with its Tensors replaced, in order, by the next of `tensors`; lists, dicts and arrays are copies. With
-    `sort` the dicts of the new tree have their keys `in_order`.
+    """Return `tree` with its Tensors replaced, in order, by the next of `tensors`; lists, dicts and arrays are copied.
+
+    With `sort`, the dicts of the new tree have their keys in the order of `sorted_keys`.
     """
     if isinstance(tree, Tensor):
         return next(tensors)
@@ -175,10 +181,10 @@ def unflatten(tree: Any, tensors: Iterator[Any], sort: bool = False) -> Any:
         new = {} if tree.__class__ is dict else copy.copy(tree)
         for k, v in tree.items():
             new[k] = unflatten(v, tensors, sort)
-        return {k: new[k] for k in in_order(new)} if sort and new.__class__ is dict else new
+        return {k: new[k] for k in sorted_keys(new)} if sort and new.__class__ is dict else new
     if (names := fields(tree)) is not None:
         new = copy.copy(tree)
         for name in names:
-            object.__setattr__(new, name, unflatten(getattr(tree, name), tensors, sort))  # also where it is frozen
+            object.__setattr__(new, name, unflatten(getattr(tree, name), tensors, sort))  # works for frozen ones, too
         return new
     return tree.copy() if is_array(tree) else tree

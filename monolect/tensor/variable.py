@@ -1,4 +1,4 @@
-"""Symbolic sizes: a Variable is a whole number with bounds whose value is bound when a program runs.
+"""Define symbolic sizes: a Variable is a bounded integer whose value is bound when a program runs.
 
 >>> from monolect import Tensor
 >>> n = Variable("n", 1, 4)
@@ -23,17 +23,16 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, idx, node
 from monolect.runtime.binding import BY, values, variables
 from monolect.runtime.replay.capture import changes
-from monolect.tensor.deferred import waiting
+from monolect.tensor.deferred import all_deferred
 
 
 class Variable:
-    """`Variable(name, min, max)`: a symbolic integer, bounds inclusive; with `multiple_of` a multiple of that.
+    """A symbolic integer `Variable(name, min, max)` with inclusive bounds; `multiple_of` divides all its values.
 
-    `uop` is what stands for it in a graph: a scalar PARAM, times `multiple_of`. So the compiler knows what divides it.
-    One that has a single value is that number.
-    Sums, differences, products with it, `//` and `%` are sizes too.
+    `uop` is its index node in a graph: a scalar PARAM, times `multiple_of`, so the compiler knows that divisor. A
+    Variable with min == max is that constant. Sums, differences, products, `//` and `%` of a Variable are sizes too.
 
-    Raises ArgumentError for a name that is no identifier and for bounds that make no sense.
+    Raises ArgumentError for a name that is not an identifier, and for bounds that are not integers with min <= max.
 
     >>> n = Variable("n", 1, 4)
     >>> x = Tensor([1.0, 2.0, 3.0, 4.0])[:n] * 2
@@ -54,8 +53,8 @@ class Variable:
             expected = "a whole number above 0 that divides both bounds"
             raise ArgumentError(f"multiple_of of Variable {name}", expected=expected, found=m)
         self.name, self.min, self.max, self.multiple_of = name, min, max, m
-        known_as = name if m == 1 else f"{name}{BY}{m}"  # another Variable of the name counts by ones
-        param = node("PARAM", (), ParamArg(0, dtypes.index, None, None, known_as, min // m, max // m))
+        param_name = name if m == 1 else f"{name}{BY}{m}"  # distinct from the Variable `name` without multiple_of
+        param = node("PARAM", (), ParamArg(0, dtypes.index, None, None, param_name, min // m, max // m))
         self.symbol = param.arg.symbol
         self.uop: UOp = idx(min) if min == max else param if m == 1 else build("MUL", param, idx(m))
 
@@ -97,9 +96,11 @@ class Variable:
         return (Variable, (self.name, self.min, self.max, self.multiple_of))
 
     def bind(self, value: SupportsIndex) -> AbstractContextManager[Variable]:
-        """Inside the `with` block, what runs takes `value`; a result keeps the shape it then had. What it assigns
-        is computed at its end at the latest, if it depends on the Variable. Nothing is compiled again for another
-        value; other threads and tasks have values of their own. Raises ArgumentError for a value outside the bounds.
+        """Bind the Variable to `value` for realizations inside the `with` block; a result keeps the shape it had there.
+
+        Tensors assigned in the block that depend on the Variable are computed when it ends, at the latest. A new value
+        needs no compilation. Each thread and each asyncio task has its own binding. Raises ArgumentError for a value
+        outside the bounds or not a multiple of `multiple_of`.
 
         >>> n, cache = Variable("n", 0, 2), Tensor.zeros(3)
         >>> for value in range(3):
@@ -125,15 +126,16 @@ class Variable:
                 values.reset(token)
 
     def _store(self) -> None:
-        """Compute what was assigned and hangs on this, before it has another value."""
-        if changes.captures or changes.is_inside:  # there it is a part of the step
+        """Realize the assigned Tensors that depend on this Variable, before it gets another value."""
+        if changes.captures or changes.is_inside:  # inside a capture, assignments are part of the step
             return
-        late = [t for t in waiting() if any(v.arg.symbol == self.symbol for v in variables(t._uop))]
+        late = [t for t in all_deferred() if any(v.arg.symbol == self.symbol for v in variables(t._uop))]
         if late:
             late[0].realize(*late[1:])
 
     def check(self, value: SupportsIndex) -> int:
-        """`value` if it is an integer within the bounds, and a multiple. Raises ArgumentError otherwise.
+        """Return `value` if it is an integer within the bounds and a multiple of `multiple_of`. Raises ArgumentError
+        otherwise.
 
         >>> Variable("n", 0, 8, multiple_of=4).check(4)
         4

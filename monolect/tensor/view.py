@@ -1,10 +1,10 @@
-"""Views: Tensors that show elements of another Tensor's memory.
+"""Define views: Tensors that share the memory of another Tensor, their base.
 
 Purpose: slices, reshapes, transposes and `detach` share memory with their base, as in PyTorch. A view holds its base
-and a function that makes its node from the node of the base. The node is made when it is used, so a view always shows
-the current version of its base. A write through a view gives the root, the base that is no view, a new version.
+and a function that makes its node from the node of the base. The node is made at each use, so a view always shows the
+current version of its base. A write through a view gives the root, the base that is not a view, a new version.
 Scope: a view computes nothing. Values computed from a view are snapshots.
-Invariant: a view whose root nobody else can reach may become a Tensor of its own; nobody can tell the difference.
+Invariant: a view whose root has no other reference may become an independent Tensor without visible effect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Make = Callable[[UOp], UOp]
 Strides = tuple[int, ...]
 Restride = Callable[[Strides], Strides | None]
-Path = tuple[tuple[Make, Restride | None, Make | bool], ...]  # of a view: make, restride, writes of each window
+Path = tuple[tuple[Make, Restride | None, Make | bool], ...]  # (make, restride, writes) of each Window from the root on
 
 MEMORY = frozenset(("BUFFER", "AFTER"))
 _new = object.__new__
@@ -39,11 +39,11 @@ _leaf_numbers = count()
 
 
 class Window:
-    """How a view is made from its base.
+    """Describe how a view is made from its base `parent`.
 
-    `make`: the node of the view from that of `parent`; `writes`: the same for the target of a write, None where
-    elements of the view share memory; `restride`: its strides from those of the base. `node` is its node or its value
-    at the version `seen` of a base that has no memory.
+    `make` maps the node of `parent` to the node of the view. `writes` does so for the target of a write; it is None
+    where elements of the view share memory. `restride` maps the strides of `parent` to those of the view. For a base
+    without memory, `node` caches the node or value of the view at the version `seen` of the base.
     """
 
     __slots__ = ("make", "node", "origin", "parent", "restride", "seen", "writes")
@@ -54,10 +54,10 @@ class Window:
         self.node: UOp | None = None
 
     def current(self) -> UOp:
-        """The node of the view at the current version of its base.
+        """Return the node of the view at the current version of its base.
 
-        The node is not kept where the base has memory: a reference to that memory would keep a step from writing to it
-        in place.
+        The node is not cached where the base has memory: a reference to that memory would prevent an in-place write by
+        a step.
         """
         above: UOp = self.parent._uop
         if self.seen is not None and self.seen() is above and self.node is not None:
@@ -73,8 +73,9 @@ class Window:
 
 
 def shown(parent: Any, make: Make, restride: Restride | None = None, writes: Make | bool = True) -> Tensor:
-    """A view of `parent`. Raises what `make` raises for the current node. `writes`: as in Window; True for `make`,
-    False for None.
+    """Return a view of `parent`. Errors of `make` for the current node propagate.
+
+    The arguments are those of Window, except that `writes` is True for `make` and False for None.
     """
     u = make(parent._uop)
     if u.origin is None:
@@ -88,15 +89,15 @@ def shown(parent: Any, make: Make, restride: Restride | None = None, writes: Mak
 
 
 def names_of(kind: Any) -> dict[str, Any]:
-    """What a class below that of the user has so that it looks like that, in the same layout."""
+    """Return the class attributes that make a subclass of the user's class `kind` look like `kind`."""
     return {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
 
 
 @cache
 def view_kind(kind: Any) -> type:
-    """The class of views of Tensors of `kind`: another `_uop`, the same layout.
+    """Return the class of views of Tensors of class `kind`: a subclass whose `_uop` is computed, with the same layout.
 
-    Not `__getattr__`: a class that has one makes each access to any attribute of all Tensors ten times as slow.
+    `__getattr__` is not used: it would make each attribute access of all Tensors ten times as slow.
     """
 
     def become(t: Any, u: UOp) -> None:
@@ -120,14 +121,14 @@ def view_kind(kind: Any) -> type:
 
 # ---- roots -----------------------------------------------------------------------------------------------------------
 def root_of(t: Any) -> Tensor:
-    """The Tensor whose memory `t` shows: `t` itself if it is no view."""
+    """Return the Tensor whose memory `t` shows: the last base, or `t` itself if it is not a view."""
     while t._is_view:
         t = t._view.parent
     return t
 
 
 def target_of(t: Any) -> tuple[Tensor, Make]:
-    """The root of `t`, and the function that makes the target of a write to `t` from the node of the root.
+    """Return the root of `t`, and the function that maps the node of the root to the target of a write to `t`.
 
     Raises ArgumentError where several elements of `t` share memory.
     """
@@ -149,12 +150,12 @@ def target_of(t: Any) -> tuple[Tensor, Make]:
 
 
 def computed_by(t: Any) -> Tensor:
-    """The Tensor to compute so that `t` has a value: the root where that is written to anyway, else `t`."""
+    """Return the Tensor to realize so that `t` has a value: the root if it has a pending write, else `t`."""
     return root_of(t) if t._is_view and base_of(t._uop).op == "AFTER" else t
 
 
 def settle(t: Any, before: UOp, value: UOp) -> None:
-    """Give the view `t`, of node `before`, the memory that was computed for it."""
+    """Give the view `t` the node `value` that was computed for its node `before`, unless the view has changed since."""
     if base_of(before).op == "BUFFER" or t._uop is not before:
         return
     if is_alone(t):
@@ -164,7 +165,7 @@ def settle(t: Any, before: UOp, value: UOp) -> None:
 
 
 def is_alone(t: Any) -> bool:
-    """Whether only the view `t` can reach its root."""
+    """Whether the view `t` holds the only references to its bases, up to the root."""
     while t._is_view:
         parent = t._view.parent
         if getrefcount(parent) > ONE_NAME + 1:  # this name, and the window
@@ -175,7 +176,7 @@ def is_alone(t: Any) -> bool:
 
 
 def in_memory(t: Any) -> Tensor:
-    """A Tensor that is no view and has the memory of the view `t`, or a copy where its elements are not in a row."""
+    """Return a Tensor that is not a view, on the memory of the view `t`, or on a copy if `t` is not contiguous."""
     u = t._value()
     if u.op != "BUFFER":
         u = contiguous_part(u) or realize([build("CONTIGUOUS", u)])[0]
@@ -192,21 +193,21 @@ def in_memory(t: Any) -> Tensor:
 
 
 def as_leaf(t: Any) -> None:
-    """Give the view `t` a node that no other Tensor has, so that gradients tell it from its base."""
+    """Give the view `t` a node that no other Tensor has, so that gradients distinguish it from its base."""
     window, number = t._view, next(_leaf_numbers)
     make = window.make
     window.make = lambda u: node("DETACH", (make(u),), None, ("leaf", number))
     window.seen = window.node = None
 
 
-def again(t: Any, parent: Any) -> Tensor:
-    """Another view of `parent`, of the same elements as the view `t` of its base."""
+def same_view_of(parent: Any, t: Any) -> Tensor:
+    """Return a view of `parent` that selects the same elements as the view `t` does of its base."""
     window = t._view
     return shown(parent, window.make, window.restride, window.writes or False)
 
 
 def path_of(t: Any) -> tuple[Tensor, Path]:
-    """The root of `t`, and how `t` is made from it: `along` makes the same view of another root."""
+    """Return the root of `t` and the Path from it to `t`; `apply_path` makes the same view of another root."""
     path = []
     while t._is_view:
         window = t._view
@@ -216,29 +217,31 @@ def path_of(t: Any) -> tuple[Tensor, Path]:
 
 
 def with_strides(t: Any) -> Path:
-    """The path from a Tensor of the same values, in a row, to one that has the strides of the view `t` by its account:
-    whether a `reshape` of it is a copy depends on these, and not on when it was computed.
+    """Return the path from a contiguous Tensor of equal values to one that reports the strides of the view `t`.
+
+    These strides, and not the time of the computation, decide whether a later `reshape` is a copy.
     """
     known = strides(t)
     return ((_same, lambda _: known, True),)
 
 
-def along(root: Tensor, path: Path) -> Tensor:
-    """The view of `root` on that path; `root` itself where that is empty."""
+def apply_path(root: Tensor, path: Path) -> Tensor:
+    """Return the view of `root` that `path` describes; `root` itself if the path is empty."""
     for step in path:
         root = shown(root, *step)
     return root
 
 
-def given_along(t: Any, path: Path) -> Tensor:
-    """What a function returns for the argument `t`, if it is on that path from what the function got for `t`, whose
-    elements are in a row. Where those of `t` are not, a step such as `reshape` may be a copy.
+def apply_path_or_copy(t: Any, path: Path) -> Tensor:
+    """Return the view of `t` that `path` describes, with copies where `t` is not contiguous and a step needs one.
+
+    A path is recorded on a contiguous placeholder, where a step such as `reshape` is a view.
     """
     if is_row_major(t):
-        return along(t, path)
+        return apply_path(t, path)
     for make, restride, writes in path:
-        now = strides(t)
-        if now is not None and restride is not None and restride(now) is None:
+        old = strides(t)
+        if old is not None and restride is not None and restride(old) is None:
             t = t._wrap(make(t._uop))
         else:
             t = shown(t, make, restride, writes)
@@ -247,7 +250,7 @@ def given_along(t: Any, path: Path) -> Tensor:
 
 
 def aliases(t: Any, make: Make, restride: Restride | None = None) -> Tensor:
-    """A view of all of `t`, of the same values: `make` of its node. `restride`: None for strides that are the same."""
+    """Return a view of all of `t` with the same values. `make` maps its node; `restride` None keeps the strides."""
     return shown(t, make, restride or _same, _same)
 
 
@@ -256,13 +259,13 @@ def _same(x: Any) -> Any:
 
 
 def detached(t: Any) -> Tensor:
-    """A view of all of `t` through which no gradient flows."""
+    """Return a view of all of `t` through which no gradient flows."""
     return aliases(t, lambda u: build("DETACH", u))
 
 
 # ---- strides ---------------------------------------------------------------------------------------------------------
 def row_major(shape: Sequence[Any]) -> Strides | None:
-    """The strides of elements in a row, in elements; None for symbolic sizes."""
+    """Return the strides of contiguous elements, in elements; None for symbolic sizes."""
     out, stride = [], 1
     for n in reversed(shape):
         if n.__class__ is not int:
@@ -273,7 +276,7 @@ def row_major(shape: Sequence[Any]) -> Strides | None:
 
 
 def strides(t: Any) -> Strides | None:
-    """The distance in memory between neighbours on each axis, in elements; None where it is not known."""
+    """Return the distance in memory between neighbours on each axis, in elements; None where it is unknown."""
     if not t._is_view:
         return row_major(t.shape)
     window = t._view
@@ -282,7 +285,9 @@ def strides(t: Any) -> Strides | None:
 
 
 def reshaped(shape: tuple, old: Strides | None, new: tuple) -> Strides | None:
-    """The strides of a view of the same memory in shape `new`; None where a copy is needed, as in PyTorch."""
+    """Return the strides, in elements, of a view of the same memory in shape `new`; None where a copy is needed, as in
+    PyTorch.
+    """
     if old is None or any(n.__class__ is not int for n in (*shape, *new)):
         return None
     if 0 in shape:
@@ -290,7 +295,7 @@ def reshaped(shape: tuple, old: Strides | None, new: tuple) -> Strides | None:
     axes = [(n, s) for n, s in zip(shape, old, strict=True) if n != 1]
     out: list[int] = []
     left = list(reversed(new))
-    while axes:  # a chunk: axes at the end that are in a row in memory
+    while axes:  # one chunk: the last axes that are contiguous together
         n, first = axes.pop()
         stride = first
         while axes and axes[-1][1] == n * first:
@@ -308,7 +313,10 @@ def reshaped(shape: tuple, old: Strides | None, new: tuple) -> Strides | None:
 
 
 def in_rows(shape: tuple, found: Strides) -> Strides | None:
-    """The strides if elements of that shape are known to be in a row in memory, in their order; else None."""
+    """Return the strides `found` if elements of `shape` with them are known to be contiguous and in order.
+
+    Otherwise, and for symbolic sizes, return None.
+    """
     wanted = row_major(shape)
     if wanted is None:
         return None
@@ -317,7 +325,7 @@ def in_rows(shape: tuple, found: Strides) -> Strides | None:
 
 
 def is_row_major(t: Any) -> bool:
-    """Whether the elements of `t` are known to lie in a row in memory, in their order."""
+    """Whether the elements of `t` are known to be contiguous in memory, in row-major order."""
     if not t._is_view:
         return True
     found = strides(t)
@@ -329,13 +337,12 @@ __all__ = [
     "Make",
     "Path",
     "Window",
-    "again",
-    "along",
     "aliases",
+    "apply_path",
+    "apply_path_or_copy",
     "as_leaf",
     "computed_by",
     "detached",
-    "given_along",
     "in_memory",
     "in_rows",
     "is_alone",
@@ -344,6 +351,7 @@ __all__ = [
     "path_of",
     "reshaped",
     "root_of",
+    "same_view_of",
     "settle",
     "shown",
     "strides",

@@ -441,7 +441,7 @@ def test_divergent_barrier() -> None:
     lane = special("lidx0", 3)
     begin = node("IF", (build("CMPLT", lane, idx(2)),))
     lin = node("LINEAR", (lane, begin.src[0], begin, node("BARRIER"), node("ENDIF", (begin,))))
-    with pytest.raises(InternalError, match=r"part at a BARRIER(.|\n)*lane 1 at barrier 1, lane 2 at the end"):
+    with pytest.raises(InternalError, match=r"diverge at a BARRIER(.|\n)*lane 1 at barrier 1, lane 2 at the end"):
         run(lin)
 
 

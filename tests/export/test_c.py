@@ -109,7 +109,7 @@ def test_views_states_and_arguments_among_the_results(tmp_path):
     shapes = {"z": (2, 3), "turned": (3, 2), "part": (1, 2), "wide": (3, 3), "w": (4, 3), "sum": (3,)}
     header = (tmp_path / "out" / "model.h").read_text()
     assert f"(const float *x, float *y, {', '.join(f'float *{name}' for name in shapes)});" in header
-    assert "x is what the caller has" in header and "again is z again" in header
+    assert "x is no output: it is an argument" in header and "again is the same as z" in header
     outs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     for k in range(3):
         y, yt = np.full(2, k + 1, np.float32), there(np.full(2, k + 1, np.float32))

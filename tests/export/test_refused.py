@@ -156,13 +156,13 @@ def with_weights() -> Any:
 
 
 def test_an_array_that_is_too_large(folder, monkeypatch):
-    monkeypatch.setattr(c_program, "MOST_ARRAY_BYTES", 255)
+    monkeypatch.setattr(c_program, "MAX_ARRAY_BYTES", 255)
     with pytest.raises(ExportError, match=r"--weights file(.|\n)*256 bytes"):
         with_weights().export(folder, weights="array")
 
 
 def test_more_than_webassembly_addresses(folder, monkeypatch):
-    monkeypatch.setattr(wasm, "MOST_BYTES", wasm.ROOM_BYTES + 256)
+    monkeypatch.setattr(wasm, "MAX_BYTES", wasm.ROOM_BYTES + 256)
     with pytest.raises(ExportError, match=r"--target c(.|\n)*bytes"):
         with_weights().export(folder, target="wasm")
 

@@ -6,7 +6,7 @@ import pytest
 from monolect import Context
 from monolect.base.errors import SettingError
 from monolect.cli import main
-from monolect.cli.bisect import KINDS, Program, Result, _apart, _same_line, bisect, candidates, program_at
+from monolect.cli.bisect import KINDS, Program, Result, _array_difference, _same_line, bisect, candidates, program_at
 from monolect.pipeline import needed
 
 PROGRAM = """
@@ -207,7 +207,7 @@ def test_lines_that_are_the_same(a, b, same):
     ],
 )
 def test_arrays_that_are_the_same(a, b, text):
-    assert text in _apart(a, b, 1e-4) and bool(text) == bool(_apart(a, b, 1e-4))
+    assert text in _array_difference(a, b, 1e-4) and bool(text) == bool(_array_difference(a, b, 1e-4))
 
 
 def test_results_with_other_lines_or_arrays_differ(program):

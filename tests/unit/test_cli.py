@@ -18,7 +18,7 @@ from monolect.base.errors import CompileError
 from monolect.base.settings import TABLE, Context
 from monolect.cli import COMMANDS, devices, main
 from monolect.cli.glossary import TERMS, found
-from monolect.cli.where import ROOT, places
+from monolect.cli.where import ROOT, find
 from monolect.command.forms import calls_in, items_of, program_of
 from monolect.ir.ops import ROWS
 from monolect.ir.text import parse, show
@@ -220,7 +220,7 @@ def test_run_resumes_where_it_stopped(capsys, kernel, tmp_path):
     [
         (["--from", "no_pass"], "not a pass\n  expected: one of "),
         (["--from", "callify"], "stage TENSOR"),
-        (["--from", "linearize", "--to", "expand"], "--from comes after --to"),
+        (["--from", "linearize", "--to", "expand"], "--from is later than --to"),
         (["--device", "cpuu"], "did you mean"),
     ],
 )
@@ -328,13 +328,13 @@ def test_terms_name_modules_that_are_there():
 
 
 def test_names_come_before_what_only_mentions_them():
-    found = places("lower_reduce")
+    found = find("lower_reduce")
     assert found[0][:2] == (f"monolect/lower/reduce.py:{found[0][0].rpartition(':')[2]}", "lower_reduce")
     assert all("lower_reduce" not in name for _, name, _ in found[1:])
 
 
 def test_where_without_a_word_lists_every_module_with_a_sentence():
-    found = places()
+    found = find()
     names = [name for _, name, _ in found]
     assert "monolect.ir.uop" in names and len(names) == len(set(names)) > 200
     assert all(text for _, _, text in found)

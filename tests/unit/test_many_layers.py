@@ -21,7 +21,7 @@ IN_CODE = 4  # as few draws as tell what comes after them
 
 @pytest.fixture(autouse=True)
 def few_draws_in_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "MOST_IN_CODE", IN_CODE)
+    monkeypatch.setattr(random, "MAX_CONSTANT_DRAWS", IN_CODE)
 
 
 def weights(n: int) -> list[Tensor]:
@@ -134,7 +134,7 @@ def test_memory_of_the_process() -> None:
     program = """
 from monolect import nn
 from monolect.tensor import random
-random.MOST_IN_CODE = 4
+random.MAX_CONSTANT_DRAWS = 4
 def rss(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 nn.Sequential(*[nn.Linear(4, 4) for _ in range(100)]).realize()
 before = rss()

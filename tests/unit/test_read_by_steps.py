@@ -329,7 +329,7 @@ CHANGES = {
     "a list in a private attribute": ("self._hidden.append(1.0)", "_hidden"),
     "what was not there": ("self.last = x * 2", "last"),
     "a global": ("TOTAL.append(1)", "TOTAL"),
-    "an optimizer": ("self.opt._together = (*self.opt._together, ())", "opt"),
+    "an optimizer": ("self.opt._groups = (*self.opt._groups, ())", "opt"),
 }
 
 

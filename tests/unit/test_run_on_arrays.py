@@ -125,7 +125,7 @@ def test_bad_inputs(
 @pytest.mark.parametrize("last", ["partition", "order"])
 def test_a_schedule_is_not_run(last: str, graph: str, arrays: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", graph, "--to", last, "--inputs", *arrays]) == 1
-    assert "not run on arrays" in capsys.readouterr().err
+    assert "cannot be run on arrays" in capsys.readouterr().err
 
 
 OUTSIDE = """\

@@ -1,8 +1,7 @@
-"""The disk device: a memory-mapped file as a buffer. `disk:/path` opens it; reading a slice touches only its pages.
-`tensor/methods/files.py` writes.
+"""Map a file into memory as a buffer: the device `disk:/path`. Reading a slice touches only its pages.
 
-Kernels do not run here: a value is moved to a computing device first (`t.to("cpu")`), and that kernel reads the
-mapping.
+`tensor/methods/files.py` writes files. Kernels do not run on this device: a value is moved to a computing device first
+(`t.to("cpu")`), and that kernel reads the mapping.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from monolect.base.target import Target
 
 
 class DiskDevice:
-    """One file."""
+    """A device that is one file."""
 
     def __init__(self, name: str):
         self.name = name
@@ -29,7 +28,7 @@ class DiskDevice:
     space = memory.HOST
 
     def open(self) -> memory.Memory:
-        """The file's bytes, mapped read-only. Raises FileFormatError when it cannot be mapped."""
+        """Map the file's bytes read-only. Raises FileFormatError where it cannot be mapped."""
         try:
             return memory.from_array(np.memmap(self.path, dtype=np.uint8, mode="r"))
         except (OSError, ValueError) as e:

@@ -1,4 +1,4 @@
-"""A target that runs nothing: programs are rendered and launches return at once. It measures the compiler.
+"""Implement a target that renders programs and runs nothing, to measure the compiler.
 
 It must not import another target or anything above the backends.
 """

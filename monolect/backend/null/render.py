@@ -1,4 +1,4 @@
-"""Null: programs are rendered as text IR."""
+"""Render programs as text IR for the null target."""
 
 from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.ir.text import show
@@ -8,5 +8,5 @@ NATIVE = LLVM_NATIVE
 
 
 def render(name: str, linear: UOp) -> str:
-    """The program as text IR."""
+    """Return the program as text IR."""
     return f"# {name}\n{show(linear)}"

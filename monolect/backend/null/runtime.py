@@ -1,4 +1,4 @@
-"""The null device: compiles kernels and runs nothing. Its results are zeros; it measures the compiler."""
+"""Implement the null device: it compiles kernels and runs nothing, to measure the compiler. Its results are zeros."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monolect.ir.uop import UOp
 
 
 class NullDevice:
-    """Host memory, no execution."""
+    """A device with host memory and no execution."""
 
     def __init__(self, name: str = "null"):
         self.name = name
@@ -24,7 +24,7 @@ class NullDevice:
     space = memory.HOST
 
     def alloc(self, n_bytes: int) -> memory.Memory:
-        """Zeroed memory."""
+        """Return zeroed host memory."""
         out = memory.alloc(n_bytes)
         out.view("u1")[:] = 0
         return out
@@ -40,12 +40,12 @@ class NullDevice:
         return out
 
     def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> NullCommands:
-        """The items, which nobody runs."""
+        """Return commands that run nothing."""
         return NullCommands(len(unpacked(items, number, programs)[0]))
 
 
 class NullCommands(Commands):
-    """Runs nothing."""
+    """Accept bindings and launches, and run nothing."""
 
     def __init__(self, n: int):
         self.n = n

@@ -1,13 +1,13 @@
-"""A LINEAR program as the source of a Python function, translated once and run for every lane of every launch.
+"""Translate a LINEAR program to the source of a Python function that runs for every lane of every launch.
 
-Loops and conditions become Python's; a value becomes a local variable; an op becomes a call of its function in
-`values`, or a Python expression where it is scalar index arithmetic. What depends on nothing is computed here. A REG
-buffer that is only read and written as a whole is a variable, others are arrays; a BARRIER is a `yield`, and so is
-what lanes exchange, so lanes can be stepped. `body(args, ids, local)` takes the PARAMs' memory or values, the SPECIALs
-and the LOCAL buffers, each in the order of its list in `Body`.
+Loops and conditions become Python's. A value becomes a local variable. An op becomes a call of its function in
+`values`, or a Python expression for scalar index arithmetic. Constant expressions are computed here. A REG buffer that
+is only read and written as a whole is a variable; others are arrays. A BARRIER and an exchange between lanes are each a
+`yield`, so the caller can run lanes in lockstep. `body(args, ids, local)` takes the PARAMs' memory or values, the
+SPECIALs and the LOCAL buffers, each in the order of its list in `Body`.
 
-What it is not: an optimiser. Instructions run in the order and in the loops they are listed.
-Invariant: operands are computed before a gate is tested, and a check of its index precedes every load and store.
+What it is not: an optimizer. Instructions run in the listed order and loops.
+Invariant: operands are computed before a gate is tested, and an index check precedes every load and store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from monolect.backend.python.place import Place, extent, is_run, plus, root_of, total, validity
+from monolect.backend.python.place import FlatIndex, extent, is_run, plus, root_of, total, validity
 from monolect.backend.python.values import Access, Box, Exchange, MemoryExchange, Shuffle, function, operands, positions
 from monolect.base.dtype import dtypes
 from monolect.base.errors import CompileError, InternalError
@@ -44,8 +44,9 @@ _SCALAR_BOOL = {"AND": "{0} & {1}", "OR": "{0} | {1}", "XOR": "{0} ^ {1}", "CMPN
 
 
 class Body(NamedTuple):
-    """The translated program; `run` is a generator function if lanes wait for each other: at a BARRIER, or to exchange
-    what they hold. It yields (number of the stop, what is to be done with what all lanes hold or None, what it holds).
+    """The translated program. `run` is a generator function if lanes wait for each other at a BARRIER or an exchange.
+
+    It yields (number of the stop, exchange function or None, value that the lane gives).
     """
 
     run: Callable[..., Any]
@@ -57,13 +58,15 @@ class Body(NamedTuple):
 
 
 class Generator:
-    """Translates one program."""
+    """Translate one program."""
 
     def __init__(self, linear: UOp, kernel: str):
         self.linear, self.kernel = linear, kernel
         self.lines: list[str] = []
         self.depth = 1
-        self.names: list[dict[UOp, str]] = [{}]  # per open block: an inner block's values are not known after it
+        self.names: list[dict[UOp, str]] = [
+            {}
+        ]  # one scope per open block: values of an inner block are unknown after it
         self.known: dict[UOp, Any] = {}
         self.varying: set[UOp] = set()
         self.accesses: dict[UOp, Access] = {}
@@ -83,7 +86,7 @@ class Generator:
         self.variables = self._variables(nodes)
 
     def _variables(self, nodes: list[UOp]) -> set[UOp]:
-        """The REG buffers of which only the whole is loaded and stored."""
+        """Return the REG buffers that are only loaded and stored as a whole."""
         out = {u for u in self.buffers if u.arg.addrspace == "REG"}
         for u in nodes:
             if u.op in ("AFTER", "LINEAR") or (u.op in ("LOAD", "STORE") and len(u.src) == (u.op == "STORE") + 1):
@@ -133,13 +136,13 @@ class Generator:
         self.lines.append("    " * self.depth + text)
 
     def assign(self, text: str) -> str:
-        """A new variable with the value of the expression `text`."""
+        """Emit an assignment of the expression `text` to a new variable and return its name."""
         self.n += 1
         self.line(f"v{self.n} = {text}")
         return f"v{self.n}"
 
     def share(self, x: Any) -> str:
-        """The name under which the program finds the object `x`; a Python number is its own name."""
+        """Return the name of the object `x` in the program; a Python int or bool is its own text."""
         if x.__class__ is int or x.__class__ is bool:
             return f"({x})" if x < 0 else repr(x)
         name = self.shared.get(id(x))
@@ -161,7 +164,7 @@ class Generator:
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def value(self, u: UOp) -> str:
-        """The variable, constant or number that holds the value of `u`, computed here if it is not yet."""
+        """Return the variable, constant or number with the value of `u`; emits its computation at the first use."""
         while u.op == "AFTER":
             u = u.src[0]
         if self.constant(u):
@@ -178,7 +181,7 @@ class Generator:
         return name
 
     def constant(self, u: UOp) -> bool:
-        """Whether `u` depends on nothing; then `known` has its value."""
+        """Whether `u` depends on no input or loop; then `known` has its value."""
         if u in self.known or u in self.varying:
             return u in self.known
         if u.op == "CONST":
@@ -255,15 +258,15 @@ class Generator:
         if u.arg[0] not in BY_NAME:
             self.value(u)
             return
-        self.n_stops += 1  # all lanes of a warp bring what they hold, and are handed back what they get
+        self.n_stops += 1  # all lanes of a warp give their operands, and get their part of the result
         if BY_NAME[u.arg[0]].from_memory:
-            places = [(root_of(x), total(self.place(x), self.share)) for x in u.src[:2]]
-            held = [f"({self.share(self.access(m))}, {self.memory(m)}, {at})" for m, at in places]
+            operand_memory = [(root_of(x), total(self.flat_index(x), self.share)) for x in u.src[:2]]
+            held = [f"({self.share(self.access(m))}, {self.memory(m)}, {at})" for m, at in operand_memory]
             exchange: Exchange = MemoryExchange(u)
         else:
             held, exchange = [self.value(s) for s in u.src[:2]], Exchange(u)
-        brought = ", ".join((*held, self.value(u.src[2])))
-        self.names[-1][u] = self.assign(f"yield {self.n_stops}, {self.share(exchange)}, ({brought})")
+        values = ", ".join((*held, self.value(u.src[2])))
+        self.names[-1][u] = self.assign(f"yield {self.n_stops}, {self.share(exchange)}, ({values})")
 
     def _shuffle(self, u: UOp) -> None:
         self.n_stops += 1
@@ -277,7 +280,7 @@ class Generator:
             return
         if not is_memory(view):
             raise InternalError(f"kernel {self.kernel}: LOAD of what is not memory", found=repr(view))
-        p, at, access = self.memory(root), self.place(view), self.share(self.access(root))
+        p, at, access = self.memory(root), self.flat_index(view), self.share(self.access(root))
         if len(u.src) < 3:
             scope[u] = self.assign(self._read(u, p, at, access))
             return
@@ -300,8 +303,8 @@ class Generator:
                 f"kernel {self.kernel}: the gate of a LOAD is larger than it", expected=u.shape, found=gate.shape
             )
 
-    def _read(self, u: UOp, p: str, at: Place, access: str) -> str:
-        """The expression that reads the view `at` of `p`; writes the check before it."""
+    def _read(self, u: UOp, p: str, at: FlatIndex, access: str) -> str:
+        """Emit the check of the view at `at` of the memory `p`, and return the expression that reads it."""
         if at.offsets is None:
             if u.shape != ():
                 return f"{access}.load({p}, {at.base})"
@@ -331,7 +334,7 @@ class Generator:
             wide = f"np.where({gate}, {value}, {self.memory(root)})"
             self.line(f"{self.memory(root)} = {wide if gate != 'False' else self.memory(root)}")
             return
-        p, at, access = self.memory(root), self.place(view), self.share(self.access(root))
+        p, at, access = self.memory(root), self.flat_index(view), self.share(self.access(root))
         scalar = len(u.src) < 3 or u.src[2].shape == ()
         if gate is not None and (not scalar or validity(new) is not None):
             self.line(f"{access}.store({p}, {total(at, self.share)}, {value}, {gate})")
@@ -342,7 +345,7 @@ class Generator:
         if gate is not None:
             self.close()
 
-    def _write(self, view: UOp, new: UOp, p: str, at: Place, access: str, value: str) -> None:
+    def _write(self, view: UOp, new: UOp, p: str, at: FlatIndex, access: str, value: str) -> None:
         shape = view.shape
         if np.broadcast_shapes(shape, new.shape) != shape or (at.offsets is None and shape != ()):
             self.line(f"{access}.store({p}, {total(at, self.share)}, {value})")
@@ -356,8 +359,8 @@ class Generator:
         self.line(f"{run} = {value}" if len(shape) == 1 else f"{run}.reshape({shape})[...] = {value}")
 
     def _tmacopy(self, u: UOp) -> None:
-        """Lane 0 copies the box, at once."""
-        (to, at), source = (root_of(u.src[0]), total(self.place(u.src[0]), self.share)), root_of(u.src[1])
+        """Emit a copy of the box by lane 0, without a delay."""
+        (to, at), source = (root_of(u.src[0]), total(self.flat_index(u.src[0]), self.share)), root_of(u.src[1])
         lane = [f"{s} == 0" for s in self.specials if s.startswith("lidx")]
         given = ", ".join(self.value(s) for s in u.src[4:])
         box = Box(u.arg, self.access(source), self.access(to))
@@ -367,12 +370,14 @@ class Generator:
 
     def _atomicadd(self, u: UOp) -> None:
         root, gate = root_of(u.src[0]), self._gate(u)
-        p, at, access = self.memory(root), self.place(u.src[0]), self.share(self.access(root))
+        p, at, access = self.memory(root), self.flat_index(u.src[0]), self.share(self.access(root))
         gated = "" if gate is None else f", {gate}"
         self.line(f"{access}.add({p}, {total(at, self.share)}, {self.value(u.src[1])}{gated})")
 
     def _gate(self, u: UOp) -> str | None:
-        """The condition of a write: its gate, and that its value is not invalid."""
+        """Return the condition of a write: its gate, and that its value is not invalid; None for an unconditional
+        write.
+        """
         parts = [self.value(u.src[2])] if len(u.src) > 2 else []
         valid = validity(u.src[1])
         if valid is not None:
@@ -382,7 +387,7 @@ class Generator:
 
     # ---- memory ------------------------------------------------------------------------------------------------------
     def memory(self, root: UOp) -> str:
-        """The variable that holds the flat memory of a PARAM or BUFFER, or of a BITCAST of one."""
+        """Return the variable with the flat memory of a PARAM or BUFFER, or of a BITCAST of one."""
         for scope in reversed(self.names):
             if root in scope:
                 return scope[root]
@@ -396,7 +401,7 @@ class Generator:
         return name
 
     def access(self, root: UOp) -> Access:
-        """The checks of this memory; one object for each, since the program refers to it by identity."""
+        """Return the Access of this memory, one object for each memory, since the program refers to it by identity."""
         if root not in self.accesses:
             below = root
             while below.op not in ("PARAM", "BUFFER"):
@@ -405,30 +410,34 @@ class Generator:
             self.accesses[root] = Access(self.kernel, f"{space}{below.op} {below.arg.slot}")
         return self.accesses[root]
 
-    def place(self, view: UOp) -> Place:
-        """The positions of the elements of `view` in its memory."""
+    def flat_index(self, view: UOp) -> FlatIndex:
+        """Return the positions of the elements of `view` in its memory."""
         while view.op == "AFTER":
             view = view.src[0]
         root = root_of(view)
         if view is root:
             if all(n.__class__ is int for n in root.shape):
-                return Place("0", np.arange(prod(root.shape)).reshape(root.shape)) if root.shape else Place("0", None)
-            return Place(f"np.arange({self.memory(root)}.size)", None)
+                return (
+                    FlatIndex("0", np.arange(prod(root.shape)).reshape(root.shape))
+                    if root.shape
+                    else FlatIndex("0", None)
+                )
+            return FlatIndex(f"np.arange({self.memory(root)}.size)", None)
         base = view.src[0]
         while base.op == "AFTER":
             base = base.src[0]
         if view.op == "INDEX" and base is root and len(root.shape) == len(view.src) - 1 == 1:
             return self._sums(view.src[1])
-        below = self.place(base)
+        below = self.flat_index(base)
         at = total(below, self.share)
         if view.op == "INDEX":
             given = "".join(f", {self.value(i)}" for i in view.src[1:])
-            return Place(self.assign(f"{self.share(positions)}({at}{given})"), None)
+            return FlatIndex(self.assign(f"{self.share(positions)}({at}{given})"), None)
         move = "reshape" if view.op == "RESHAPE" else "broadcast_to"
-        return Place(self.assign(f"np.{move}({at}, {view.shape})"), None)
+        return FlatIndex(self.assign(f"np.{move}({at}, {view.shape})"), None)
 
-    def _sums(self, u: UOp) -> Place:
-        """An index as one scalar plus constants; where it is no such sum, the array of its values."""
+    def _sums(self, u: UOp) -> FlatIndex:
+        """Return an index as one scalar plus constants, or as an array of its values if it is no such sum."""
         shape, whole, scalars = u.shape, u, []
         offsets: Any = np.zeros((), np.int64)
         while shape != () and u.op == "ADD" and not self.constant(u):
@@ -442,23 +451,25 @@ class Generator:
                 break
             u = rest
         if shape == () or not (self.constant(u) or u.shape == ()):
-            return Place(self.value(whole), None)
+            return FlatIndex(self.value(whole), None)
         if self.constant(u):
             offsets = offsets + self.known[u]
         else:
             scalars.append(u)
         names = [self.value(s) for s in scalars]
         base = "0" if not names else names[0] if len(names) == 1 else self.assign(" + ".join(names))
-        return Place(base, np.array(np.broadcast_to(offsets, shape), np.int64))
+        return FlatIndex(base, np.array(np.broadcast_to(offsets, shape), np.int64))
 
 
 def _whole(u: UOp, text: str) -> str:
-    """`text`, as a number of Python's where it is an index: arithmetic of NumPy's would overflow."""
+    """Return `text`, converted to a Python int for an index, because NumPy's arithmetic would overflow."""
     return f"int({text})" if u.shape == () and u.dtype.kind == "x" else text
 
 
 def _scalar_expression(u: UOp) -> str | None:
-    """Python's own arithmetic for scalar indices and gates, which is exact and many times faster."""
+    """Return a format of Python's arithmetic for a scalar index or gate, which is exact and much faster; None for
+    others.
+    """
     if u.shape != ():
         return None
     given = [s.dtype.kind for s in u.src]

@@ -1,10 +1,10 @@
-"""The interpreter of LINEAR programs: one launch runs the program for every thread, workgroup and lane on host memory.
+"""Interpret LINEAR programs: one launch runs the program for every thread, workgroup and lane on host memory.
 
-What it is for: the oracle of what a lowered program means where there is no hardware, with loops, gates, registers,
-local memory, barriers and matrix tiles, also those that a warp has in common. The launch sizes are the bounds of the
-program's SPECIALs: `thread0` and `gidx0..` count workgroups, which run one after another; `lidx0..` count the lanes of
-one, which are stepped together from stop to stop: a BARRIER, or a WMMA for which they bring what they hold.
-What it is not: parallel, or a model of a target's timing. It does not find data races.
+What it is for: the oracle of lowered programs where there is no hardware, with loops, gates, registers, local memory,
+barriers and matrix tiles, also those that a warp shares. The launch sizes are the bounds of the program's SPECIALs.
+`thread0` and `gidx0..` count workgroups, which run one after another. `lidx0..` count the lanes of a workgroup, which
+run in lockstep from stop to stop. A stop is a BARRIER, or a SHUFFLE or WMMA in which lanes exchange values.
+What it is not: parallel, or a model of a target's timing. It detects data races only by running lanes backwards.
 
 Invariant: memory outside the PARAMs' sizes is never read or written: a wrong index raises IndexRangeError.
 """
@@ -28,9 +28,9 @@ from monolect.ir.uop import UOp, toposort
 
 
 class Kernel:
-    """A LINEAR program, translated. Raises InternalError, or CompileError for code of another target's.
+    """A translated LINEAR program. Raises InternalError for a bad program, CompileError for code of another target.
 
-    With `backwards` the lanes of a workgroup take turns in the other order: what then differs is a data race.
+    With `backwards`, the lanes of a workgroup run in reverse order; a different result then shows a data race.
     """
 
     def __init__(self, linear: UOp, name: str, backwards: bool = False):
@@ -40,7 +40,7 @@ class Kernel:
         self.scalars = [u for u in self.body.params if u.arg.name is not None]
 
     def _bounds(self, linear: UOp) -> list[UOp]:
-        """For each SPECIAL, in the order of `Body.specials`, its bound."""
+        """Return the bound of each SPECIAL, in the order of `Body.specials`."""
         found: dict[str, UOp] = {}
         for u in toposort(linear):
             if u.op == "SPECIAL" and found.setdefault(u.arg, u.src[0]) is not u.src[0]:
@@ -50,7 +50,7 @@ class Kernel:
         return [found[s] for s in self.body.specials]
 
     def run(self, args: Sequence[int]) -> None:
-        """One launch; `args[slot]` is the host address of a PARAM's memory, or the value of a symbolic Variable."""
+        """Launch once; `args[slot]` is the host address of a PARAM's memory, or the value of a symbolic Variable."""
         body, run = self.body, self.body.run
         for u in body.params:
             if u.arg.slot >= len(args):
@@ -75,14 +75,14 @@ class Kernel:
                         run(values, ids, local)
 
     def _lane(self, ids: Sequence[int], counts: list[int]) -> int:
-        """The number of a lane in its workgroup: lidx0 counts fastest."""
+        """Return the number of a lane in its workgroup; lidx0 varies fastest."""
         out = 0
         for name, i, n in reversed(list(zip(self.body.specials, ids, counts, strict=True))):
             out = out * n + i if name.startswith("lidx") else out
         return out
 
     def _step(self, lanes: list[Any], numbers: list[int]) -> None:
-        """Run the lanes of a workgroup, whose numbers are given, from stop to stop, until all have ended."""
+        """Run the lanes of a workgroup from stop to stop until all have ended; `numbers` are the lane numbers."""
         order = sorted(range(len(lanes)), key=lambda k: numbers[k])
         handed: list[Any] = [None] * len(lanes)
         while True:
@@ -91,7 +91,7 @@ class Kernel:
             if len(set(stops)) > 1:
                 found = ", ".join(f"lane {k} " + _where(s) for k, s in enumerate(stops[:8]))
                 raise InternalError(
-                    f"kernel {self.name}: the lanes of a workgroup part at a BARRIER",
+                    f"kernel {self.name}: the lanes of a workgroup diverge at a BARRIER",
                     expected="every lane at the same BARRIER",
                     found=found + (", ..." if len(stops) > 8 else ""),
                 )
@@ -108,7 +108,7 @@ class Kernel:
                         handed[k] = x
 
     def _view(self, param: UOp, address: int, env: dict[UOp, Any]) -> Any:
-        """The memory of a PARAM as a flat array, of the size its shape says."""
+        """Return the memory of a PARAM as a flat array of the size that its shape gives."""
         return view(address, prod(self._number(n, env) for n in param.shape), param.dtype)
 
     def _number(self, size: Any, env: dict[UOp, Any]) -> int:
@@ -118,7 +118,7 @@ class Kernel:
 
 
 def _sent(lane: Any, x: Any) -> tuple[int | None, Any, Any]:
-    """Where the lane stops next, handed `x`."""
+    """Resume `lane` with the value `x` and return its next stop as (number, exchange, value); all None at the end."""
     try:
         return lane.send(x)
     except StopIteration:
@@ -130,7 +130,7 @@ def _where(stop: int | None) -> str:
 
 
 def view(address: int, n: int, d: DType) -> np.ndarray[Any, Any]:
-    """`n` elements of host memory at `address`. The caller keeps the memory alive."""
+    """Return `n` elements of host memory at `address` as an array. The caller keeps the memory alive."""
     kept = storage(d)
     if n == 0:
         return np.empty(0, kept)

@@ -1,6 +1,6 @@
-"""Memory as a program addresses it: what a view is of, and where in that memory it lies.
+"""Locate views in flat memory for the generator: the memory of a view, and the positions of its elements.
 
-What it is for: the generator asks it which nodes are memory and writes down the positions it answers.
+What it is for: the generator asks which nodes are memory, and emits the position expressions.
 What it is not: access to memory; that is `values`.
 """
 
@@ -16,23 +16,26 @@ from monolect.ir.placement import VIEWS
 from monolect.ir.uop import UOp
 
 
-class Place(NamedTuple):
-    """Where in its memory a view lies: at `base` (a scalar, or an array of positions), plus constant `offsets`."""
+class FlatIndex(NamedTuple):
+    """The element positions of a view in its flat memory: `base` (scalar or array) plus constant `offsets`."""
 
-    base: str
+    base: str  # Python expression
     offsets: Any  # an int64 array of the view's shape, or None
 
 
 # ---- facts about nodes -----------------------------------------------------------------------------------------------
 def root_of(u: UOp) -> UOp:
-    """The PARAM or BUFFER a view is of, or a BITCAST of it: memory with its own element type."""
+    """Return the memory of a view with its own element type: a PARAM, a BUFFER, or a BITCAST of one."""
     while u.op in VIEWS and u.op != "BITCAST":
         u = u.src[0]
     return u
 
 
 def validity(u: UOp) -> tuple[UOp | None, bool] | None:
-    """Where a stored value is not `invalid`: (condition, its value there); (None, False): nowhere; None: everywhere."""
+    """Return where a stored value is not `invalid`, as (condition, its value there).
+
+    (None, False) means nowhere, None everywhere.
+    """
     if u.op == "CONST" and u.arg[0] is INVALID:
         return None, False
     if u.op == "WHERE":
@@ -44,19 +47,19 @@ def validity(u: UOp) -> tuple[UOp | None, bool] | None:
 
 # ---- text ------------------------------------------------------------------------------------------------------------
 def plus(base: str, n: int) -> str:
-    """The expression `base + n`."""
+    """Return the expression `base + n`."""
     return f"{base} + {n}" if n and base != "0" else str(n) if base == "0" else base
 
 
-def total(at: Place, share: Callable[[Any], str]) -> str:
-    """The expression of all positions of a view; `share` names its offsets."""
+def total(at: FlatIndex, share: Callable[[Any], str]) -> str:
+    """Return the expression of all positions of a view; `share` returns the name of the offsets array."""
     if at.offsets is None:
         return at.base
     return share(at.offsets) if at.base == "0" else f"{at.base} + {share(at.offsets)}"
 
 
-def extent(at: Place) -> tuple[int, int]:
-    """The least and greatest offset; (0, -1) of nothing, which is inside any memory."""
+def extent(at: FlatIndex) -> tuple[int, int]:
+    """Return the least and greatest offset; (0, -1), which is inside any memory, for no elements."""
     return (int(at.offsets.min()), int(at.offsets.max())) if at.offsets.size else (0, -1)
 
 

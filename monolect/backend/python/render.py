@@ -1,9 +1,9 @@
-"""Python: programs are interpreted, so rendering only prints them."""
+"""Render programs as text IR for the Python target, which interprets them."""
 
 from monolect.ir.text import show
 from monolect.ir.uop import UOp
 
 
 def render(name: str, linear: UOp) -> str:
-    """The program as text IR."""
+    """Return the program as text IR."""
     return f"# {name}\n{show(linear)}"

@@ -1,8 +1,9 @@
-"""The Python device: programs are interpreted with NumPy on host memory. It needs no compiler and checks every index.
+"""Implement the Python device: it interprets programs with NumPy on host memory, without a compiler, and checks every
+index.
 
-What it is for: an oracle of lowered programs on any machine, for tests and for finding out which pass is wrong.
-`python` has vectors and threads as a CPU has, `python:gpu` workgroups, lanes and local memory as a GPU has.
-What it is not: fast. A program runs one Python statement an instruction and loop iteration.
+What it is for: an oracle of lowered programs on any machine, for tests and for finding a wrong pass. `python` has
+vectors and threads like a CPU; `python:gpu` has workgroups, lanes and local memory like a GPU.
+What it is not: fast. It runs one Python statement per instruction and loop iteration.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ GPU = Target(
     branches=True,
     units=NVIDIA,
     key="python:gpu",
-)  # limits that every GPU keeps, and the matrix units of one
+)  # limits that every GPU meets, and the matrix units of NVIDIA's
 
 
 class PythonDevice:
-    """Host memory, interpreted programs. `Program.entry` is the LINEAR itself."""
+    """A device with host memory and interpreted programs. `Program.entry` is the LINEAR itself."""
 
     def __init__(self, name: str = "python"):
         self.name = name
@@ -61,11 +62,11 @@ class PythonDevice:
     space = memory.HOST
 
     def lookup(self, key: str) -> Program | None:
-        """The program compiled under `key` in this process."""
+        """Return the program compiled under `key` in this process, None if there is none."""
         return self.programs.get(key)
 
     def compile(self, kernels: Iterable[tuple[str, str, UOp]]) -> list[Program]:
-        """Programs for (name, key, LINEAR); translating one finds what the interpreter cannot run."""
+        """Return Programs for (name, key, LINEAR) triples. Raises for a program that the interpreter cannot run."""
         out = []
         for name, key, linear in kernels:
             n_threads = linear.arg.threads if isinstance(linear.arg, KernelInfo) else 1
@@ -75,7 +76,7 @@ class PythonDevice:
         return out
 
     def kernel(self, program: Program) -> Kernel:
-        """The translated program."""
+        """Return the translated program; each is translated once."""
         key = (program.name, program.entry)
         if key not in self._kernels:
             self._kernels[key] = Kernel(program.entry, program.name)
@@ -84,19 +85,19 @@ class PythonDevice:
     def encode(
         self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
     ) -> PythonCommands:
-        """The items, to be run in order."""
+        """Return commands that run the items in order."""
         return PythonCommands(self, unpacked(items, number, programs)[0])
 
 
 class PythonCommands(Commands):
-    """Kernels with the numbers of their arguments."""
+    """Kernels with the numbers and offsets of their operands."""
 
     def __init__(self, device: PythonDevice, calls: Sequence[Call]):
         self.calls = [(device.kernel(call.program), call.operands) for call in calls]
         self.addresses: dict[int, int] = {}
 
     def bind(self, number: int, address: int) -> None:
-        """Buffer `number` is at `address`, or has this value."""
+        """Set buffer `number` to the memory at `address`, or to this value for a size."""
         self.addresses[number] = address
 
     def launch(self) -> None:
@@ -105,7 +106,7 @@ class PythonCommands(Commands):
             kernel.run([self.addresses[n] + offset for n, offset in operands])
 
     def launch_timed(self) -> list[int]:
-        """The same; nanoseconds of each launch."""
+        """Run all launches in order, and return the time of each in nanoseconds."""
         out = []
         for kernel, operands in self.calls:
             start = time.perf_counter_ns()

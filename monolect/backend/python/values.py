@@ -1,11 +1,11 @@
-"""What the instructions of a LINEAR program do to NumPy values and to memory; generated programs call these functions.
+"""Execute the instructions of a LINEAR program on NumPy values and memory; generated programs call these functions.
 
-What it is for: one function a node for the pure ops, and loads, stores and atomic adds that check every index they use.
-What it is not: control flow, which is Python's own (`generate`), or a second statement of what an op means: that is its
+What it is for: one function per pure op, and loads, stores and atomic adds that check every index.
+What it is not: control flow, which is Python's own (`generate`), or a second definition of an op: its meaning is its
 row in the op table.
 
 Invariant: a value of dtype `d` is a Python int (scalar `index`), a Python bool, or a NumPy scalar or array of
-`storage(d)`. No function touches memory at a position outside it, or where a gate is false.
+`storage(d)`. No function accesses memory outside its bounds, or where a gate is false.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ from monolect.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
-_NOWHERE = np.iinfo(np.int64).min
+_NOWHERE = np.iinfo(np.int64).min  # a position that every check refuses
 _FIRST_ONLY = frozenset(("RESHAPE", "EXPAND", "BITCAST", "REDUCE", "SHRINK"))  # their other sources are shapes
 
 
 # ---- pure ops --------------------------------------------------------------------------------------------------------
 def operands(u: UOp) -> tuple[UOp, ...]:
-    """The sources of `u` whose values its function takes."""
+    """Return the sources of `u` whose values its function takes."""
     return u.src[:1] if u.op in _FIRST_ONLY else u.src
 
 
 def function(u: UOp, kernel: str) -> Function | None:
-    """What the pure op `u` does to the values of its operands; None for an op that is not pure or has no meaning."""
+    """Return the function from the operand values of the pure op `u` to its value; None if `u` is not pure or has no
+    meaning.
+    """
     op, shape = u.op, u.shape
     if op in ELEMENTWISE:
         return _elementwise(op, tuple(s.dtype for s in u.src), u.dtype)
@@ -73,7 +75,7 @@ def function(u: UOp, kernel: str) -> Function | None:
     if op == "SHRINK":
         window = tuple(slice(o, o + n) for o, n in zip(u.src[1].sizes, shape, strict=True))
         return lambda x: x[window]
-    if op == "WMMA" and u.arg[0] not in BY_NAME:  # what a warp has in common is no function of one lane's values
+    if op == "WMMA" and u.arg[0] not in BY_NAME:  # a tile shared by a warp is no function of one lane's values
         return _multiply_tiles(u)
     return None
 
@@ -103,7 +105,7 @@ def _stack(u: UOp) -> Function:
 def _multiply_tiles(u: UOp) -> Function:
     a, b, acc = (s.shape for s in u.src)
     n = u.arg[1]
-    last = {x[-n:] for x in (a, b) if x}  # a number stands for a tile of it
+    last = {x[-n:] for x in (a, b) if x}  # a scalar broadcasts to a tile
     if any(len(x) < n for x in last) or len(last) > 1 or np.broadcast_shapes(a[:-n], b[:-n], acc) != acc:
         expected = f"the same last {n} axes, the others broadcast to those of acc"
         raise InternalError("WMMA: tiles do not fit together", expected=expected, found=f"{a}, {b}, {acc}")
@@ -111,18 +113,18 @@ def _multiply_tiles(u: UOp) -> Function:
 
 
 class Shuffle:
-    """SHUFFLE: each lane is handed what another of its `threads` neighbours has."""
+    """SHUFFLE: each lane gets the value of the lane whose number differs in `bits`, among `threads` neighbours."""
 
     def __init__(self, u: UOp):
         self.bits, self.threads = u.arg, 2 * u.arg
 
     def __call__(self, lanes: list[Any]) -> list[Any]:
-        """From what each lane has to what it is handed."""
+        """Return the value that each lane gets, from the values of all lanes."""
         return [lanes[k ^ self.bits] for k in range(self.threads)]
 
 
 class Exchange:
-    """WMMA of a unit that `threads` lanes have in common."""
+    """WMMA of a matrix unit whose tiles are spread over `threads` lanes."""
 
     def __init__(self, u: UOp):
         self.u, self.unit = u, BY_NAME[u.arg[0]]
@@ -130,7 +132,7 @@ class Exchange:
         self.tiles = tiles_in_warp(self.unit, [s.shape for s in u.src], u.arg[1])
 
     def __call__(self, lanes: list[tuple[Array, Array, Array]]) -> list[Array]:
-        """From what each lane holds of (a, b, acc) to what it holds of the sum."""
+        """Return the part of the sum that each lane gets, from the parts (a, b, acc) of all lanes."""
         held = [np.stack([np.ravel(lane[k]) for lane in lanes]) for k in range(3)]
         out = np.empty_like(held[2])
         for at in self.tiles:
@@ -139,14 +141,14 @@ class Exchange:
 
 
 class MemoryExchange(Exchange):
-    """WMMA of a unit that reads its operands from local memory: lanes bring (checks, memory, where each begins)."""
+    """WMMA of a matrix unit that reads its operands from local memory: lanes give (Access, memory, start positions)."""
 
     def __init__(self, u: UOp):
         super().__init__(u)
         self.cores = [Cores(*x) for x in u.arg[2:]]
 
     def __call__(self, lanes: list[Any]) -> list[Array]:
-        """See `Exchange`; all lanes must bring the same places."""
+        """See `Exchange`. All lanes must give the same start positions."""
         acc = np.stack([np.ravel(lane[2]) for lane in lanes])
         out = np.empty_like(acc)
         for a, b, c in self.tiles:
@@ -155,36 +157,38 @@ class MemoryExchange(Exchange):
         return [x.reshape(self.u.shape) for x in out]
 
     def _operand(self, lanes: list[Any], side: int, number: int) -> Array:
-        """The rows of an operand, read as the unit reads them."""
+        """Return the rows of one operand, in the layout in which the unit reads memory."""
         starts = {int(np.ravel(lane[side][2])[number]) for lane in lanes}
         if len(starts) > 1:
-            raise InternalError("WMMA: lanes that should bring the same place differ", found=sorted(starts)[:4])
+            raise InternalError("WMMA: lanes that must give the same start position differ", found=sorted(starts)[:4])
         access, memory, _ = lanes[0][side]
         rows, steps = np.ogrid[: (self.unit.m, self.unit.n)[side], : self.unit.k]
         return access.load(memory, starts.pop() + self.cores[side].place(rows, steps, memory.itemsize))
 
 
 class Box:
-    """TMACOPY, with the checks of both memories."""
+    """TMACOPY: copy a box from global to local memory, with checks of both."""
 
     def __init__(self, arg: TmaCopyArg, source: Access, target: Access):
         self.arg, self.source, self.target = arg, source, target
 
     def __call__(self, memory: Array, local: Array, to: int, *at: int) -> None:
-        """Copy the box that begins `at` each axis to `local` from element `to` on."""
-        places: Any = self.arg.start
+        """Copy the box that begins at index `at` on each axis to `local`, from element `to` on."""
+        sources: Any = self.arg.start
         inside: Any = np.True_
         for first, step, size, n in zip(at, self.arg.strides, self.arg.sizes, self.arg.box, strict=True):
             x = np.arange(first, first + n)  # the innermost axis becomes the last one of the array
-            shape = (n,) + (1,) * np.ndim(places)
-            places, inside = places + (x * step).reshape(shape), inside & ((x >= 0) & (x < size)).reshape(shape)
-        found = self.source.load_gated(memory, places, memory.dtype.type(0), inside)
+            shape = (n,) + (1,) * np.ndim(sources)
+            sources, inside = sources + (x * step).reshape(shape), inside & ((x >= 0) & (x < size)).reshape(shape)
+        found = self.source.load_gated(memory, sources, memory.dtype.type(0), inside)
         self.target.store(local, to + np.arange(found.size), found.ravel())
 
 
 # ---- indices ---------------------------------------------------------------------------------------------------------
 def pick(x: Array, at: tuple[Any, ...]) -> tuple[Any, Any]:
-    """INDEX: each array of `at` replaces an axis of `x` by its own shape. Also tells where all of them are inside."""
+    """INDEX: replace an axis of `x` by the shape of each array of `at`. Return the elements and the mask of valid
+    indices.
+    """
     width = sum(np.ndim(i) for i in at)
     picks: list[Any] = []
     inside: Any = np.True_
@@ -203,7 +207,7 @@ def pick(x: Array, at: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def positions(x: Any, *at: Any) -> Array:
-    """INDEX on positions in memory `x`; what an index misses gets a position that every check refuses."""
+    """INDEX on an array of memory positions `x`; an invalid index gives a position that every check refuses."""
     out, inside = pick(np.asarray(x), at)
     return np.where(inside, out, _NOWHERE)
 
@@ -221,7 +225,7 @@ def _gather(kernel: str, x: Any, at: tuple[Any, ...]) -> Any:
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
 class Access:
-    """Checked access to the flat memory called `what` in messages, by the kernel called `kernel`."""
+    """Checked access to the flat memory that messages call `what`, by the kernel named `kernel`."""
 
     __slots__ = ("kernel", "what")
 
@@ -229,7 +233,7 @@ class Access:
         self.kernel, self.what = kernel, what
 
     def outside(self, size: int, first: Any, last: Any = None) -> None:
-        """Raise IndexRangeError for an access to `first`, or to `first` up to `last`."""
+        """Raise IndexRangeError for an access to position `first`, or to `first` to `last`."""
         found = str(first) if last in (None, first) else f"{first}..{last}"
         raise IndexRangeError(
             f"kernel {self.kernel}: an index is outside {self.what}",
@@ -238,7 +242,7 @@ class Access:
         )
 
     def check(self, memory: Array, at: Any) -> Any:
-        """`at`, all of which is inside `memory`."""
+        """Return the positions `at` as an array. Raises IndexRangeError if one is outside `memory`."""
         at = np.asarray(at)
         if at.size and (at.min() < 0 or at.max() >= memory.size):
             self.outside(memory.size, at.min() if at.min() < 0 else at.max())
@@ -248,19 +252,19 @@ class Access:
         return memory[self.check(memory, at)]
 
     def load_gated(self, memory: Array, at: Any, alt: Any, gate: Any) -> Any:
-        """The elements `at` where `gate`, elsewhere `alt`, which is not looked at where `gate` holds."""
+        """Return the elements at `at` where `gate` holds, else `alt`; positions are checked only where `gate` holds."""
         at, on = np.broadcast_arrays(at, gate)
         out = np.array(np.broadcast_to(alt, at.shape), memory.dtype)
         out[on] = memory[self.check(memory, at[on])]
         return out
 
     def store(self, memory: Array, at: Any, new: Any, gate: Any = np.True_) -> None:
-        """Write `new` to the elements `at` where `gate`; of equal positions the last wins."""
+        """Write `new` to the elements at `at` where `gate` holds; the last of equal positions wins."""
         at, new = self.selected(memory, at, new, gate)
         memory[at] = new
 
     def add(self, memory: Array, at: Any, new: Any, gate: Any = np.True_) -> None:
-        """Add `new` to the elements `at` where `gate`; equal positions add up."""
+        """Add `new` to the elements at `at` where `gate` holds; contributions to equal positions add up."""
         add_at(memory, *self.selected(memory, at, new, gate))
 
     def selected(self, memory: Array, at: Any, new: Any, gate: Any) -> tuple[Array, Array]:

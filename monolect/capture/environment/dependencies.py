@@ -43,7 +43,7 @@ from monolect.capture.environment.guards import (
 )
 from monolect.ir.uop import UOp
 from monolect.tensor.base import TensorBase
-from monolect.tensor.tree import PLAIN, Same, bytes_of, content_of, fields, plain
+from monolect.tensor.tree import PLAIN, ByIdentity, bytes_of, content_of, fields, plain
 
 _PACKAGE = __name__.partition(".")[0]
 _CODE_TYPES = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
@@ -142,7 +142,7 @@ class Dependencies(Guards):
             number = self.nodes.setdefault(u, len(self.nodes))
             self._key.append((number, self._numbers[id(t)], u.shape, u.dtype, t.device, t._requires_grad))
         else:
-            self._key.append((Same(t), t._requires_grad))
+            self._key.append((ByIdentity(t), t._requires_grad))
 
     def _inside(self, x: Any, name: str) -> Parts:
         """Yield the parts of `x`, each with a name, and append to the key what identifies `x` itself."""
@@ -350,7 +350,7 @@ class Dependencies(Guards):
         if nondeterminism.is_generator(x):
             self.generators[name] = x
             self.is_complete = False
-            self._key.append(Same(x))
+            self._key.append(ByIdentity(x))
             return
         own = attributes_of(x)
         users = [c for c in kinds if c is not object and self._is_users(c.__module__)]
@@ -431,7 +431,7 @@ class Dependencies(Guards):
             hash(x)
         except TypeError:
             self.is_complete = False
-            self._key.append(Same(x))
+            self._key.append(ByIdentity(x))
             return
         if type(x).__eq__ is object.__eq__ and not callable(x):  # it may be mutable
             self.is_complete = False

@@ -21,7 +21,7 @@ from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, placed_like, refused
+from monolect.tensor.base import TensorBase, refused
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:
@@ -437,7 +437,7 @@ class ElementwiseMixin(TensorBase):
                 if exponent in _MULTIPLIED_EXPONENTS if u.dtype.is_float else exponent <= 64:
                     n = int(exponent)
                     found = in_float32(lambda x: power(x, n))(u) if u.dtype.is_float else power(u, n)
-                    return self._wrap(placed_like(found, u))
+                    return self._wrap(on_device_of(found, u))
                 if not u.dtype.is_float and exponent > u.dtype.max:
                     exponent = equal_exponent(int(exponent), u.dtype)
             elif exponent in (0.5, -0.5):

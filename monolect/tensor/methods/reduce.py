@@ -18,7 +18,7 @@ from monolect.graphs.scans import neutral
 from monolect.graphs.sort_keys import first_maximum, maximum_gradient
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
-from monolect.tensor.base import TensorBase, placed_like
+from monolect.tensor.base import TensorBase, on_device_of
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import computes_in_float32
 
@@ -438,7 +438,7 @@ def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
         if not u.dtype.is_float:  # a float stays a reduction of `u`, so that its leaves get a gradient of zeros
             shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
             shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
-            return placed_like(graph.full(shape, neutral(op, u.dtype), u.dtype), u)
+            return on_device_of(graph.full(shape, neutral(op, u.dtype), u.dtype), u)
     return graph.reduce(u, op, axes, keepdim)
 
 

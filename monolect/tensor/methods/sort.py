@@ -23,7 +23,7 @@ from monolect.graphs.select import index_of_rank, is_cheaper_than_sorting
 from monolect.ir.bounds import bounds_text, min_max, size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, as_int, placed_like
+from monolect.tensor.base import TensorBase, as_int, on_device_of
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.reduce import ValuesIndices
 
@@ -203,7 +203,7 @@ class SortMixin(TensorBase):
         """Return (values, indices) of sorted rows with k elements of axis `a`; `found` is None if k is 0."""
         r, n = rows.shape
         if found is None or 0 in (r, n):
-            nothing = [placed_like(full((r, size_max(k)), 0, d), rows) for d in (rows.dtype, dtypes.int64)]
+            nothing = [on_device_of(full((r, size_max(k)), 0, d), rows) for d in (rows.dtype, dtypes.int64)]
             return ValuesIndices(*(self._wrap(self._restored(u, a, k)) for u in nothing))
         values, indices = _values_with_gradient(rows, found), cast(found.indices, dtypes.int64)
         return ValuesIndices(self._wrap(self._restored(values, a, k)), self._wrap(self._restored(indices, a, k)))
