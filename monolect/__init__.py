@@ -1,4 +1,4 @@
-"""monolect: a tensor library and compiler, from tensors to command buffers in one dialect.
+"""monolect: a tensor library and compiler. One dialect represents tensor graphs, kernels and command buffers.
 
 >>> from monolect import Tensor
 >>> (Tensor([1.0, 2.0]) * 2 + 1).tolist()
@@ -60,7 +60,8 @@ __all__ = [
 
 
 def _check_names(names: list[str]) -> None:
-    import_module("monolect.pipeline").check_disabled(names)  # it knows all rules, passes and actions
+    """Check that DISABLE may have `names`. Raises SettingError."""
+    import_module("monolect.pipeline").check_disabled(names)  # imported late: it imports the whole compiler
 
 
 _settings.check_names = _check_names
@@ -68,7 +69,7 @@ if _settings.settings.DISABLE:
     _check_names(_settings.settings.DISABLE.split(","))
 
 
-# Imported when it is first used, from this module: a program that does without it starts sooner.
+# Name -> module that it is imported from at its first use, so that `import monolect` is fast.
 _LATE = {
     "Device": "monolect.backend.registry",
     "Tensor": "monolect.tensor.tensor",
@@ -90,7 +91,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'monolect' has no attribute {name!r}")
     with collection_paused():
         found = getattr(import_module(_LATE[name]), name)
-    globals()[name] = found  # from now on it is found without this call
+    globals()[name] = found  # later uses do not call __getattr__
     return found
 
 

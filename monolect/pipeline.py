@@ -1,11 +1,12 @@
-"""The order of the compiler, as a value: read PIPELINE and you have read what happens to a program.
+"""Define the order of the compiler's passes (PIPELINE), and run, verify and trace them.
 
-Each row says what the pass reads and leaves, which ops are gone after it, what must have run before, and why it stands
-where it does. The rows are checked at import; with VERIFY=1 the IR is verified after every pass, with VERIFY=2 it is also
-interpreted before and after (and `runtime.realize.verified` compares what programs wrote). CHECK_BOUNDS=1 proves every index once loops are what they will be. TRACE=passes times each
-pass, TRACE=ir prints what it changed.
+Each row gives the stages that a pass reads and leaves, the ops that it removes, the passes that must run before it, and
+the reason for its position. The rows are checked at import. VERIFY=1 verifies the IR after every pass. VERIFY=2 also
+interprets kernels before and after each pass (`runtime.realize.verified` compares the results of programs).
+CHECK_BOUNDS=1 proves every index once the final loops are known. TRACE=passes times each pass, and TRACE=ir prints the
+IR that it changed.
 
-Passes know no device: what a target can do reaches them as data (`base.target`).
+Passes know no device: the capabilities of a target reach them as data (`base.target`).
 """
 
 from __future__ import annotations
@@ -75,17 +76,17 @@ T, K, P, C = Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.COMMAND
 
 
 def _each(rewrite: Callable[[list[UOp]], list[UOp]]) -> Callable[[UOp, Target], UOp]:
-    """A rewrite of several values as one of the TUPLE that holds them."""
+    """Turn a rewrite of a list of values into a pass on the TUPLE of the values."""
     return lambda values, target: node("TUPLE", tuple(rewrite([*values.src])))
 
 
 def _loops(rewrite: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], UOp]:
-    """A rewrite of loops, which leaves a kernel alone whose axis types a user wrote."""
+    """Turn a rewrite of loops into a pass that skips kernels whose axis types the user wrote."""
     return lambda sink, target: sink if has_axes(toposort(sink)) else rewrite(sink, target)
 
 
 def _scratch_bytes(target: Target) -> int:
-    """Local memory of each thread, for rows that a kernel keeps between its loops; 0 where lanes share it."""
+    """Return the bytes of scratch memory of a thread, for rows between loops of a kernel; 0 with workgroups."""
     return 0 if target.workgroups else target.local_bytes
 
 
@@ -129,16 +130,16 @@ KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LIN
     Pass("linearize",      K, P, lambda s, t: linearize(as_sums(s)), ("SINK",), ("seldom",), "the graph becomes a list after the last rewrite of the graph"),
     Pass("control",        P, P, control, (), ("linearize",), "a branch has a position in a list, but none in a graph"),
 )
-MACHINE: tuple[Pass, ...] = (  # a program, as the device takes it: LINEAR to PROGRAM
-    Pass("render",         P, P, lambda s, t: render(s, t), (), ("control",), "text of the target's language, after the last rewrite"),
-    Pass("compile",        P, P, lambda s, t: compile_program(s, t), (), ("render",), "machine code, where the compiler of the device gives it"),
+MACHINE: tuple[Pass, ...] = (  # each program: LINEAR to PROGRAM
+    Pass("render",         P, P, lambda s, t: render(s, t), (), ("control",), "the program becomes text of the target's language after the last rewrite"),
+    Pass("compile",        P, P, lambda s, t: compile_program(s, t), (), ("render",), "the text becomes machine code, if the device has a compiler that returns it"),
 )
 PIPELINE: tuple[Pass, ...] = (*GRAPH, *KERNEL, *MACHINE, *COMMAND)
 # fmt: on
 
 
 def check_order(*sections: Sequence[Pass]) -> None:
-    """Names unique, `after` satisfied, stages fit within each section. Raises InternalError naming the pass."""
+    """Check that names are unique, `after` is satisfied and stages fit within each section. Raises InternalError."""
     seen: dict[str, Pass] = {}
     stage = sections[0][0].reads
     for row in (row for rows in sections for row in rows):
@@ -157,19 +158,19 @@ def check_order(*sections: Sequence[Pass]) -> None:
 check_order(GRAPH, KERNEL, MACHINE, COMMAND)
 
 
-FAMILIES: tuple[Family, ...] = (  # of rules and actions, in the order in which a program meets them
+FAMILIES: tuple[Family, ...] = (  # families of rules and actions, in the order in which they apply to a program
     IDENTITIES, flat.ROWS, algebra.ROWS, joined.ROWS, seams.ROWS, loops.ROWS, ACTIONS, reduce.ROWS, legalize.ROWS, decompose.ROWS,
 )  # fmt: skip
 
 
 def needed() -> dict[str, str]:
-    """Every name that DISABLE may meet: of a rule, a pass or an action, with why it cannot be switched off, "" if it can."""
+    """Return all names of rules, passes and actions, each with the reason why it cannot be switched off ("" if it can)."""
     rows = {row.name: row.needed for family in FAMILIES for row in family.rows.values()}
-    return rows | {row.name: "" if row.optional else "it lowers what no other pass does" for row in PIPELINE}
+    return rows | {row.name: "" if row.optional else "no other pass does its lowering" for row in PIPELINE}
 
 
 def check_disabled(names: Sequence[str]) -> None:
-    """Raises SettingError for a name that is of no rule, pass or action, or of one that cannot be switched off."""
+    """Check names in DISABLE. Raises SettingError for an unknown name, or one that cannot be switched off."""
     known = needed()
     for name in names:
         if name not in known:
@@ -181,14 +182,14 @@ def check_disabled(names: Sequence[str]) -> None:
 
 
 def check_stop_after() -> None:
-    """Raises SettingError when STOP_AFTER names no pass."""
+    """Check that STOP_AFTER is empty or names a pass. Raises SettingError."""
     if settings.STOP_AFTER and settings.STOP_AFTER not in (names := [p.name for p in PIPELINE]):
         expected = nearest(settings.STOP_AFTER, names) or "one of " + ", ".join(names)
         raise SettingError("STOP_AFTER names no pass", expected=expected, found=settings.STOP_AFTER)
 
 
 def lower_kernel(sink: UOp, target: Target, first: str = "", last: str = "") -> UOp:
-    """Run the kernel passes on `sink`, from pass `first` to pass `last` (default: all): SINK to LINEAR."""
+    """Run the kernel passes from `first` to `last` (default: all) on a kernel: from a SINK to a LINEAR."""
     names = [p.name for p in KERNEL]
     start = names.index(first) if first else 0
     stop = names.index(last) if last else len(names) - 1
@@ -200,7 +201,7 @@ def lower_kernel(sink: UOp, target: Target, first: str = "", last: str = "") -> 
 
 
 def render(linear: UOp, target: Target) -> UOp:
-    """PROGRAM(LINEAR, SOURCE) of a LINEAR: what the device makes of it by itself. It compiles several together."""
+    """Return PROGRAM(LINEAR, SOURCE) of a LINEAR, rendered separately; devices compile several programs together."""
     info = linear.arg if isinstance(linear.arg, KernelInfo) else KernelInfo()
     device = Device[target.name]
     if isinstance(device, ProgramDevice):
@@ -212,14 +213,17 @@ def render(linear: UOp, target: Target) -> UOp:
 
 
 def compile_program(program: UOp, target: Target) -> UOp:
-    """PROGRAM(LINEAR, SOURCE, BINARY), where the compiler of the device gives machine code."""
+    """Return the PROGRAM with its BINARY, or the same PROGRAM if the compiler of the device returns no machine code."""
     device = Device[target.name]
     code = device.build(program.src[1].arg)[1] if isinstance(device, ProgramDevice) else b""
     return node("PROGRAM", (*program.src[:2], node("BINARY", (), code)), program.arg) if code else program
 
 
-def looked_at(linear: UOp, target: Target) -> None:
-    """Run `render` and `compile` on one program where a setting shows or stops at passes. Raises SettingError there."""
+def inspect_program(linear: UOp, target: Target) -> None:
+    """Run `render` and `compile` on one program, if a setting prints, dumps or stops after these passes.
+
+    Raises SettingError if STOP_AFTER names one of them.
+    """
     if settings.DUMP or settings.tracing & {"passes", "ir"} or settings.STOP_AFTER in [row.name for row in MACHINE]:
         for row in MACHINE:
             linear = run_pass(row, linear, target)
@@ -227,17 +231,20 @@ def looked_at(linear: UOp, target: Target) -> None:
                 raise nothing_to_run()
 
 
-SYMBOL = "kernel"  # name of the function of a program that is rendered by itself
-NO_TARGET = Target("any", frozenset())  # for passes that know none
+SYMBOL = "kernel"  # name of the function in a program that is rendered separately
+NO_TARGET = Target("any", frozenset())  # argument of passes that need no target
 
 
 def schedule(roots: Sequence[UOp], device: str, local_bytes: int = 0) -> Schedule:
-    """The kernels of values whose inputs are PARAMs, for a device of that name with scratch memory of that size."""
+    """Return the schedule of values whose inputs are PARAMs, for the device of that name.
+
+    `local_bytes`: scratch memory of a thread of the device.
+    """
     return schedule_of(scheduled(node("TUPLE", tuple(roots)), Target(device, frozenset(), local_bytes=local_bytes)))
 
 
 def scheduled(values: UOp, target: Target) -> UOp:
-    """Run the graph passes behind `callify` on a TUPLE of values. Raises SettingError where STOP_AFTER ends them."""
+    """Run the graph passes after `callify` on a TUPLE of values. Raises SettingError if STOP_AFTER names one."""
     check_stop_after()
     for row in GRAPH[1:]:
         values = run_pass(row, values, target)
@@ -247,17 +254,17 @@ def scheduled(values: UOp, target: Target) -> UOp:
 
 
 def nothing_to_run() -> SettingError:
-    """The error of a program that a pass before the last was the end of."""
+    """Return the error for running a program while STOP_AFTER names a pass."""
     expected = "'' to run a program, or `monolect run` to look at one"
     return SettingError("STOP_AFTER leaves nothing to run", expected=expected, found=settings.STOP_AFTER)
 
 
-# Runs a LINEAR on arguments by slot: arrays, and the values of Variables. The runtime, which knows devices, sets it.
+# Function that runs a LINEAR on arguments by slot: arrays and values of Variables. The runtime sets it.
 interpret_program: Callable[[UOp, dict[int, Any]], None] | None = None
 
 
 def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
-    """One pass, traced and verified as the settings ask; none where DISABLE names it."""
+    """Run a pass, with the tracing and verification of the settings; a pass in DISABLE is skipped."""
     if row.name in settings.disabled:
         return ir
     tracing = settings.tracing
@@ -282,7 +289,7 @@ def run_pass(row: Pass, ir: UOp, target: Target) -> UOp:
 
 
 def _check_bounds(row: Pass, before: UOp, after: UOp) -> None:
-    """Prove the indices that a pass leaves; an error says whether the pass made them."""
+    """Prove the indices in the result of a pass; the error says whether they were unproven before the pass, too."""
     try:
         check_bounds(after)
     except VerifyError as error:
@@ -296,17 +303,18 @@ def _check_bounds(row: Pass, before: UOp, after: UOp) -> None:
 
 
 def _run_in_order(target: Target, ir: UOp, args: dict[int, Any]) -> None:
-    """Run a kernel of any stage step by step: what is still a graph is first made a list, by the passes as they stand."""
+    """Run a kernel of any stage in an interpreter of programs; a graph is first lowered to a LINEAR by the passes."""
     assert interpret_program is not None
     if ir.op != "LINEAR":
-        seen = isinstance(ir.arg, KernelInfo) and ir.arg.is_applied
-        nest = ir if seen else apply_actions(ir, (), target)  # the optimizer decides the order of loops, always
+        is_applied = isinstance(ir.arg, KernelInfo) and ir.arg.is_applied
+        nest = ir if is_applied else apply_actions(ir, (), target)  # without actions it still orders the loops
         nest = device_axes(nest, target)  # lanes are no loops
         ir = linearize(as_sums(lower_reduce(expand(nest))))
     interpret_program(ir, args)
 
 
 def _report(row: Pass, before: UOp, after: UOp, elapsed_ns: int) -> None:
+    """Print or dump the result of a pass, as TRACE and DUMP ask."""
     tracing = settings.tracing
     if "passes" in tracing:
         sizes = f"{len(toposort(before)):5} -> {len(toposort(after)):5} nodes"
@@ -323,7 +331,7 @@ def _report(row: Pass, before: UOp, after: UOp, elapsed_ns: int) -> None:
 
 
 def passes() -> list[dict[str, Any]]:
-    """The rows as plain data, for `monolect passes`."""
+    """Return the rows of PIPELINE as plain data, for `monolect passes`."""
     return [
         {"name": p.name, "reads": p.reads.name, "leaves": p.leaves.name, "removes": p.removes, "why": p.why}
         for p in PIPELINE

@@ -1,5 +1,5 @@
-"""Derivatives of graphs, as graphs: one row for each op that has one.
+"""Differentiate graphs: the derivative of a graph is a graph, by one row for each differentiable op.
 
-It works on nodes alone. It must not import tensors, passes, backends or the rewrite rules beside it; what a derivative
-needs done to a graph is left to the passes, which treat it like any other graph.
+This package works on nodes only. It must not import tensors, passes, backends or the rules of `rules/`. The passes
+treat a derivative like any other graph.
 """

@@ -1,14 +1,16 @@
-"""Reverse-mode derivatives of graphs, as graphs.
+"""Build reverse-mode derivatives of graphs, as graphs.
 
-What it is for: `gradients(root, root_grad, targets)` gives for each target the node of d(root)/d(target), applied to
-`root_grad`. One row per differentiable op; the result is an ordinary graph, so it can be differentiated again.
-What it is not: it computes nothing and knows no Tensor. Nodes are interned, so what forward and backward share is
-shared without any bookkeeping.
+What it is for: `gradients(root, root_grad, targets)` returns, for each target, the node of d(root)/d(target) applied to
+`root_grad`. There is one row for each differentiable op. The result is an ordinary graph, so it can be differentiated
+again.
+What it is not: it computes nothing and knows no Tensor. Nodes are interned, so forward and backward share common
+subexpressions without bookkeeping.
 Invariants: the gradient of a node has the node's dtype and shape; only float nodes that lead to a target are visited;
-there is no recursion.
+there is no recursion through the graph.
 
-A composed function may state its derivative in closed form (`closed_form`): then the walk passes from its result to its
-inputs and never enters the formula. The table of those is beside the graph; losing an entry changes no meaning.
+A composed function may give its derivative in closed form (`closed_form`). The backward walk then goes from its result
+to its inputs, and does not enter the formula. A side table holds these derivatives; without an entry the walk
+differentiates the formula, which has the same meaning.
 """
 
 from __future__ import annotations
@@ -47,11 +49,11 @@ from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, topo
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
-NO_GRAPH = "a result of a step, which keeps no graph"  # third part of a BUFFER's origin: gradients end there
-APART = "of its own graph"  # tag of a DETACH: gradients pass from it to a graph that is not that of its memory
-SPENT = "after backward"  # the same, and the tag of a DETACH: a value whose graph `backward` gave up
+NO_GRAPH = "a result of a step, which keeps no graph"  # origin[2] of a BUFFER: a result of a replay, without a graph
+APART = "of its own graph"  # tag of a DETACH: a value whose graph is another than the graph of its memory
+SPENT = "after backward"  # origin[2] of a BUFFER, or tag of a DETACH: a value whose graph `backward` released
 
-# Ops a gradient may arrive at but cannot pass, and why.
+# Ops that have no derivative -> reason, for the error when a gradient reaches one.
 NOT_DIFFERENTIABLE: dict[str, str] = {
     "CALL": "an opaque kernel has no derivative; give it one with @function(gradient=...), or detach() its result",
     "BITCAST": "reinterpreting bits is not continuous",
@@ -61,7 +63,7 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
     "SHUFFLE": "lanes appear only after differentiation",
     "WMMA": "tensor core tiles appear only after differentiation",
 }
-# Float ops whose derivative is zero wherever it exists: the walk stops there.
+# Float ops whose derivative is zero wherever it exists; the backward walk stops at them.
 _FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
 
 _CALLS = frozenset(("FUNCTION", "CALL"))
@@ -74,9 +76,10 @@ _closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], ClosedForm]] = we
 
 
 def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
-    """`y`, whose gradients with respect to `inputs` are `derivative(g, y, *inputs)`, broadcast or not.
+    """Register `derivative(g, y, *inputs)` as the gradients of `y` with respect to `inputs`, and return `y`.
 
-    All nodes that `derivative` uses are to be inputs: others may take their place (`replace`). None: has no gradient.
+    `derivative` returns one gradient for each input, broadcast or not, or None for no gradient. It must use no other
+    nodes than its arguments, because `replace` may substitute other inputs.
     """
     if y.op != "CONST" and y not in inputs:
         base, views = _rearranged(y, inputs)
@@ -85,13 +88,15 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
 
 
 def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
-    """`closed_form` on a node of its own: other results that are the same node as `y` keep another derivative."""
+    """Apply `closed_form` to a new node around `y`, so that other uses of the interned node `y` are not affected."""
     return closed_form(node("CONTIGUOUS_BACKWARD", (y,)), inputs, derivative)
 
 
 def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
-    """What `y` is a rearrangement of, and the views from there to `y`. One that a caller puts upon them is merged with
-    them, and no longer reaches `y`: it reaches what they are views of.
+    """Return the node below the RESHAPEs and PERMUTEs of `y`, and these views, inner first.
+
+    The derivative is registered at that node, because a further view of `y` would merge with the views, and the merged
+    graph would not contain `y`.
     """
     views: list[UOp] = []
     while y.op in ("RESHAPE", "PERMUTE") and y.src[0] not in inputs and y.src[0].op not in _FLAT:
@@ -101,8 +106,8 @@ def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
 
 
 def _through(views: tuple[UOp, ...], derivative: ClosedForm) -> ClosedForm:
-    """The derivative of what `views` rearrange, from that of the last of them."""
-    steps = [(v.op, v.arg, v.src[1:]) for v in views]  # of the moves alone: a node would keep its own entry alive
+    """Return the derivative of the node below `views`, from the `derivative` of the last view."""
+    steps = [(v.op, v.arg, v.src[1:]) for v in views]  # not the nodes, which would keep their own entry alive
 
     def moved(u: UOp) -> UOp:
         for op, arg, sizes in steps:
@@ -113,7 +118,7 @@ def _through(views: tuple[UOp, ...], derivative: ClosedForm) -> ClosedForm:
 
 
 def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """`roots` with every key of `mapping` replaced by its value; closed forms are kept."""
+    """Return `roots` with every key of `mapping` replaced by its value; closed forms are kept."""
     new = dict(mapping)
 
     def walk(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
@@ -129,7 +134,7 @@ def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
 
 
 def reach(root: UOp, stop: Collection[UOp] = ()) -> set[UOp]:
-    """The nodes a gradient of `root` may flow to. Those of `stop` are listed, not entered."""
+    """Return the nodes that a gradient of `root` may flow to. Nodes in `stop` are included, but not entered."""
     seen: set[UOp] = set()
     stack = [root]
     while stack:
@@ -142,14 +147,14 @@ def reach(root: UOp, stop: Collection[UOp] = ()) -> set[UOp]:
 
 
 def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_share: bool = False) -> list[UOp]:
-    """The nodes of values that were computed, each given as (memory or views of it, the graph it was computed from).
+    """Register the graphs of computed values, so that gradients pass from a value to its graph; return their nodes.
 
-    Gradients pass from each to its graph if that leads to a leaf, and from no other, though they may share memory. Of
-    values that do, all but the first are nodes upon it, so that the first may become a leaf, or give up its graph; not
-    if they `may_share` it, as the results of a captured step.
-    Nothing is kept where the graph holds the buffer itself (it was updated in place).
+    `values`: (memory or views of it, the graph that it was computed from) for each value. A graph is registered only
+    if it leads to one of `leaves`. Values may share memory: all but the first then become separate nodes, so that the
+    first may become a leaf or release its graph. With `may_share`, as for results of a captured step, they stay equal.
+    Nothing is registered if the graph contains the buffer itself, which was updated in place.
     """
-    if len(values) == 1:  # as nearly always: what follows would take a tenth of computing a small value
+    if len(values) == 1:  # fast path of the most common case
         ((u, graph),) = values
         if u is graph:
             return [u]
@@ -175,13 +180,15 @@ def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_sha
 
 
 def _unless_led(u: UOp, leaves: Collection[UOp]) -> UOp:
-    """`u`, detached if a leaf is below it."""
+    """Return `u`, detached if a gradient of it may flow to a leaf."""
     return u if _leads(u, leaves) is None else build("DETACH", u)
 
 
 def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:
-    """The node of `value`, whose graph `whole` leads to `found`: a mark upon it where its memory has another graph, or
-    is that of another value, too.
+    """Register the graph `whole` of `value` and return the node of the value.
+
+    `found`: the leaf, or the spent value, that the graph leads to. The node is a tagged DETACH if the memory has
+    another graph, or if the memory `is_shared` with another value.
     """
     computed, graph, views = _below_views(value, whole)
     if computed is graph:
@@ -207,7 +214,7 @@ def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:
 
 
 def _to_graph(g: UOp, y: UOp, graph: UOp) -> tuple[UOp]:
-    """The gradient of a value that was computed, as that of the graph it was computed from."""
+    """Return the gradient `g` of a computed value `y` as the gradient of its graph. Raises GradientError."""
     if g.shape != graph.shape:
         expected = "backward() before the value is asked for, or a value of known size"
         raise GradientError("backward meets a value of symbolic size that was computed before", expected=expected)
@@ -215,28 +222,29 @@ def _to_graph(g: UOp, y: UOp, graph: UOp) -> tuple[UOp]:
 
 
 def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
-    """The memory that `computed` is views of, and what it holds. A view that a caller puts upon them is merged with
-    them, and no longer reaches `computed`: it reaches the memory.
+    """Return (memory below the views of `computed`, its graph, views that `graph` does not have, inner first).
 
-    Views that `graph` has too are left out of both. Others, of what a function returned, are the third result.
+    Common views of `computed` and `graph` are removed from both. The graph is registered at the memory, because a
+    further view of `computed` would merge with its views, and the merged graph would not contain `computed`.
     """
     u, v = computed, graph
     while u.op in MOVEMENT and u.op == v.op and u.arg == v.arg and u.src[1:] == v.src[1:] and v not in _closed:
         u, v = u.src[0], v.src[0]
     views: list[UOp] = []
-    while u.op in ("RESHAPE", "PERMUTE", "FLIP", "SHRINK"):  # that repeat no element
+    while u.op in ("RESHAPE", "PERMUTE", "FLIP", "SHRINK"):  # views that repeat no element
         views.append(u)
         u = u.src[0]
     return (u, v, tuple(reversed(views))) if u.op == "BUFFER" else (computed, graph, ())
 
 
 def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:
-    """A leaf that a gradient of `root` may flow to, or a buffer that remembers its graph, which may be long; else a
-    value whose graph was given up, if there is one.
+    """Return a leaf that a gradient of `root` may flow to, or a value with a registered graph, which is not searched.
+
+    Otherwise return a value whose graph was released, or None.
     """
     seen: set[UOp] = set()
     stack = [root]
-    lost = None
+    released = None
     while stack:
         u = stack.pop()
         if u in leaves or (u.op in ("BUFFER", "DETACH") and u in _closed):
@@ -244,19 +252,21 @@ def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:
         if u not in seen:
             seen.add(u)
             if _is_spent(u):
-                lost = u
+                released = u
             stack.extend(_sources(u))
-    return lost
+    return released
 
 
 def _is_spent(u: UOp) -> bool:
+    """Whether `backward` released the graph of `u`."""
     return u.tag == SPENT or (u.op == "BUFFER" and u.origin is not None and u.origin[2] == SPENT)
 
 
 def spent(u: UOp) -> UOp:
-    """The value of `u` without the graph for gradients: one that meets it raises GradientError.
+    """Release the graph of `u` and return a node of the same value; a gradient that reaches it raises GradientError.
 
-    Of memory the graph is forgotten. Other nodes may be those of equal expressions, which keep theirs.
+    A BUFFER forgets its graph and is returned itself. Another node is wrapped in a tagged DETACH, because an equal
+    expression may share the node and keeps its graph.
     """
     if u.op != "BUFFER":
         return node("DETACH", (u,), None, SPENT)
@@ -266,24 +276,25 @@ def spent(u: UOp) -> UOp:
 
 
 def _refuse_further(u: UOp) -> None:
+    """Mark the BUFFER `u` as a value whose graph was released."""
     u.origin = (*(u.origin or ("", 0))[:2], SPENT)
 
 
 def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) -> dict[UOp, UOp | None]:
-    """d(root)/d(target) applied to `root_grad`, for each target; None where `root` does not depend on it.
+    """Return d(root)/d(target) applied to `root_grad` for each target; None if `root` does not depend on it.
 
-    With `cut`, targets are leaves: what they were made from is not looked at. Raises GradientError when a gradient
-    arrives at an op of NOT_DIFFERENTIABLE.
+    With `cut`, targets are leaves: their own graphs are not entered. Raises GradientError if a gradient reaches an op
+    without a derivative (NOT_DIFFERENTIABLE).
     """
     return _backward({root: root_grad}, targets, cut)
 
 
 def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp, UOp | None]:
-    """`gradients` from several roots at once: `grads` holds the gradient of each, and is added to."""
+    """Compute `gradients` of several roots. `grads`: root -> its gradient; the gradients of other nodes are added."""
     wanted = frozenset(targets)
     order = _leading(tuple(grads), wanted, cut)
-    results: dict[UOp, dict[int, UOp]] = {}  # of each call, the gradients of its results
-    parts: dict[UOp, list[tuple[UOp, UOp]]] = {}  # of each node its SHRINKs, with their gradients
+    results: dict[UOp, dict[int, UOp]] = {}  # call -> number of a result -> gradient of the result
+    parts: dict[UOp, list[tuple[UOp, UOp]]] = {}  # node -> (SHRINK of it, gradient of the SHRINK)
     for u in reversed(order):
         if u in parts:
             for d in _added_parts(u, parts.pop(u)):
@@ -307,8 +318,9 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
 
 
 def cat(us: Sequence[UOp], axis: int) -> UOp:
-    """`us` concatenated along `axis`. The gradient of each input is a slice of the incoming gradient. Differentiating
-    the WHERE chain instead would give one full-size value for each input.
+    """Return the concatenation of `us` along `axis`. The gradient of an input is a slice of the incoming gradient.
+
+    Differentiating the chain of WHEREs instead would give one full-size value for each input.
     """
     y = joined(us, axis)
     if not y.dtype.is_float:
@@ -322,7 +334,7 @@ def cat(us: Sequence[UOp], axis: int) -> UOp:
 
 
 def padded(u: UOp, offsets: Sequence[Any], shape: tuple, fill: Any = 0) -> UOp:
-    """`graph.pad`. The gradient of `u` is a slice of the incoming gradient, without the mask that the graph has."""
+    """Return `graph.pad(u, ...)`. The gradient of `u` is a slice of the incoming gradient, without a mask."""
     y = pad(u, offsets, shape, fill)
     if y is u or not u.dtype.is_float or any(o.__class__ is not int for o in offsets):
         return y
@@ -330,9 +342,9 @@ def padded(u: UOp, offsets: Sequence[Any], shape: tuple, fill: Any = 0) -> UOp:
 
 
 def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
-    """The terms of the gradient of `x` from the gradients of its SHRINKs.
+    """Return terms whose sum is the gradient of `x` from `parts`: its SHRINKs with their gradients.
 
-    Many disjoint parts are concatenated (`autograd/parts.py`). Parts that overlap become terms of their own.
+    Many disjoint parts are concatenated into one term (`autograd/parts.py`). Parts that overlap are separate terms.
     """
     known: list[Part] = []
     out = []
@@ -346,7 +358,7 @@ def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
 
 
 def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
-    """The nodes between `roots` and the targets, sources first (an ordered set)."""
+    """Return the nodes on paths from `roots` to the targets, sources first, as the keys of a dict."""
     leads: dict[UOp, bool] = {}
     order: dict[UOp, bool] = {}
     stack: list[tuple[UOp, bool]] = [(r, False) for r in roots]
@@ -358,7 +370,7 @@ def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict
                 order[u] = True
         elif u not in leads:
             if u not in targets:
-                refuse_lost(u)
+                refuse_without_graph(u)
             leads[u] = False
             stack.append((u, True))
             if cut and u in targets:
@@ -367,10 +379,8 @@ def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict
     return order
 
 
-def refuse_lost(u: UOp) -> None:
-    """Raise GradientError for a value whose graph led to a leaf and is gone: a replay made it, or `backward` gave up
-    its graph.
-    """
+def refuse_without_graph(u: UOp) -> None:
+    """Raise GradientError if the graph of `u` led to a leaf and is missing, after a replay or a `backward`."""
     if _is_spent(u):
         expected = "backward(retain_graph=True) the first time, or the value detached"
         raise GradientError("backward a second time through the same value", expected=expected, found="no graph")
@@ -380,7 +390,7 @@ def refuse_lost(u: UOp) -> None:
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
-    """The nodes a gradient of `u` flows to."""
+    """Return the nodes that a gradient of `u` flows to directly."""
     if u.op in _CALLS:
         return u.src[1:]
     if not u.dtype.is_float:
@@ -395,7 +405,7 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
 
 
 def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
-    """The sources of `u` that are wanted, each with the gradient `u` hands it."""
+    """Return the sources of `u` that are in `wanted`, each with its gradient, from the gradient `g` of `u`."""
     if (c := _closed.get(u)) is not None:
         inputs, derivative = c
         found = zip(inputs, derivative(g, u, *inputs), strict=True)
@@ -419,22 +429,26 @@ def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
 
 
 def _refused(u: UOp) -> GradientError:
+    """Return the error for an op without a derivative."""
     reason = NOT_DIFFERENTIABLE.get(u.op, "it has no row in the table of gradients")
     return GradientError(f"{u.op} has no derivative: {reason}", line=u.origin[:2] if u.origin else None)
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
 def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
-    """The arguments of a FUNCTION or CALL that are wanted, each with its gradient: another call of the same kind."""
+    """Return the arguments of a FUNCTION or CALL that are in `wanted`, each with its gradient.
+
+    The gradients are results of a call of the body's derivative. `results`: gradients of the results of `u`.
+    """
     body, args = u.src[0], u.src[1:]
     if not results:
         return []
-    own = getattr(u.arg, "backward", None)  # the user's, on the name of the call
+    own = getattr(u.arg, "backward", None)  # the user's derivative, an attribute of the name of the call
     if own is not None:
         grads = tuple([results.get(k, full(v.shape, 0, v.dtype)) for k, v in enumerate(body.src)])
         return [(a, d) for a, d in zip(args, own(args, grads), strict=False) if d is not None and a in wanted]
     slots = tuple([k for k, a in enumerate(args) if a in wanted and a.dtype.is_float])
-    key = (len(args), tuple(sorted(results)), slots)  # a call has arguments that the body does not use, too
+    key = (len(args), tuple(sorted(results)), slots)  # len(args) counts: the body may not use all arguments
     cache = _derivatives.setdefault(body, {})
     if key not in cache:
         cache[key] = _derivative(body, *key)
@@ -444,9 +458,9 @@ def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> l
 
 
 def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, ...]) -> tuple[UOp, tuple[int, ...]]:
-    """The gradients of arguments `slots` as a body of its own, and which of them there are.
+    """Return a TUPLE body of the gradients of the arguments `slots`, and the slots that have a gradient.
 
-    Its arguments are those of `body`, then the gradients of `results`.
+    Its arguments are the `n` arguments of `body`, then the gradients of `results`.
     """
     known = parameters(body)
     grads: dict[UOp, UOp] = {}
@@ -461,11 +475,15 @@ def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, .
 
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 def _times(k: int) -> Rule:
+    """Return the rule for a factor: the gradient times source `k`, the other factor."""
     return lambda u, g: build("MUL", g, u.src[k])
 
 
 def _max(k: int) -> Rule:
-    """The larger operand gets the gradient; equal ones get half each, both all of it where one is nan."""
+    """Return the rule for operand `k` of MAX: the larger operand gets the gradient, equal operands half of it each.
+
+    If an operand is nan, both get the whole gradient.
+    """
 
     def rule(u: UOp, g: UOp) -> UOp:
         a, b = u.src[k], u.src[1 - k]
@@ -488,7 +506,7 @@ def _pow_exponent(u: UOp, g: UOp) -> UOp:
 
 
 def cosine(x: UOp) -> UOp:
-    """`cos x`, as the sine of pi/2 - x: `rules.trigonometric` takes the two for one function of x."""
+    """Return cos x, as the sine of pi/2 - x, which `rules.trigonometric` recognizes as one function of x."""
     y = build("SIN", build("SUB", const(pi / 2, x.dtype), x))
     return closed_form(y, (x,), lambda g, y, x: (build("NEG", build("MUL", g, build("SIN", x))),))
 
@@ -505,28 +523,34 @@ def _permute(u: UOp, g: UOp) -> UOp:
 
 
 def _index(u: UOp, g: UOp) -> UOp:
-    """Scatter: what was read several times adds up."""
+    """Return the gradient of an indexed value: a scatter that adds, since an element may be read several times."""
     x = u.src[0]
     zeros = build("CONTIGUOUS", full(x.shape, 0, x.dtype))
     return build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, *u.src[1:]), g))
 
 
 def _part(u: UOp, g: UOp, k: int) -> UOp:
+    """Return the gradient of source `k` of a STACK: a slice of `g`."""
     return reshape(shrink_axis(g, 0, k, 1), u.shape[1:])
 
 
 def _load(u: UOp, g: UOp) -> UOp:
-    """Back to the device of the memory; only where the gate let it be read."""
-    g = _brought(u, g)
+    """Return the gradient of the memory of a LOAD: `g` where the gate is true, on the device of the memory."""
+    g = _to_source_device(u, g)
     return g if len(u.src) < 3 else sum_to(where(u.src[2], g, 0.0), u.src[0].shape)
 
 
 def _load_alternative(u: UOp, g: UOp) -> UOp:
     alt = u.src[1]
-    return sum_to(where(u.src[2], 0.0, _brought(u, g)), alt.shape) if len(u.src) > 2 else full(alt.shape, 0, alt.dtype)
+    return (
+        sum_to(where(u.src[2], 0.0, _to_source_device(u, g)), alt.shape)
+        if len(u.src) > 2
+        else full(alt.shape, 0, alt.dtype)
+    )
 
 
-def _brought(u: UOp, g: UOp) -> UOp:
+def _to_source_device(u: UOp, g: UOp) -> UOp:
+    """Return `g` copied to the device of the memory that LOAD `u` reads."""
     back = device(u.src[0])
     return g if back is None or back == device(g) else build("LOAD", g, arg=LoadArg(back, "GLOBAL"))
 
@@ -538,14 +562,18 @@ def _reduce(u: UOp, g: UOp) -> UOp:
     if op == "ADD":
         return broadcast_to(g, x.shape)
     if op == "MAX":
-        top = build("OR", build("CMPEQ", x, u), build("CMPNE", x, x))  # all that are nan where one is
+        top = build(
+            "OR", build("CMPEQ", x, u), build("CMPNE", x, x)
+        )  # if one element is nan, all nan elements count as maxima
         return where(top, build("DIV", g, reduce(cast(top, g.dtype), "ADD", axes)), 0.0)
     return build("MUL", g, _product_of_others(x, axes))
 
 
 def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """For each element the product of the others, without dividing by a zero: the rest's product at a single zero, else
-    0, or nan where another is infinite or nan. Comparisons have no derivative: it is that of the product as written.
+    """Return, for each element of `x`, the product of the other elements along `axes`, without dividing by zero.
+
+    At a single zero it is the product of the rest. At other elements it is 0 if there is a zero, or nan if another
+    element is infinite or nan. The derivative is that of `_others_as_written`, because comparisons have none.
     """
     zero, endless = e("CMPEQ", x, 0.0), e("CMPNE", build("SUB", x, x), 0.0)
     safe = where(zero, 1.0, x)
@@ -562,7 +590,7 @@ def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def _others_as_written(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """`_product_of_others` by multiplications alone: the product of those before times that of those behind."""
+    """Return `_product_of_others` by multiplications only: product of the elements before times that of those after."""
     kept = [a for a in range(len(x.shape)) if a not in axes]
     order = [*kept, *axes]
     rows = permute(x, order)
@@ -574,8 +602,9 @@ def _others_as_written(x: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def running_product(u: UOp) -> UOp:
-    """The running product along the last axis by multiplications alone, each over twice as many elements: all of its
-    derivatives are right, at zeros too.
+    """Return the inclusive running product along the last axis, by log2(n) multiplications of shifted values.
+
+    It uses no divisions, so that all derivatives are right, also at zeros.
     """
     k = 1
     while k < size_max(u.shape[-1]):
@@ -585,14 +614,14 @@ def running_product(u: UOp) -> UOp:
 
 
 def _shifted(u: UOp, k: int) -> UOp:
-    """Each element of the last axis `k` later, after ones."""
+    """Return `u` shifted by `k` towards the end of the last axis; the first `k` elements are 1."""
     axis, n = len(u.shape) - 1, u.shape[-1]
     return shrink_axis(padded(u, (0,) * axis + (k,), (*u.shape[:-1], n + k), 1), axis, 0, n)
 
 
 # ---- effects and calls -----------------------------------------------------------------------------------------------
 def _writes(u: UOp) -> list[UOp]:
-    """The STOREs and ATOMICADDs an AFTER waits for, in order."""
+    """Return the STOREs and ATOMICADDs of an AFTER, in order."""
     out: list[UOp] = []
     stack = list(reversed(u.src[1:]))
     while stack:
@@ -605,7 +634,7 @@ def _writes(u: UOp) -> list[UOp]:
 
 
 def _view(view: UOp, base: UOp, new: UOp) -> UOp:
-    """The view that `view` is of `base`, taken of `new`."""
+    """Return the view of `new` that corresponds to `view`, a view of `base`. Raises GradientError if it is none."""
     chain = []
     while view is not base:
         if not view.src or view.op in ELEMENTWISE:
@@ -620,8 +649,9 @@ def _view(view: UOp, base: UOp, new: UOp) -> UOp:
 
 
 def _before_other_parts(view: UOp, new: UOp) -> UOp:
-    """`new` without its last stores, as long as they write parts that are disjoint from `view`. Otherwise each
-    iteration of a loop that stores parts would read a full-size copy of its own.
+    """Return `new` without its last stores, as long as they write parts that are disjoint from `view`.
+
+    Otherwise each iteration of a user's loop that stores parts would read its own full-size copy.
     """
     while view.op == "SHRINK" and new.op == "AFTER" and [w.op for w in new.src] == ["CONTIGUOUS", "STORE"]:
         part = new.src[1].src[0]
@@ -641,7 +671,10 @@ def _are_disjoint(a: UOp, b: UOp) -> bool:
 
 
 def _after(u: UOp, g: UOp) -> list[tuple[UOp, UOp]]:
-    """What was stored takes its part of the gradient; the buffer keeps the rest. The last write is undone first."""
+    """Return (source, gradient) pairs of AFTER `u`: each stored value gets the part that it wrote, last write first.
+
+    The buffer gets the rest of the gradient.
+    """
     x, out = u.src[0], []
     left: UOp | None = g
     for w in reversed(_writes(u)):
@@ -663,7 +696,7 @@ def _same(u: UOp, g: UOp) -> UOp:
     return g
 
 
-# One row per differentiable op: a rule for each source (the last one serves any further sources).
+# op -> rules, one for each source; the last rule serves any further sources.
 GRADIENTS: dict[str, tuple[Rule, ...]] = {
     "ADD": (_same, _same),
     "SUB": (_same, lambda u, g: build("NEG", g)),

@@ -1,8 +1,8 @@
-"""Short builders for tensor graphs: views, masks, sums and elementwise operations on UOps.
+"""Build tensor graphs with short functions: views, masks, sums and elementwise operations on UOps.
 
-What it is for: the tensor methods and the gradient rows write graphs with the same few words.
-What it is not: it promotes no dtypes and checks no arguments but parts of symbolic size; that is done where the user's
-call is known.
+What it is for: the tensor methods and the gradient rows build graphs with the same functions.
+What it is not: it promotes no dtypes, and checks no arguments except parts of symbolic size. The callers do this,
+because they know the user's call.
 Invariant: every function returns a node in normal form and reads no settings.
 """
 
@@ -19,11 +19,14 @@ from monolect.ir.rewrite.normal import TRUE, count, negate, within
 from monolect.ir.uop import UOp, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
-MOST_CHOICES = 64  # number of parts that one chain of WHERE picks from
+MOST_CHOICES = 64  # parts in one chain of WHEREs; more parts are concatenated in groups
 
 
 def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], totals: Iterable[Size]) -> None:
-    """Raise ShapeError where symbolic sizes do not prove that a part lies in its whole; numbers the op checks."""
+    """Check that parts [offset, offset + size) of symbolic size are inside their axes, for all values of the Variables.
+
+    Constant sizes are checked by the op. Raises ShapeError, whose message calls the parts `what`.
+    """
     for o, n, total in zip(offsets, sizes, totals, strict=False):
         if o.__class__ is n.__class__ is total.__class__ is int or (o.__class__ is int and o == 0 and n is total):
             continue
@@ -34,13 +37,13 @@ def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], total
 
 
 def _fits(end: Size, total: Size) -> bool:
-    """Whether `end` is at most `total`: by what bounds say, or by proof, as of remainders of a symbolic size."""
+    """Whether end <= total is known from bounds, or proven (for example for a remainder of a symbolic size)."""
     return at_most(end, total) or is_inside(idx(end), idx(total) + 1, solver=False)
 
 
 # ---- views -----------------------------------------------------------------------------------------------------------
 def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
-    """`u` in row-major order as `shape`. Raises ShapeError for symbolic sizes of another product."""
+    """Return the elements of `u` in row-major order as `shape`. Raises ShapeError if symbolic sizes do not fit."""
     if u.shape == shape:
         return u
     if any(n.__class__ is UOp for n in (*u.shape, *shape)):
@@ -49,59 +52,60 @@ def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
 
 
 def _check_count(old: Size, new: Size) -> None:
+    """Check that two symbolic numbers of elements are equal. Raises ShapeError."""
     if old is not new and polynomial(idx(old)) != polynomial(idx(new)):
         raise ShapeError("reshape changes the number of elements", expected=bounds_text(old), found=bounds_text(new))
 
 
 def expand(u: UOp, shape: Sequence[Size]) -> UOp:
-    """The size-1 axes of `u` repeated to `shape` (same rank)."""
+    """Return `u` with its size-1 axes repeated to `shape`, which has the same rank."""
     return build("EXPAND", u, shape_source(shape))
 
 
 def broadcast_to(u: UOp, shape: tuple) -> UOp:
-    """`u` repeated to `shape`, right-aligned."""
+    """Return `u` broadcast to `shape`, right-aligned."""
     if u.shape == shape:
         return u
     return expand(reshape(u, (1,) * (len(shape) - len(u.shape)) + u.shape), shape)
 
 
 def permute(u: UOp, order: Iterable[int]) -> UOp:
-    """Axis k of the result is axis `order[k]` of `u`."""
+    """Return `u` with its axes permuted: axis k of the result is axis `order[k]` of `u`."""
     return build("PERMUTE", u, arg=tuple(order))
 
 
 def flip(u: UOp, axes: Iterable[int]) -> UOp:
-    """`u` reversed along `axes`."""
+    """Return `u` reversed along `axes`."""
     axes = frozenset(axes)
     return build("FLIP", u, arg=tuple(i in axes for i in range(len(u.shape))))
 
 
 def shrink(u: UOp, offsets: Sequence[Size], sizes: Sequence[Size]) -> UOp:
-    """`sizes` elements of each axis of `u` from `offsets`."""
+    """Return `sizes` elements of each axis of `u`, starting at `offsets`."""
     check_parts("a part of an axis", offsets, sizes, u.shape)
     return build("SHRINK", u, shape_source(offsets), shape_source(sizes))
 
 
 def shrink_axis(u: UOp, axis: int, offset: Size, size: Size) -> UOp:
-    """`size` elements of one axis of `u` from `offset`."""
+    """Return `size` elements of one axis of `u`, starting at `offset`, and all of the other axes."""
     offsets: list[Size] = [0] * len(u.shape)
     offsets[axis] = offset
     return shrink(u, offsets, (*u.shape[:axis], size, *u.shape[axis + 1 :]))
 
 
 def leading(u: UOp, shape: tuple) -> UOp:
-    """The first elements of `u` along each axis, as many as `shape` says."""
+    """Return the leading block of `u` that has the shape `shape`."""
     return u if u.shape == shape else shrink(u, (0,) * len(shape), shape)
 
 
 def pad_invalid(u: UOp, offsets: Sequence[Size], shape: Sequence[Size]) -> UOp:
-    """`u` at `offsets` in a result of `shape`; the elements around it must not be used."""
+    """Return `u` at `offsets` in a result of `shape` whose other elements are invalid: the caller must mask them."""
     check_parts("a padded axis", offsets, u.shape, shape)
     return build("PAD", u, shape_source(offsets), shape_source(shape))
 
 
 def pad(u: UOp, offsets: Sequence[Size], shape: tuple, fill: Any = 0) -> UOp:
-    """`u` at `offsets` in a result of `shape` that is `fill` around it."""
+    """Return `u` at `offsets` in a result of `shape` whose other elements are `fill`."""
     mask = None
     for axis, (o, n, total) in enumerate(zip(offsets, u.shape, shape, strict=True)):
         m = inside(o, n, total, axis, len(shape))
@@ -110,30 +114,30 @@ def pad(u: UOp, offsets: Sequence[Size], shape: tuple, fill: Any = 0) -> UOp:
     return u if mask is None else build("WHERE", mask, pad_invalid(u, offsets, shape), const(fill, u.dtype))
 
 
-def as_long_as_may_be(u: UOp, fill: Any, axes: Iterable[int]) -> UOp:
-    """`u` with those of `axes` that have a symbolic size at the largest of it, `fill` behind what there is."""
+def padded_to_max(u: UOp, fill: Any, axes: Iterable[int]) -> UOp:
+    """Return `u` with each symbolic size of `axes` replaced by its maximum; elements behind the end are `fill`."""
     axes = frozenset(axes)
     shape = tuple(size_max(n) if i in axes else n for i, n in enumerate(u.shape))
     return u if shape == u.shape else pad(u, (0,) * len(shape), shape, fill)
 
 
 def size(n: Size, dtype: DType) -> UOp:
-    """A size as a number."""
+    """Return a size as a scalar of `dtype`."""
     return const(n, dtype) if n.__class__ is int else cast(n, dtype)
 
 
 def on_axis(u: UOp, axis: int, rank: int) -> UOp:
-    """The vector `u` laid along `axis` of `rank` axes."""
+    """Return the vector `u` reshaped to `rank` axes, along `axis`."""
     return reshape(u, (1,) * axis + u.shape + (1,) * (rank - 1 - axis))
 
 
 def iota(n: Size, dtype: DType = dtypes.index, axis: int = 0, rank: int = 1) -> UOp:
-    """0, 1, ..., n-1 along `axis` of `rank` axes."""
+    """Return 0, 1, ..., n - 1 along `axis` of a result with `rank` axes."""
     return on_axis(build("IOTA", idx(n), arg=dtype), axis, rank)
 
 
 def inside(offset: Size, size: Size, total: Size, axis: int, rank: int) -> UOp:
-    """Where offset <= i < offset + size along `axis`, whose size is `total`; TRUE when that is everywhere."""
+    """Return the mask of offset <= i < offset + size along `axis`, whose size is `total`; TRUE if all are inside."""
     i = iota(total, dtypes.index, axis, rank)
     starts = offset.__class__ is int and offset == 0
     end = offset + size
@@ -152,9 +156,9 @@ _numbers: dict[tuple, UOp] = {}
 
 
 def number(value: Any, dtype: DType) -> UOp:
-    """A CONST; rounding a number to its dtype costs more than a node, so the usual ones are remembered."""
+    """Return a CONST of `dtype`. CONSTs are memoized, because rounding to the dtype takes longer than a node."""
     if value == 0 or value != value:
-        return const(value, dtype)  # 0.0 and -0.0 are equal but not the same
+        return const(value, dtype)  # not memoized: 0.0 and -0.0 would be the same key
     key = (value, value.__class__, dtype)
     u = _numbers.get(key)
     if u is None:
@@ -166,7 +170,7 @@ def number(value: Any, dtype: DType) -> UOp:
 
 # ---- arithmetic ------------------------------------------------------------------------------------------------------
 def e(op: str, a: Any, b: Any) -> UOp:
-    """The elementwise `op` of two operands, one of which may be a number: a CONST of the other's dtype."""
+    """Return the elementwise `op` of two operands; one of them may be a number, which gets the dtype of the other."""
     if a.__class__ is not UOp:
         a = number(a, b.dtype)
     elif b.__class__ is not UOp:
@@ -175,31 +179,34 @@ def e(op: str, a: Any, b: Any) -> UOp:
 
 
 def multiply_add(a: UOp, b: Any, c: Any) -> UOp:
-    """`a * b + c`, rounded once where the target has the instruction; a number becomes a CONST of the dtype of `a`."""
+    """Return a * b + c, rounded once if the target has the instruction; numbers get the dtype of `a`."""
     b, c = (x if x.__class__ is UOp else number(x, a.dtype) for x in (b, c))
     return build("MULACC", a, b, c)
 
 
 def where(c: UOp, a: Any, b: Any) -> UOp:
-    """`a` where `c`, else `b`; at least one of both is a UOp."""
+    """Return `a` where `c` is true, else `b`; one of both may be a number."""
     like = a.dtype if a.__class__ is UOp else b.dtype
     a = a if a.__class__ is UOp else number(a, like)
     return build("WHERE", c, a, b if b.__class__ is UOp else number(b, like))
 
 
 def cast(u: UOp, dtype: DType) -> UOp:
-    """`u` converted to `dtype`."""
+    """Return `u` converted to `dtype`."""
     return u if u.dtype is dtype else build("CAST", u, arg=dtype)
 
 
 def full(shape: tuple, value: Any, dtype: DType) -> UOp:
-    """`value` everywhere in `shape`."""
+    """Return a constant of the shape `shape`."""
     return broadcast_to(const(value, dtype), shape)
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
 def reduce(u: UOp, op: str, axes: Iterable[int], keep: bool = True) -> UOp:
-    """REDUCE `u` along `axes`, which stay with size 1 or are dropped. Halves add up in float32."""
+    """Return the REDUCE of `u` by `op` along `axes`, which keep size 1 or are dropped (not `keep`).
+
+    Sums and products of floats below 32 bits accumulate in float32.
+    """
     axes = tuple(sorted(axes))
     wide = accumulator(u.dtype) if op != "MAX" else u.dtype
     out = cast(build("REDUCE", cast(u, wide), arg=(op, axes)), u.dtype)
@@ -207,7 +214,7 @@ def reduce(u: UOp, op: str, axes: Iterable[int], keep: bool = True) -> UOp:
 
 
 def sum_to(u: UOp, shape: tuple) -> UOp:
-    """`u` added up to `shape`: the opposite of broadcasting `shape` to the shape of `u`."""
+    """Return `u` summed to `shape`, along the axes that broadcasting `shape` to the shape of `u` would repeat."""
     if u.shape == shape:
         return u
     extra = len(u.shape) - len(shape)
@@ -221,10 +228,11 @@ def _same(a: Size, b: Size) -> bool:
 
 # ---- joining ---------------------------------------------------------------------------------------------------------
 def joined(us: Sequence[UOp], axis: int) -> UOp:
-    """`us`, which differ in their sizes along `axis` alone, one after another: WHERE picks the part of an element.
+    """Return the concatenation of `us` along `axis`, as a chain of WHEREs that select the part of each element.
 
-    Parts of one element are stored one by one (`rules.loops.concat`), loops over few others are cut at the seams. More
-    than MOST_CHOICES parts are joined in groups first: a kernel too small for all of them then stores a group, not all.
+    The parts have equal sizes along the other axes. Later passes store each part separately, or split loops at the
+    boundaries (`rules.loops.concat`). More than MOST_CHOICES parts are concatenated in groups first, so that a kernel
+    that is too large can be split into one for each group.
     """
     if len(us) > MOST_CHOICES:
         n = -(-len(us) // -(-len(us) // MOST_CHOICES))

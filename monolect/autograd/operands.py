@@ -1,4 +1,4 @@
-"""Operands of one graph: on one device, and joined to one value."""
+"""Check that operands are on one device, and concatenate operands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monolect.ir.uop import UOp
 
 
 def same_device(*uops: UOp) -> None:
-    """Raises DeviceError when the operands live on different devices; constants live on any."""
+    """Check that all operands are on the same device; constants have none. Raises DeviceError."""
     found = None
     for u in uops:
         d = device(u)
@@ -24,7 +24,10 @@ def same_device(*uops: UOp) -> None:
 
 
 def join(us: list[UOp], axis: int) -> UOp:
-    """`us` one after another along `axis`: WHERE picks the padded part that owns an element."""
+    """Return the concatenation of `us` along `axis`, in their promoted dtype.
+
+    Raises DeviceError, or ShapeError if shapes differ along another axis.
+    """
     same_device(*us)
     dtype = promote(*(u.dtype for u in us))
     us = [cast(u, dtype) for u in us]

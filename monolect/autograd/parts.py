@@ -1,6 +1,6 @@
-"""Sums of padded parts: many disjoint ones are concatenated instead, one axis after the other.
+"""Replace a sum of many disjoint padded parts by concatenations, one axis after the other.
 
-Such a sum tests every element against every part, and may store as many values of full size as there are parts.
+The sum would test every element against every part, and could store one full-size value for each part.
 
 Invariant: parts do not overlap. An element outside of all parts is 0.
 """
@@ -13,22 +13,26 @@ from heapq import heappop, heappush
 from monolect.autograd.graph import full
 from monolect.ir.uop import UOp
 
-Part = tuple[tuple[int, ...], UOp]  # its offset along each axis, and its value
+Part = tuple[tuple[int, ...], UOp]  # (offset along each axis, value)
 Cat = Callable[[Sequence[UOp], int], UOp]
 
-MANY_PARTS = 4  # number of disjoint parts from which on they are concatenated
+MANY_PARTS = 4  # disjoint parts; fewer are added up instead of concatenated
 
 
 def joined_parts(parts: list[Part], shape: tuple[int, ...], cat: Cat) -> list[Part]:
-    """As few parts of a value of `shape` with the same sum. Parts that overlap stay terms of their own."""
+    """Return fewer parts of a value of `shape` that have the same sum; `cat` concatenates values along an axis.
+
+    Parts that overlap are not joined.
+    """
     for axis in reversed(range(len(shape))):
         parts = _joined_along(axis, shape[axis], parts, cat)
     return parts
 
 
 def _joined_along(axis: int, total: int, parts: list[Part], cat: Cat) -> list[Part]:
-    """`parts` with those that differ in offset or size along `axis` alone concatenated, if they are MANY_PARTS or more
-    and disjoint. `total`: the size of the axis.
+    """Concatenate parts that differ only in offset or size along `axis`, if at least MANY_PARTS are disjoint.
+
+    Returns the new list of parts. `total`: size of the axis.
     """
     rows: dict[tuple, list[Part]] = {}
     for offsets, g in parts:
@@ -47,7 +51,10 @@ def _joined_along(axis: int, total: int, parts: list[Part], cat: Cat) -> list[Pa
 
 
 def _between_zeros(axis: int, total: int, parts: list[tuple[int, UOp]], cat: Cat) -> UOp:
-    """An axis of `total` elements that holds disjoint (offset, part), sorted by offset, and zeros elsewhere."""
+    """Return disjoint parts, (offset, value) sorted by offset, concatenated along `axis` with zeros in the gaps.
+
+    `total`: size of the axis of the result.
+    """
     pieces: list[UOp] = []
     end = 0
     for offset, g in [*parts, (total, None)]:
@@ -61,7 +68,7 @@ def _between_zeros(axis: int, total: int, parts: list[tuple[int, UOp]], cat: Cat
 
 
 def _disjoint(axis: int, parts: list[Part]) -> list[list[Part]]:
-    """`parts` in as few lists as possible. Those of one list are disjoint along `axis` and sorted by offset."""
+    """Split `parts` into as few lists as possible whose parts are disjoint along `axis`, sorted by offset."""
     ends: list[tuple[int, int]] = []  # a heap of (end of the last part, number) of each list
     out: list[list[Part]] = []
     for offsets, g in sorted(parts, key=lambda p: p[0][axis]):

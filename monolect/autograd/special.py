@@ -1,9 +1,9 @@
-"""Accurate graphs for the functions that have no op of their own: exp, tanh, erf, log1p, arc functions and the like.
+"""Build accurate graphs of functions that have no op: exp, tanh, erf, log1p, arc functions and similar ones.
 
-What it is for: each function is a short formula in float32 or float64 that neither cancels nor overflows, with its
-derivative in closed form (`gradient.closed_form`), so that derivatives do not go through polynomials.
-What it is not: it promotes nothing but halves, which are computed in float32 and rounded once.
-Invariant: a value of `x` that is nan gives nan; errors are those of `rules.accuracy`.
+What it is for: each function is a short formula in float32 or float64 without cancellation or overflow. Its derivative
+is given in closed form (`gradient.closed_form`), so that polynomials are not differentiated.
+What it is not: promotion of dtypes. Only floats below 32 bits are computed in float32, and rounded once.
+Invariant: nan gives nan; `rules.accuracy` lists the errors.
 Source: series and range reductions of elementary textbooks; polynomial coefficients are relative minimax fits.
 """
 
@@ -22,7 +22,7 @@ LOG2_E, LN_2 = 1.4426950408889634, log(2.0)
 
 
 def _function(derivative: Callable[..., Any]) -> Callable[[Callable[..., UOp]], Callable[..., UOp]]:
-    """Make a formula a function with `derivative(g, y, *x)`; halves are computed in float32."""
+    """Return a decorator of a formula: it adds the `derivative(g, y, *x)`, and computes halves in float32."""
 
     def decorate(formula: Callable[..., UOp]) -> Callable[..., UOp]:
         def function(*xs: UOp) -> UOp:
@@ -39,11 +39,12 @@ def _function(derivative: Callable[..., Any]) -> Callable[[Callable[..., UOp]], 
 
 
 def _wide(x: UOp) -> bool:
+    """Whether `x` is a float64."""
     return x.dtype is dtypes.float64
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
-    """c0 + x*(c1 + x*(c2 + ...)), by Horner's rule."""
+    """Return c0 + x*(c1 + x*(c2 + ...)), by Horner's rule."""
     acc = const(coefficients[-1], x.dtype)
     for c in reversed(coefficients[:-1]):
         acc = multiply_add(acc, x, c)
@@ -51,26 +52,26 @@ def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
 
 
 def absolute(x: UOp) -> UOp:
-    """|x|; its derivative at 0 is 0."""
+    """Return |x|; its derivative at 0 is 0."""
     return build("MAX", x, build("NEG", x))
 
 
 # ---- exponentials and logarithms -------------------------------------------------------------------------------------
 @_function(lambda g, y, x: (e("MUL", g, y),))
 def exp(x: UOp) -> UOp:
-    """`e ** x`."""
+    """Return e ** x."""
     return build("EXP2", e("MUL", x, LOG2_E))
 
 
 @_function(lambda g, y, x: (e("DIV", g, x),))
 def log_e(x: UOp) -> UOp:
-    """The natural logarithm."""
+    """Return the natural logarithm of x."""
     return e("MUL", build("LOG2", x), LN_2)
 
 
 @_function(lambda g, y, x: (e("MUL", g, e("ADD", y, 1.0)),))
 def expm1(x: UOp) -> UOp:
-    """`e ** x - 1`, exact to the last places near 0."""
+    """Return e ** x - 1, with a small relative error also near 0."""
     terms = 15 if _wide(x) else 8
     near = e("MUL", x, polynomial(x, [1 / factorial(k + 1) for k in range(terms)]))
     return where(e("CMPLT", absolute(x), 0.5), near, e("SUB", build("EXP2", e("MUL", x, LOG2_E)), 1.0))
@@ -78,7 +79,7 @@ def expm1(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("DIV", g, e("ADD", x, 1.0)),))
 def log1p(x: UOp) -> UOp:
-    """log(1 + x), exact to the last places near 0."""
+    """Return log(1 + x), with a small relative error also near 0."""
     s = e("DIV", x, e("ADD", x, 2.0))  # log(1 + x) = 2 artanh(s)
     terms = 12 if _wide(x) else 6
     near = e("MUL", s, polynomial(e("MUL", s, s), [2 / (2 * k + 1) for k in range(terms)]))
@@ -88,36 +89,36 @@ def log1p(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("MUL", g, sigmoid(x)),))
 def softplus(x: UOp) -> UOp:
-    """log(1 + e**x) without overflow: max(x, 0) + log1p(e**-|x|)."""
+    """Return log(1 + e**x) without overflow: max(x, 0) + log1p(e**-|x|)."""
     return e("ADD", e("MAX", x, 0.0), log1p(exp(build("NEG", absolute(x)))))
 
 
 @_function(lambda g, y, a, b: _logaddexp_gradient(g, a, b))
 def logaddexp(a: UOp, b: UOp) -> UOp:
-    """log(e**a + e**b) without overflow."""
+    """Return log(e**a + e**b) without overflow."""
     d = build("SUB", a, b)
-    same = build("CMPEQ", a, b)  # also both the same infinity, whose difference is nan
+    same = build("CMPEQ", a, b)  # includes equal infinities, whose difference is nan
     d = where(same, 0.0, d)
     return e("ADD", build("MAX", a, b), log1p(exp(build("NEG", absolute(d)))))
 
 
 def _logaddexp_gradient(g: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
     d = build("SUB", a, b)
-    d = where(build("AND", build("CMPEQ", a, b), build("CMPNE", d, d)), 0.0, d)  # both the same infinity
+    d = where(build("AND", build("CMPEQ", a, b), build("CMPNE", d, d)), 0.0, d)  # equal infinities
     return e("MUL", g, sigmoid(d)), e("MUL", g, sigmoid(build("NEG", d)))
 
 
 # ---- sigmoids --------------------------------------------------------------------------------------------------------
 @_function(lambda g, y, x: (e("MUL", g, e("MUL", y, e("SUB", 1.0, y))),))
 def sigmoid(x: UOp) -> UOp:
-    """1 / (1 + e**-x), as e**x / (1 + e**x) below 0, where e**-x would overflow first."""
+    """Return 1 / (1 + e**-x); below 0 as e**x / (1 + e**x), where e**-x could overflow."""
     small = exp(build("NEG", absolute(x)))
     return e("DIV", where(e("CMPLT", x, 0.0), small, 1.0), e("ADD", small, 1.0))
 
 
 @_function(lambda g, y, x: (e("MUL", g, e("SUB", 1.0, e("MUL", y, y))),))
 def tanh(x: UOp) -> UOp:
-    """The hyperbolic tangent: expm1(2x) / (expm1(2x) + 2), odd and exact near 0."""
+    """Return the hyperbolic tangent: expm1(2x) / (expm1(2x) + 2), which is accurate near 0."""
     limit = 20.0 if _wide(x) else 10.0
     c = where(e("CMPLT", x, -limit), -limit, where(e("CMPLT", const(limit, x.dtype), x), limit, x))
     m = expm1(e("ADD", c, c))
@@ -126,12 +127,13 @@ def tanh(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("MUL", g, sigmoid(build("NEG", x))),))
 def log_sigmoid(x: UOp) -> UOp:
-    """log(sigmoid(x)) = min(x, 0) - log1p(e**-|x|)."""
+    """Return log(sigmoid(x)) as min(x, 0) - log1p(e**-|x|)."""
     below = build("NEG", e("MAX", build("NEG", x), 0.0))
     return e("SUB", below, log1p(exp(build("NEG", absolute(x)))))
 
 
 def _stopped_log(x: UOp) -> UOp:
+    """Return max(log(x), -100)."""
     return build("MAX", log_e(x), const(-100.0, x.dtype))
 
 
@@ -143,7 +145,7 @@ def _binary_cross_entropy_gradient(g: UOp, y: UOp, x: UOp, target: UOp) -> tuple
 
 @_function(_binary_cross_entropy_gradient)
 def binary_cross_entropy(x: UOp, target: UOp) -> UOp:
-    """-(target * log(x) + (1 - target) * log(1 - x)), whose logarithms stop at -100 and whose slope stays finite."""
+    """Return -(target * log(x) + (1 - target) * log(1 - x)); logarithms are at least -100, and the slope is finite."""
     rest = e("SUB", 1.0, x)
     hit, miss = build("MUL", target, _stopped_log(x)), build("MUL", e("SUB", 1.0, target), _stopped_log(rest))
     return build("NEG", build("ADD", hit, miss))
@@ -156,7 +158,7 @@ def _silu_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
 
 @_function(_silu_gradient)
 def silu(x: UOp) -> UOp:
-    """`x * sigmoid(x)`."""
+    """Return x * sigmoid(x)."""
     return e("MUL", x, sigmoid(x))
 
 
@@ -175,7 +177,7 @@ def _gelu_tanh_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
 
 @_function(_gelu_tanh_gradient)
 def gelu_tanh(x: UOp) -> UOp:
-    """The tanh form of gelu; (1 + tanh(u)) / 2 is sigmoid(2u)."""
+    """Return the tanh approximation of gelu, with sigmoid(2u) for (1 + tanh(u)) / 2."""
     return e("MUL", x, sigmoid(_gelu_tanh_inner(x)))
 
 
@@ -204,24 +206,24 @@ _ERFC_64 = (
 
 
 def _erf_near(x: UOp) -> UOp:
-    """erf(x) for |x| < 1."""
+    """Return erf(x) for |x| < 1."""
     return e("MUL", x, polynomial(e("MUL", x, x), _ERF_64 if _wide(x) else _ERF_32))
 
 
 def _erfc_tail(a: UOp) -> UOp:
-    """erfc(a) / e**(-a*a) for a >= 1."""
+    """Return erfc(a) / e**(-a*a) for a >= 1."""
     t = build("RECIP", multiply_add(a, 0.5, 1.0))
     return e("MUL", t, polynomial(t, _ERFC_64 if _wide(a) else _ERFC_32))
 
 
 def _bell(x: UOp) -> UOp:
-    """`e ** (-x*x)`."""
+    """Return e ** (-x*x)."""
     return exp(build("NEG", e("MUL", x, x)))
 
 
 @_function(lambda g, y, x: (e("MUL", g, e("MUL", _bell(x), 2 / sqrt(pi))),))
 def erf(x: UOp) -> UOp:
-    """The error function."""
+    """Return the error function of x."""
     a = absolute(x)
     far = e("SUB", 1.0, e("MUL", _bell(a), _erfc_tail(a)))
     far = where(e("CMPLT", a, 6.0), far, where(build("CMPNE", x, x), x, 1.0))
@@ -230,7 +232,7 @@ def erf(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("MUL", g, e("MUL", _bell(x), -2 / sqrt(pi))),))
 def erfc(x: UOp) -> UOp:
-    """1 - erf(x) to full relative accuracy: the square in the exponent is split into an exact part and the rest."""
+    """Return 1 - erf(x) to full relative accuracy: the square in the exponent is an exact part plus a rest."""
     a = absolute(x)
     h = e("MUL", build("TRUNC", e("MUL", a, 64.0)), 1 / 64)
     rest = e("MUL", build("SUB", a, h), e("ADD", a, h))
@@ -241,7 +243,7 @@ def erfc(x: UOp) -> UOp:
 
 
 def _erfc_near(x: UOp) -> UOp:
-    """1 - x * P(x*x) as (1 - x) - x * (P(x*x) - 1), which cancels nothing up to 1."""
+    """Return 1 - erf(x) for |x| < 1, as (1 - x) - x * (P(x*x) - 1), which avoids cancellation."""
     first, *rest = _ERF_64 if _wide(x) else _ERF_32
     return e("SUB", e("SUB", 1.0, x), e("MUL", x, polynomial(e("MUL", x, x), (first - 1.0, *rest))))
 
@@ -255,8 +257,10 @@ _CDF_32 = (
 
 
 def _normal_cdf(x: UOp) -> UOp:
-    """One polynomial for both the middle and the tail: near 0 the sum 1/2 + erf/2 would cost a second one, and no place
-    of the result would be better for it. In float64 that one would be too long.
+    """Return the normal distribution function of x, without a closed-form derivative.
+
+    In float32 one polynomial serves all x: a second one for 1/2 + erf/2 near 0 would not improve the result. In float64
+    a single polynomial would be too long.
     """
     z = e("MUL", x, sqrt(0.5))
     if not _wide(x):
@@ -277,13 +281,13 @@ def _gelu_gradient(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
 
 @_function(lambda g, y, x: (e("MUL", g, e("MUL", exp(e("MUL", e("MUL", x, x), -0.5)), 1 / sqrt(2 * pi))),))
 def normal_cdf(x: UOp) -> UOp:
-    """The normal distribution function, (1 + erf(x / sqrt 2)) / 2."""
+    """Return the normal distribution function, (1 + erf(x / sqrt 2)) / 2."""
     return _normal_cdf(x)
 
 
 @_function(_gelu_gradient)
 def gelu(x: UOp) -> UOp:
-    """`x * normal_cdf(x)`."""
+    """Return x * normal_cdf(x)."""
     return e("MUL", x, _normal_cdf(x))
 
 
@@ -310,7 +314,7 @@ _ASIN_64 = (
 
 
 def _atan_unit(x: UOp) -> UOp:
-    """`atan` for |x| <= 1."""
+    """Return atan(x) for |x| <= 1."""
     if not _wide(x):
         return e("MUL", x, polynomial(e("MUL", x, x), _ATAN_32))
     a = absolute(x)
@@ -322,32 +326,32 @@ def _atan_unit(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("DIV", g, multiply_add(x, x, 1.0)),))
 def atan(x: UOp) -> UOp:
-    """The arc tangent; pi/2 - atan(1/x) above 1."""
+    """Return the arc tangent of x; above 1 as pi/2 - atan(1/x)."""
     far = e("CMPGT", absolute(x), 1.0)
     y = _atan_unit(where(far, build("RECIP", x), x))
     return where(far, e("SUB", where(e("CMPLT", x, 0.0), const(-pi / 2, x.dtype), pi / 2), y), y)
 
 
 def _asin_half(x: UOp) -> UOp:
-    """`asin` for |x| <= 1/2."""
+    """Return asin(x) for |x| <= 1/2."""
     z = e("MUL", x, x)
     return multiply_add(e("MUL", x, z), polynomial(z, _ASIN_64 if _wide(x) else _ASIN_32), x)
 
 
 def _cathetus(x: UOp) -> UOp:
-    """sqrt(1 - x*x), with no cancellation near 1."""
+    """Return sqrt(1 - x*x), without cancellation near 1."""
     return build("SQRT", e("MUL", e("SUB", 1.0, x), e("ADD", x, 1.0)))
 
 
 def _from_corner(a: UOp) -> UOp:
-    """acos(a) for a in [1/2, 1], as 2 asin(sqrt((1 - a) / 2))."""
+    """Return acos(a) for a in [1/2, 1], as 2 asin(sqrt((1 - a) / 2))."""
     y = _asin_half(build("SQRT", e("MUL", e("SUB", 1.0, a), 0.5)))
     return e("ADD", y, y)
 
 
 @_function(lambda g, y, x: (e("DIV", g, _cathetus(x)),))
 def asin(x: UOp) -> UOp:
-    """The arc sine."""
+    """Return the arc sine of x."""
     a = absolute(x)
     far = with_sign(e("SUB", pi / 2, _from_corner(a)), x)
     return where(e("CMPLE", a, 0.5), _asin_half(x), far)
@@ -355,23 +359,23 @@ def asin(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (build("NEG", e("DIV", g, _cathetus(x))),))
 def acos(x: UOp) -> UOp:
-    """The arc cosine."""
+    """Return the arc cosine of x."""
     corner = _from_corner(absolute(x))
     far = where(e("CMPLT", x, 0.0), e("SUB", pi, corner), corner)
     return where(e("CMPLE", absolute(x), 0.5), e("SUB", pi / 2, _asin_half(x)), far)
 
 
 def _atan2_gradient(g: UOp, angle: UOp, y: UOp, x: UOp) -> tuple[UOp, UOp]:
-    d = _ratio(g, e("ADD", e("MUL", x, x), e("MUL", y, y)))  # the angle of the origin is flat, as in PyTorch
+    d = _ratio(g, e("ADD", e("MUL", x, x), e("MUL", y, y)))  # the gradient at the origin is 0, as in PyTorch
     return e("MUL", d, x), build("NEG", e("MUL", d, y))
 
 
 @_function(_atan2_gradient)
 def atan2(y: UOp, x: UOp) -> UOp:
-    """The angle of (x, y): the arc tangent of the smaller over the larger side, unfolded into its octant."""
+    """Return the angle of (x, y): the arc tangent of smaller over larger side, mapped to the octant of the point."""
     a, b = absolute(y), absolute(x)
     big, small = e("MAX", a, b), build("NEG", e("MAX", build("NEG", a), build("NEG", b)))
-    flat = build("CMPEQ", big, small)  # also both 0 or both infinite, whose quotient is nan
+    flat = build("CMPEQ", big, small)  # includes both 0 and both infinite, whose quotient is nan
     ratio = where(flat, where(e("CMPEQ", big, 0.0), const(0.0, x.dtype), 1.0), e("DIV", small, big))
     angle = _atan_unit(ratio)
     angle = where(build("CMPGT", a, b), e("SUB", pi / 2, angle), angle)
@@ -382,7 +386,7 @@ def atan2(y: UOp, x: UOp) -> UOp:
 # ---- hyperbolic functions --------------------------------------------------------------------------------------------
 @_function(lambda g, y, x: (e("MUL", g, cosh(x)),))
 def sinh(x: UOp) -> UOp:
-    """(e**x - e**-x) / 2 from expm1; e**(x/2) squared where e**x would overflow."""
+    """Return (e**x - e**-x) / 2, from expm1; for large |x| from e**(x/2) squared, because e**x could overflow."""
     a = absolute(x)
     m = expm1(a)
     near = e("MUL", e("ADD", m, e("DIV", m, e("ADD", m, 1.0))), 0.5)
@@ -392,18 +396,18 @@ def sinh(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("MUL", g, sinh(x)),))
 def cosh(x: UOp) -> UOp:
-    """(e**x + e**-x) / 2; e**(x/2) squared where e**x would overflow."""
+    """Return (e**x + e**-x) / 2; e**x is e**(x/2) squared and halved, because e**x could overflow."""
     a = absolute(x)
     half = exp(e("MUL", a, 0.5))
     return multiply_add(e("MUL", half, 0.5), half, e("MUL", exp(build("NEG", a)), 0.5))
 
 
-_FAR_OUT = 1e9  # 1 is nothing beside the square of it
+_FAR_OUT = 1e9  # above it, 1 is negligible in x*x + 1
 
 
 @_function(lambda g, y, x: (e("DIV", g, hypot(x, const(1.0, x.dtype))),))
 def asinh(x: UOp) -> UOp:
-    """log(x + sqrt(x*x + 1)) through log1p; log(2x) far out."""
+    """Return log(x + sqrt(x*x + 1)), by log1p; log(2x) above _FAR_OUT."""
     a = absolute(x)
     z = e("MUL", a, a)
     near = log1p(e("ADD", a, e("DIV", z, e("ADD", build("SQRT", e("ADD", z, 1.0)), 1.0))))
@@ -412,7 +416,7 @@ def asinh(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("DIV", g, build("SQRT", e("MUL", e("SUB", x, 1.0), e("ADD", x, 1.0)))),))
 def acosh(x: UOp) -> UOp:
-    """log(x + sqrt(x*x - 1)) through log1p; log(2x) far out."""
+    """Return log(x + sqrt(x*x - 1)), by log1p; log(2x) above _FAR_OUT."""
     t = e("SUB", x, 1.0)
     near = log1p(e("ADD", t, build("SQRT", e("MUL", t, e("ADD", t, 2.0)))))
     far = where(e("CMPLT", x, _FAR_OUT), near, e("ADD", log_e(x), LN_2))
@@ -421,14 +425,14 @@ def acosh(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("DIV", g, e("MUL", e("SUB", 1.0, x), e("ADD", x, 1.0))),))
 def atanh(x: UOp) -> UOp:
-    """log((1 + x) / (1 - x)) / 2 through log1p."""
+    """Return log((1 + x) / (1 - x)) / 2, by log1p."""
     a = absolute(x)
     return with_sign(e("MUL", log1p(e("DIV", e("ADD", a, a), e("SUB", 1.0, a))), 0.5), x)
 
 
 # ---- between two values ----------------------------------------------------------------------------------------------
 def lerp(a: UOp, b: UOp, weight: UOp) -> UOp:
-    """`a + weight * (b - a)`, from `b` backwards where that is nearer: `b` itself at weight 1, however far `a` is."""
+    """Return a + weight * (b - a), computed from `b` if weight >= 1/2, so that weight 1 gives exactly `b`."""
     d = build("SUB", b, a)
     near = e("CMPLT", absolute(weight), 0.5)
     from_b = build("SUB", b, build("MUL", d, e("SUB", 1.0, weight)))
@@ -437,7 +441,7 @@ def lerp(a: UOp, b: UOp, weight: UOp) -> UOp:
 
 # ---- signs and lengths -----------------------------------------------------------------------------------------------
 def with_sign(magnitude: UOp, x: UOp) -> UOp:
-    """`magnitude`, a function of |x|, made odd; the sign of zero is kept by x itself."""
+    """Return `magnitude`, a function of |x|, with the sign of x; at zero the result is x itself."""
     return where(e("CMPEQ", x, 0.0), x, where(e("CMPLT", x, 0.0), build("NEG", magnitude), magnitude))
 
 
@@ -445,12 +449,12 @@ _SAME_BITS = {16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64, 8: dtypes.in
 
 
 def negative(x: UOp) -> UOp:
-    """Where the sign bit of a float is set."""
+    """Return the condition that the sign bit of a float is set."""
     return e("CMPLT", build("BITCAST", x, arg=_SAME_BITS[x.dtype.bits]), 0)
 
 
 def copysign_value(x: UOp, sign: UOp) -> UOp:
-    """|x| with the sign of `sign`."""
+    """Return |x| with the sign of `sign`, without a closed-form derivative."""
     a = absolute(x)
     return where(negative(sign), build("NEG", a), a)
 
@@ -463,14 +467,15 @@ def _copysign_gradient(g: UOp, y: UOp, x: UOp, sign: UOp) -> tuple[UOp, UOp]:
 
 @_function(_copysign_gradient)
 def copysign(x: UOp, sign: UOp) -> UOp:
-    """|x| with the sign of `sign`."""
+    """Return |x| with the sign of `sign`."""
     return copysign_value(x, sign)
 
 
 @_function(lambda g, y, r, a, b: (g, e("MUL", g, 0.0), e("MUL", g, 0.0)))
 def rest_of_division(r: UOp, a: UOp, b: UOp) -> UOp:
-    """`r`, what is left of a / b; a zero with the sign of a. 0 as well where a quotient of more bits than the type has
-    left as much as b or more.
+    """Return the remainder `r` of a / b, with the sign of a if it is zero.
+
+    If |r| >= |b|, because the quotient has more digits than the type, the result is zero as well.
     """
     none = build("OR", e("CMPEQ", r, 0.0), e("CMPGE", absolute(r), absolute(b)))
     return where(none, where(negative(a), const(-0.0, r.dtype), 0.0), r)
@@ -478,16 +483,16 @@ def rest_of_division(r: UOp, a: UOp, b: UOp) -> UOp:
 
 @_function(lambda g, y, a, b: (e("MUL", g, _ratio(a, y)), e("MUL", g, _ratio(b, y))))
 def hypot(a: UOp, b: UOp) -> UOp:
-    """sqrt(a*a + b*b), scaled by the larger side."""
+    """Return sqrt(a*a + b*b), scaled by the larger side to avoid overflow."""
     p, q = absolute(a), absolute(b)
     big, small = e("MAX", p, q), build("NEG", e("MAX", build("NEG", p), build("NEG", q)))
     r = _ratio(small, big)
     out = e("MUL", big, build("SQRT", multiply_add(r, r, 1.0)))
-    endless = build("OR", e("CMPEQ", p, inf), e("CMPEQ", q, inf))  # also beside a nan
+    endless = build("OR", e("CMPEQ", p, inf), e("CMPEQ", q, inf))  # inf, even if the other side is nan
     return where(endless, inf, out)
 
 
 def _ratio(a: UOp, b: UOp) -> UOp:
-    """`a / b`, and 0 where b is 0."""
+    """Return a / b, or 0 where b is 0."""
     zero = e("CMPEQ", b, 0.0)
     return where(zero, 0.0, e("DIV", a, where(zero, 1.0, b)))

@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, paused where much is made and none of it is garbage."""
+"""Pause Python's cyclic garbage collector while many objects are made that are not garbage."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-MANY: Final = 10_000  # objects: to trace them takes a ms or more
+MANY: Final = 10_000  # new objects; to trace more takes over 1 ms, so they are moved to the oldest generation
 
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside: importing and compiling make many objects and no cycles, and tracing them
-    again and again costs as much as making them.
+    """Disable the cyclic garbage collector in the `with` block, and enable it again if it was enabled.
 
-    Where many were made and are left, they are old at once: else the next collection would trace them all, as young.
-    Nothing else makes objects old without tracing them. What the user froze stays frozen.
+    Importing and compiling make many objects and no cycles, and tracing them repeatedly costs as much as making them.
+    If more than MANY objects are left, `gc.freeze` and `gc.unfreeze` move them to the oldest generation without
+    tracing. This is left out if the user has frozen objects, which must stay frozen.
     """
     was_on = gc.isenabled()
     gc.disable()

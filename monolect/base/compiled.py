@@ -1,6 +1,6 @@
-"""What the source says to mypyc, which may compile part of the compiler when monolect is installed (`setup.py`).
+"""Annotate source code for mypyc, which may compile part of the compiler when monolect is installed (`setup.py`).
 
-What it is not: needed. In plain Python, where mypyc and its package are absent, its marks do nothing.
+Plain Python needs no mypyc: the annotations then do nothing.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**options):
-        """A mark on a class: `native_class=False` leaves it an ordinary Python class in compiled code."""
+        """Return a class decorator; `native_class=False` keeps an ordinary Python class in compiled code."""
         return lambda cls: cls

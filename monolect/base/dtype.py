@@ -1,8 +1,8 @@
-"""Element types: names, sizes, limits, promotion.
+"""Define element types: names, sizes, limits, promotion and conversion.
 
-Each type is one interned :class:`DType`; identity is equality. `index` is the type of sizes and loop variables: it has
-no storage and becomes int32 or int64 when a target's width is chosen. bfloat16 and the fp8 types are storage types
-whose NumPy side comes from `ml_dtypes`, imported only when such an array is made.
+Each type is one interned :class:`DType`, so equal types are identical. `index` is the type of sizes and loop variables:
+it has no storage and becomes int32 or int64 when a target's width is chosen. bfloat16 and the fp8 types are storage
+types; their NumPy dtypes are those of `ml_dtypes`, which is imported only when such an array is made.
 
 Source: promotion follows PyTorch's lattice (a Python scalar never widens a tensor of the same or a higher category).
 """
@@ -19,7 +19,7 @@ from monolect.base.numpy import np
 
 
 class DType:
-    """One element type. `kind` is one of b (bool), i, u (integers), f (floats), x (index), v (void)."""
+    """An element type. `kind` is one of b (bool), i, u (integers), f (floats), x (index), v (void)."""
 
     __slots__ = ("bits", "kind", "max", "min", "name", "priority", "short")
 
@@ -31,7 +31,7 @@ class DType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes one element takes in memory (bool takes one)."""
+        """Bytes of one element in memory (bool takes one)."""
         return max(1, self.bits // 8)
 
     @property
@@ -110,18 +110,18 @@ INTS = tuple(d for d in USER if d.is_int)
 
 _ML_NAMES = {"bfloat16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2"}
 _NUMPY: dict[str, np.dtype] = {}
-_FORMS = {"float16": struct.Struct("e"), "float32": struct.Struct("f")}  # which Python itself rounds to
+_FORMS = {"float16": struct.Struct("e"), "float32": struct.Struct("f")}  # formats that Python's struct rounds to
 
 
 def by_name(name: str) -> DType:
-    """The type called `name` ("float32" or "f32"). Raises DTypeError for an unknown one."""
+    """Return the type called `name` ("float32" or "f32"). Raises DTypeError for an unknown name."""
     if (d := BY_NAME.get(name)) is None:
         raise DTypeError("unknown dtype", expected="one of " + ", ".join(x.name for x in USER), found=repr(name))
     return d
 
 
 def as_dtype(x: Any) -> DType:
-    """A DType from a DType, its name, a Python type or a NumPy dtype. Raises DTypeError otherwise."""
+    """Return the DType of a DType, a name, a Python type or a NumPy dtype. Raises DTypeError for anything else."""
     if isinstance(x, DType):
         return x
     if isinstance(x, str):
@@ -133,7 +133,7 @@ def as_dtype(x: Any) -> DType:
     if x is float:
         return dtypes.default_float
     try:
-        if x is None:  # which NumPy takes for float64
+        if x is None:  # NumPy would take None as float64
             raise TypeError
         return from_numpy(np.dtype(x))
     except DTypeError:
@@ -143,7 +143,7 @@ def as_dtype(x: Any) -> DType:
 
 
 def to_numpy(d: DType) -> np.dtype:
-    """The NumPy type of the same bits; raises DTypeError for types without storage."""
+    """Return the NumPy dtype of the same layout. Raises DTypeError for index and void, which have no storage."""
     if (n := _NUMPY.get(d.name)) is None:
         if d.kind == "v" or d.kind == "x":
             raise DTypeError("dtype has no storage", expected="a type with storage", found=d.name)
@@ -158,8 +158,9 @@ def to_numpy(d: DType) -> np.dtype:
 
 
 def converted(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
-    """The array `x` as elements of `d`, as CAST converts them. Floats are rounded once: ml_dtypes rounds to float32 on
-    its way to narrow types.
+    """Convert the array `x` to elements of `d` as CAST does, with one rounding.
+
+    ml_dtypes alone would round twice, because it converts to narrow types through float32.
     """
     if d.is_int and x.dtype.kind not in "biu":
         return whole(x, d)
@@ -170,7 +171,10 @@ def converted(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
 
 
 def _odd_singles(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`x` cut to float32, the last bit set where digits were lost: rounding that to fewer bits is rounding once."""
+    """Round `x` to odd in float32: truncate, and set the last bit if digits were dropped.
+
+    Rounding the result to fewer bits then gives the same value as rounding `x` once.
+    """
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
         long = (x >= 2**53) | (x <= -(2**53))
         x = np.where(long, x - (x & 0xFFF) | ((x & 0xFFF) != 0).astype(x.dtype) << 11, x)
@@ -183,7 +187,7 @@ def _odd_singles(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def from_numpy(n: np.dtype) -> DType:
-    """The type of the elements of a NumPy array; raises DTypeError where there is none."""
+    """Return the DType of a NumPy dtype. Raises DTypeError if there is none."""
     name = n.name
     for ours, theirs in _ML_NAMES.items():
         if name == theirs:
@@ -194,7 +198,7 @@ def from_numpy(n: np.dtype) -> DType:
 
 
 def promote(*ds: DType) -> DType:
-    """The smallest type that holds all of `ds`, as PyTorch promotes tensors: floats over ints over bool."""
+    """Return the smallest type that holds all of `ds`, by PyTorch's promotion: floats over ints over bool."""
     out = ds[0]
     for d in ds[1:]:
         out = _promote2(out, d)
@@ -221,7 +225,7 @@ def _promote2(a: DType, b: DType) -> DType:
 
 
 def scalar_dtype(value: Any, other: DType) -> DType:
-    """The type a Python scalar takes beside a tensor of type `other`."""
+    """Return the type of a Python scalar that is an operand of an operation with a tensor of type `other`."""
     if isinstance(value, bool):
         return other
     if isinstance(value, int):
@@ -230,33 +234,35 @@ def scalar_dtype(value: Any, other: DType) -> DType:
 
 
 def sum_dtype(d: DType) -> DType:
-    """The type `sum` and `prod` return: int64 for every integer and bool, as PyTorch."""
+    """Return the result type of `sum` and `prod`: int64 for integers and bool, as in PyTorch."""
     return d if d.is_float else dtypes.int64
 
 
 def accumulator(d: DType) -> DType:
-    """The type a reduction of `d` adds up in."""
+    """Return the accumulator type of a reduction of `d`: float32 for floats below 32 bits, else `d`."""
     return dtypes.float32 if d.is_float and d.bits < 32 else d
 
 
 def as_python(value: Any, d: DType) -> Any:
-    """`value` as the Python object a CONST of type `d` holds. Integers wrap, floats are rounded, an infinity is nan in
-    a type that has none; a float saturates into integers, and nan becomes 0. An index of any size is kept: it is
-    arithmetic of whole numbers.
+    """Convert `value` to the Python object that a CONST of type `d` holds.
+
+    Integers wrap and floats are rounded. An infinity is nan in a type that has none. A float saturates to an integer
+    type, and nan becomes 0. An index of any size is kept, because index arithmetic is exact. Raises ArgumentError for
+    an integer that no float holds.
     """
     if d.kind == "b":
         return bool(value)
     if d.is_float:
         try:
             x = float(_odd_digits(value) if value.__class__ is int and d.bits < 64 else value)
-        except OverflowError as error:  # of an integer: a float would be infinite
+        except OverflowError as error:  # only an integer raises it; a float would be infinite
             bits = int(value).bit_length()
             raise ArgumentError("a number no float holds", expected="at most 1.8e308", found=f"{bits} bits") from error
         if x - x != 0.0:  # an infinity or a nan
             return x if d.max == _INF or x != x else math.nan
         return x if d.bits == 64 else _round_float(x, d)
     if value.__class__ is not int and not hasattr(value, "__index__"):  # a float
-        x = float(value)  # which Python compares with integers exactly
+        x = float(value)  # Python compares floats with integers exactly
         return 0 if x != x else int(max(d.min, min(d.max, x)))
     v = int(value)
     if d.kind == "x" or d.min <= v <= d.max:
@@ -266,7 +272,7 @@ def as_python(value: Any, d: DType) -> Any:
 
 
 def _odd_digits(v: int) -> int:
-    """`v` cut to 53 digits, the last one set where others were lost: rounding that to fewer is rounding once."""
+    """Round the integer `v` to odd in 53 bits, so that a further rounding to fewer bits is as one rounding of `v`."""
     n = max(abs(v).bit_length() - 53, 0)
     cut = abs(v) >> n
     cut |= cut << n != abs(v)
@@ -274,7 +280,7 @@ def _odd_digits(v: int) -> int:
 
 
 def whole(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
-    """An array of floats as integers of `d`: toward zero, the nearest where they do not fit, 0 for nan."""
+    """Convert an array of floats to integers of `d`: truncate toward zero, saturate, and map nan to 0."""
     wide = np.trunc(x.astype(np.float64))
     above, below = wide >= float(d.max) + (float(d.max) < 2**53), wide < float(d.min)
     kind = to_numpy(d if d.kind != "x" else dtypes.int64).type
@@ -283,6 +289,7 @@ def whole(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
 
 
 def _round_float(v: float, d: DType) -> float:
+    """Round a Python float to the float type `d`."""
     if (form := _FORMS.get(d.name)) is None:
         return float(converted(np.array(v), d))
     try:

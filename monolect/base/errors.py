@@ -1,9 +1,9 @@
-"""Every error monolect raises on purpose, as one tree.
+"""Define every error that monolect raises on purpose, as one tree of classes.
 
-What it is for: a user can catch all of monolect with one class, or one kind with the builtin they already know.
-What it is not: it knows no tensors and no IR; callers hand over the text.
-Invariant: each class derives from `MonolectError` and from the builtin an ordinary Python program would expect, and
-every message can say what was expected, what was found, and which line of the user's program is the cause.
+What it is for: a user can catch all errors of monolect with one class, or one kind with the builtin class.
+What it is not: it knows no tensors and no IR; callers pass the texts.
+Invariant: each class derives from `MonolectError` and from the builtin class that a Python program would expect. Each
+message can say what was expected, what was found, and which line of the user's program is the cause.
 
     MonolectError
     ├── ShapeError         ValueError     sizes do not fit together
@@ -28,7 +28,7 @@ every message can say what was expected, what was found, and which line of the u
     ├── AllocationError    MemoryError    a buffer that does not fit in the device's memory
     └── InternalError      RuntimeError   monolect broke its own rules: please report it
 
-Two warnings (UserWarning) are for what works and costs more than it should: CaptureWarning and CacheWarning.
+Two warnings (UserWarning) report something that works but costs more than necessary: CaptureWarning and CacheWarning.
 """
 
 from collections.abc import Iterable
@@ -37,14 +37,14 @@ from monolect.base.origin import provenance
 
 
 def user_line() -> tuple[str, int]:
-    """File and line of the user's program that is running now; ("", 0) when only monolect is running."""
+    """Return file and line of the user's program that is running now; ("", 0) if only monolect is running."""
     file, number, _ = provenance()
     return file, number
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that `name` looks like, with a question; "" when there is none."""
-    from difflib import get_close_matches  # costs 2 ms to import, and only errors need it
+    """Return the text "KNOWN (did you mean that?)" for the known name most similar to `name`; "" if there is none."""
+    from difflib import get_close_matches  # imported late: it takes 2 ms, and only errors need it
 
     found = get_close_matches(name, list(known), n=1)
     return f"{found[0]} (did you mean that?)" if found else ""
@@ -72,7 +72,7 @@ class MonolectError(Exception):
         self.line = user_line() if line is None else line
 
     def describe(self) -> str:
-        """The text without the user's line, for places that have no program to point into."""
+        """Return the message with expected and found, but without the user's line."""
         parts = [self.message]
         if self.expected is not None:
             parts.append(f"  expected: {self.expected}")
@@ -84,7 +84,7 @@ class MonolectError(Exception):
         parts = [self.describe()]
         file, number = self.line
         if file:
-            import linecache  # which reads tokens: 1 ms to import, and only errors need it
+            import linecache  # imported late: it takes 1 ms, and only errors need it
 
             parts.append(f"  at {file}:{number}: {linecache.getline(file, number).strip()}".rstrip(": "))
         return "\n".join(parts)
@@ -157,7 +157,7 @@ class IndexRangeError(MonolectError, IndexError):
 
 
 class SettingError(MonolectError, ValueError):
-    """A setting nobody knows, or a value it cannot take.
+    """An unknown setting, or a value that a setting does not allow.
 
     `monolect settings` lists all of them.
 
@@ -261,7 +261,7 @@ class FileFormatError(MonolectError, ValueError):
 
 
 class MissingExtraError(MonolectError, ImportError):
-    """An optional dependency that is not installed; the message holds the `pip install` line that mends it."""
+    """An optional dependency that is not installed; the message contains the `pip install` command for it."""
 
     def __init__(self, package: str, extra: str, *, line: tuple[str, int] | None = None) -> None:
         message = f"the package '{package}' is not installed; install it with: pip install 'monolect[{extra}]'"
@@ -275,11 +275,11 @@ class MissingExtraError(MonolectError, ImportError):
 
 
 class AllocationError(MonolectError, MemoryError):
-    """A buffer that does not fit in the device's memory; says how many bytes were asked for."""
+    """A buffer that does not fit in the device's memory; the message says how many bytes were requested."""
 
 
 class CaptureWarning(UserWarning):
-    """A jitted step that is captured anew at each call, because it changes a Python value that it reads.
+    """A jitted step that is captured again at each call, because it changes a Python value that it reads.
 
     Wrong: `self.n += 1` inside of the step. Right: a Tensor that the step assigns, or an argument.
     """

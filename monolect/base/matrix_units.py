@@ -1,21 +1,21 @@
-"""Matrix units of GPUs: instructions by which all lanes of a warp multiply tiles together, as rows of a table.
+"""List the matrix units of GPUs: instructions by which all lanes of a warp together multiply tiles.
 
-What it is for: names, shapes, types, and which lane holds which element. An operand's map is two words, one for each of
-its axes: the bits of the place along that axis, the lowest first, each of which is a bit of the lane's number (l0 is
-the lowest) or of the element's number in that lane (e0). Lanes whose numbers differ in a bit that no word has hold the
-same. The axes are (rows, steps) of the left operand, (columns, steps) of the right one, (rows, columns) of the sum. A
-`|` keeps bits apart that would make one run.
+What it is for: names, shapes, types, and the map from lanes to elements. The map of an operand is two words, one for
+each axis of its tile. A word lists the bits of the coordinate along that axis, lowest first. Each is a bit of the lane
+number (l0 is the lowest) or of the number of the element in the lane (e0). Lanes that differ only in a bit that is in
+no word hold the same elements. The axes are (rows, steps) of the left operand, (columns, steps) of the right operand
+and (rows, columns) of the sum, where steps are the axis that is summed. A `|` ends a run of bits (`runs`).
 
-What it is not: how a language spells the instruction (`backend.*.units`), or which architecture has it.
-Invariant: each bit of a lane and of an element stands once in the map of the sum.
+What it is not: the spelling of the instruction in a language (`backend.*.units`), or the architectures that have it.
+Invariant: each bit of the lane and of the element occurs once in the map of the sum.
 
-A unit of four warps (wgmma) reads its operands from local memory, as `Cores` says they lie; a lane holds where.
+A unit of four warps (wgmma) reads its operands from local memory, in the layout `Cores`; a lane holds their addresses.
 
 Source: NVIDIA, "PTX ISA", fragments of mma.m16n8k8 to m16n8k32, wgmma and its matrix descriptor; AMD, "RDNA3" and
 "RDNA4 Instruction Set Architecture", WMMA; AMD, "MI300 Instruction Set Architecture", MFMA; Apple, "Metal Shading
 Language", SIMD-group matrices, whose order of lanes is that of Apple's open matrix kernels.
 
-Example: `NVIDIA[0].name == "mma_m16n8k16_f16"`, the sum's lane 5 has rows 1 and 9 of columns 2 and 3.
+Example: `NVIDIA[0].name == "mma_m16n8k16_f16"`; its lane 5 holds rows 1 and 9 of columns 2 and 3 of the sum.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ E4M3, E5M2 = dtypes.fp8e4m3, dtypes.fp8e5m2
 _SHORT = {F16: "f16", BF16: "bf16", F32: "f32", I8: "s8", U8: "u8", E4M3: "e4m3", E5M2: "e5m2"}
 
 
-BORDER = "|"
+BORDER = "|"  # ends a run of bits in a word
 
 
-class Run(NamedTuple):
-    """Neighbouring bits of a place along `axis` (0 or 1), from bit `at` on, that are neighbouring bits of a lane's or
-    an element's number, from bit `first` on.
+class BitRun(NamedTuple):
+    """A run of `n_bits` bits: bits from `at` of the coordinate along `axis` are bits from `first` of a number.
+
+    The number is that of the lane if `is_lane`, else that of the element in the lane.
     """
 
     axis: int
@@ -48,12 +49,12 @@ class Run(NamedTuple):
 
 
 @cache
-def runs(words: tuple[str, str]) -> tuple[Run, ...]:
-    """The bits of a map, joined where they are neighbours on both sides.
+def runs(words: tuple[str, str]) -> tuple[BitRun, ...]:
+    """Return the bits of a map as runs: bits that are adjacent both in the coordinate and in the number are joined.
 
-    Example: `runs(("l2 l3 l4 e1", "e0 l0 l1"))[0] == Run(axis=0, at=0, is_lane=True, first=2, n_bits=3)`
+    Example: `runs(("l2 l3 l4 e1", "e0 l0 l1"))[0] == BitRun(axis=0, at=0, is_lane=True, first=2, n_bits=3)`
     """
-    out: list[Run] = []
+    out: list[BitRun] = []
     for axis, word in enumerate(words):
         at, last = 0, None
         for bit in word.split():
@@ -64,20 +65,20 @@ def runs(words: tuple[str, str]) -> tuple[Run, ...]:
             if last and last.is_lane == is_lane and last.first + last.n_bits == number:
                 out[-1] = last._replace(n_bits=last.n_bits + 1)
             else:
-                out.append(Run(axis, at, is_lane, number, 1))
+                out.append(BitRun(axis, at, is_lane, number, 1))
             at, last = at + 1, out[-1]
     return tuple(out)
 
 
 def n_elements(words: tuple[str, str]) -> int:
-    """Elements of an operand in one lane."""
+    """Return the number of elements of an operand's tile in one lane."""
     return 1 << sum(r.n_bits for r in runs(words) if not r.is_lane)
 
 
-def place(words: tuple[str, str], lane: Any, element: Any) -> tuple[Any, Any]:
-    """Where along both axes an element of a lane lies; numbers, or arrays of them.
+def position(words: tuple[str, str], lane: Any, element: Any) -> tuple[Any, Any]:
+    """Return the coordinates, along both axes of a tile, of an element of a lane; ints, or arrays of them.
 
-    Example: `place(("l2 l3 l4 e1", "e0 l0 l1"), 5, 3) == (9, 3)`
+    Example: `position(("l2 l3 l4 e1", "e0 l0 l1"), 5, 3) == (9, 3)`
     """
     out = [0 * (lane + element)] * 2
     for r in runs(words):
@@ -86,35 +87,36 @@ def place(words: tuple[str, str], lane: Any, element: Any) -> tuple[Any, Any]:
 
 
 class Cores(NamedTuple):
-    """How an operand lies in local memory: in core matrices of 8 lines of 16 bytes, each without a gap. A line is part
-    of a row, or with `turned` (types of 16 bits) of a step. `lead` and `stride`: elements from one core matrix to the
-    next, along the steps and along the rows.
+    """The layout of an operand in local memory: contiguous core matrices of 8 lines of 16 bytes.
 
-    Or in `panels`, as boxes are copied: lines of 128 bytes one after another, of neighbours along the steps, or along
-    the rows with `turned`; `lead` elements from one panel of lines to the next, and `stride` is 0. In each 1024 bytes
-    the hardware lays out 16 bytes otherwise, on both sides: only boxes and units may touch those.
+    A line is part of a row, or, if `transposed` (16-bit types only), part of a step. `lead` and `stride`: offsets in
+    elements between core matrices that are adjacent along the steps and along the rows.
+
+    With `panels` the layout is that of TMA boxes: panels of contiguous 128-byte lines, along the steps, or along the
+    rows if `transposed`. `lead` is the offset in elements between panels, and `stride` is 0. In each 1024 bytes the
+    hardware swizzles 16-byte chunks when it copies and when it multiplies, so no other instruction may access them.
     """
 
     lead: int
     stride: int
-    turned: bool
+    transposed: bool
     panels: bool = False
 
-    def place(self, row: Any, step: Any, itemsize: int) -> Any:
-        """Elements from the first one to that of a row and a step; numbers, or arrays of them.
+    def offset(self, row: Any, step: Any, itemsize: int) -> Any:
+        """Return the offset, in elements, of the element at a row and a step; ints, or arrays of them.
 
-        Example: `Cores(64, 128, False).place(9, 8, 2) == 128 + 8 + 64`
+        Example: `Cores(64, 128, False).offset(9, 8, 2) == 128 + 8 + 64`
         """
         if self.panels:
-            side, (inner, line) = PANEL_BYTES // itemsize, (row, step) if self.turned else (step, row)
+            side, (inner, line) = PANEL_BYTES // itemsize, (row, step) if self.transposed else (step, row)
             return line * side + inner % side + inner // side * self.lead
         side = CORE_BYTES // itemsize
-        line, inner = (step % side, row % CORE_LINES) if self.turned else (row % CORE_LINES, step % side)
+        line, inner = (step % side, row % CORE_LINES) if self.transposed else (row % CORE_LINES, step % side)
         return line * side + inner + step // side * self.lead + row // CORE_LINES * self.stride
 
 
-CORE_LINES, CORE_BYTES = 8, 16  # of a core matrix, and of a line
-PANEL_BYTES = 128  # of a line in a panel
+CORE_LINES, CORE_BYTES = 8, 16  # lines of a core matrix; bytes of a line
+PANEL_BYTES = 128  # bytes of a line in a panel
 
 
 def _unit(
@@ -130,10 +132,10 @@ def _pair(a: DType, b: DType) -> str:
 
 # ---- NVIDIA ----------------------------------------------------------------------------------------------------------
 def _mma(m: int, k: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
-    """mma.sync: a lane holds registers of 32 bits, each of neighbours along the steps."""
-    side = (4 // a.itemsize).bit_length() - 1  # bits of the place in a register
+    """Return a row for mma.sync: a lane holds 32-bit registers, each with elements adjacent along the steps."""
+    side = (4 // a.itemsize).bit_length() - 1  # bits of the number of an element in a register
     inner = [*(f"e{i}" for i in range(side)), "l0", "l1"]
-    halves = k > 4 << side  # registers beyond the first ones hold the second half of the steps
+    halves = k > 4 << side  # whether further registers hold the second half of the steps
     rows = ["l2", "l3", "l4"] + [f"e{side}"] * (m == 16)
     left = (" ".join(rows), " ".join(inner + [f"e{side + (m == 16)}"] * halves))
     right = ("l2 l3 l4", " ".join(inner + [f"e{side}"] * halves))
@@ -159,7 +161,7 @@ NVIDIA: tuple[MatrixUnit, ...] = (
 
 
 def _wgmma(n: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
-    """wgmma: four warps, 16 rows each."""
+    """Return a row for wgmma: four warps, each with 16 rows of the sum."""
     bits = ["e0", "l0", "l1", *(f"e{i + 2}" for i in range((n // 8).bit_length() - 1))]
     panel = (PANEL_BYTES // a.itemsize).bit_length() - 1
     columns = " ".join([*bits[:panel], BORDER, *bits[panel:]] if len(bits) > panel and a.itemsize == 2 else bits)
@@ -169,7 +171,7 @@ def _wgmma(n: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
     return unit._replace(from_memory=True)
 
 
-# float32 stays with mma.sync: these would cut it off, where it is to be rounded on its way to local memory
+# float32 uses mma.sync only: wgmma truncates it to TF32, and it would have to be rounded on its way to local memory
 HOPPER: tuple[MatrixUnit, ...] = tuple(
     _wgmma(n, a, b, acc)
     for pairs, acc in ((((F16, F16), (BF16, BF16), *_SMALL), F32), (_BYTES, I32))
@@ -180,14 +182,14 @@ HOPPER: tuple[MatrixUnit, ...] = tuple(
 
 # ---- AMD -------------------------------------------------------------------------------------------------------------
 def _wmma(generation: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
-    """WMMA of RDNA3, where both halves of a warp hold the same, and of RDNA4, where each holds half of the steps."""
+    """Return a row for WMMA. On RDNA3 both halves of a warp hold the same elements, on RDNA4 each half of the steps."""
     side = ("l0 l1 l2 l3", "e0 e1 e2 e3" if generation == 3 else "e0 e1 e2 l4")
     total = ("l4 e0 e1 e2" if generation == 3 else "e0 e1 e2 l4", "l0 l1 l2 l3")
     return _unit(f"wmma{generation}_16x16x16_{_pair(a, b)}", (16, 16, 16), (a, b, acc), 32, side, side, total)
 
 
 def _mfma(m: int, k: int, a: DType, acc: DType) -> MatrixUnit:
-    """MFMA: groups of m lanes, each with neighbouring steps."""
+    """Return a row for MFMA: groups of m lanes; each lane holds adjacent steps."""
     lanes = "l0 l1 l2 l3" if m == 16 else "l0 l1 l2 l3 l4"
     rest = "l4 l5" if m == 16 else "l5"
     n = k * m // 64
@@ -205,13 +207,13 @@ RDNA4: tuple[MatrixUnit, ...] = (
     *(_wmma(4, a, b, I32) for a, b in _BYTES),
     *(_wmma(4, a, b, F32) for a, b in _SMALL),
 )
-# CDNA3's floats of 8 bits are of another kind than those of the dialect, without a negative zero
+# CDNA3's 8-bit floats are not listed: their formats have no negative zero, unlike those of the dialect
 CDNA2: tuple[MatrixUnit, ...] = tuple(_mfma(m, k, d, F32) for m, k in ((32, 8), (16, 16)) for d in (F16, BF16))
 CDNA3: tuple[MatrixUnit, ...] = (*CDNA2, *(_mfma(m, k, I8, I32) for m, k in ((32, 16), (16, 32))))
 
 
 # ---- Apple -----------------------------------------------------------------------------------------------------------
-_SIDE = ("l1 l2 l4", "e0 l0 l3")  # rows, columns: of the left operand, the sum, and the right one, which is turned
+_SIDE = ("l1 l2 l4", "e0 l0 l3")  # rows, columns of the left operand and the sum; the right operand is transposed
 APPLE: tuple[MatrixUnit, ...] = tuple(
     _unit(f"simdgroup_8x8x8_{_SHORT[d]}", (8, 8, 8), (d, d, F32), 32, _SIDE, _SIDE[::-1], _SIDE)
     for d in (F16, BF16, F32)

@@ -1,10 +1,11 @@
-"""NumPy, imported when something of it is first used.
+"""Import NumPy lazily: `np` imports it at the first use of an attribute.
 
-What it is for: half of the time of `import monolect` was NumPy's; a program that makes tensors from files or numbers
-and reads numbers back needs none of it.
-What it is not: modules that no such program imports, such as those of the compiler, import NumPy as anybody does.
-Invariant: `np` has what the module numpy has. Whether something is NumPy's is asked without importing it: where it was
-not imported, nothing is.
+What it is for: NumPy took half of the time of `import monolect`, and a program that makes tensors from files or numbers
+and reads numbers back does not need it.
+What it is not: a rule for all modules. Modules that such a program does not import, such as the compiler's, import
+NumPy normally.
+Invariant: `np` has the attributes of the module numpy. `is_array` and `is_scalar` do not import NumPy: before it is
+imported, no object is an array.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ if TYPE_CHECKING:
 else:
 
     class _Numpy(ModuleType):
-        """The module, as far as it was used."""
+        """A stand-in for the module numpy, which holds the attributes that were used so far."""
 
         def __getattr__(self, name: str) -> Any:
             found = getattr(import_module("numpy"), name)
-            setattr(self, name, found)  # from now on it is found without this call
+            setattr(self, name, found)  # later uses do not call __getattr__
             return found
 
     np = _Numpy("numpy")
 
 
 def is_array(x: Any) -> bool:
-    """Whether it is a NumPy array."""
+    """Whether `x` is a NumPy array."""
     return "numpy" in sys.modules and isinstance(x, np.ndarray)
 
 
 def is_scalar(x: Any) -> bool:
-    """Whether it is a number of one of NumPy's types."""
+    """Whether `x` is a NumPy scalar."""
     return "numpy" in sys.modules and isinstance(x, np.generic)
 
 

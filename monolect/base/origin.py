@@ -1,8 +1,9 @@
-"""Which line of the user's program is running: where an error is theirs to mend, and what made a node.
+"""Find the line of the user's program that is running, for error messages and for the origin of nodes.
 
-Frames that are not the user's are this package's, those of the functions it generates (compiled under names that start
-with "<monolect"), and Python's own import machinery. "<stdin>" and "<string>" are the user's.
-It runs once for every node that a Tensor method makes: about a microsecond, a dictionary look-up a frame.
+Frames of this package, of functions that it generates (compiled under names that start with "<monolect") and of
+Python's import machinery are skipped. Frames of "<stdin>" and "<string>" count as the user's.
+The search runs once for every node that a Tensor method makes. It takes about 1 microsecond, with a dictionary look-up
+for each frame.
 """
 
 import os
@@ -10,13 +11,13 @@ import sys
 from types import FrameType
 
 _NOT_USER = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, "<monolect", "<frozen")
-_ours: dict[str, bool] = {}  # code file -> is it not the user's
+_ours: dict[str, bool] = {}  # code file -> whether its frames are skipped
 
 
 def provenance() -> tuple[str, int, str]:
-    """File and line of the user's call that is running, and the function it entered monolect by.
+    """Return file and line of the user's running call, and the name of the monolect function that it called.
 
-    The search begins at the caller of the caller. ("", 0, name) when only monolect is running.
+    The search begins at the caller of the caller. Returns ("", 0, name) if only monolect is running.
     """
     frame: FrameType | None = sys._getframe(2)
     name = ""

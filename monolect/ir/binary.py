@@ -1,11 +1,10 @@
-"""A graph as bytes, for caches: `unpack(pack(u)) is u`, in a fifth of the time that its text takes.
+"""Serialize a graph as bytes for caches: `unpack(pack(u)) is u`, five times as fast as the text form.
 
-What it is for: a second process reads its schedules (`runtime/realize/schedule_cache.py`) without the reader of text
-and its patterns.
-What it is not: a format to exchange, or to take from others. The version that wrote it reads it; whoever keeps it
-checks that it is whole, and that it is the user's own (`base/disk/cache.py`), because forged bytes can crash `marshal`.
+What it is for: a second process loads its schedules (`runtime/realize/schedule_cache.py`) without the text parser.
+What it is not: an exchange format. Only the version that wrote the bytes reads them. Forged bytes can crash `marshal`,
+so the cache (`base/disk/cache.py`) checks that the bytes are complete and that the user owns the file.
 
-Invariant: whole bytes that are no graph raise ParseError and nothing else. Unpacking simplifies nothing.
+Invariant: complete bytes that hold no graph raise ParseError and nothing else. Unpacking simplifies nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from monolect.base.errors import IRError, ParseError
 from monolect.ir.ops import INVALID, BufferArg, KernelInfo, LoadArg, ParamArg, ProgramInfo, StepInfo, TmaCopyArg
 from monolect.ir.uop import NAN, NEGATIVE_ZERO, UOp, node, toposort
 
-# What arguments are made of beside numbers, strings, bytes and tuples; `ir.text` writes them by the same names.
+# Arguments may hold these types in addition to numbers, strings, bytes and tuples; `ir.text` writes the same names.
 DTYPES: Final[dict[str, DType]] = {d.short: d for d in ALL}
 RECORDS: Final[dict[str, Any]] = {
     c.__name__: c for c in (ParamArg, BufferArg, KernelInfo, LoadArg, TmaCopyArg, ProgramInfo, StepInfo)
 }
 _SINGLE: Final = {"nan": NAN, "-0.0": NEGATIVE_ZERO, "invalid": INVALID}
-_FORMAT: Final = 4  # of marshal: all versions of Python that can run this read it
+_FORMAT: Final = 4  # version of the marshal format; every supported Python reads it
 _MADE: Final[dict[str, Any]] = {
     "tuple": lambda *items: items,
     "dtype": DTYPES.__getitem__,
@@ -35,9 +34,12 @@ _PLAIN: Final = frozenset((int, str, bytes, bool, type(None)))
 
 
 def pack(u: UOp) -> bytes:
-    """`u` as bytes. Raises IRError when an argument or a tag holds what is no number, string, dtype or tuple."""
+    """Serialize the graph of `u`. Raises IRError when an argument or a tag holds an object of another type.
+
+    Allowed are None, numbers, strings, bytes, dtypes, tuples and the records of the op table.
+    """
     numbers: dict[UOp, int] = {}
-    values: dict[str, int] = {}  # by their text: 1 and True are equal, and not the same
+    values: dict[str, int] = {}  # keyed by repr, because 1 == True but both must be kept apart
     plain: list[Any] = []
     rows = []
     for v in toposort(u):
@@ -54,7 +56,7 @@ def pack(u: UOp) -> bytes:
 
 
 def unpack(data: bytes) -> UOp:
-    """The graph that `pack` wrote. Raises ParseError for bytes that hold none."""
+    """Return the root of the graph that `pack` wrote. Raises ParseError for bytes that hold no graph."""
     try:
         plain, rows = marshal.loads(data)
         values = [_value(p) for p in plain]
@@ -62,12 +64,12 @@ def unpack(data: bytes) -> UOp:
         for op, src, arg, tag in rows:
             nodes.append(node(op, tuple([nodes[s] for s in src]), values[arg], values[tag]))
         return nodes[-1]
-    except Exception as e:  # what bytes that are no graph lead to, in the reader or in the rules of the op table
+    except Exception as e:  # bytes that hold no graph fail in marshal or in the rules of the op table
         raise ParseError("no packed graph", expected="what `pack` writes", found=f"{data[:20]!r} ({e})") from None
 
 
 def _plain(v: Any) -> Any:
-    """A value of an argument as what `marshal` knows: numbers, strings and bytes, and tuples that begin with a name."""
+    """Convert an argument to types that `marshal` knows: numbers, strings, bytes, and tuples that begin with a name."""
     kind: type = v.__class__
     if kind in _PLAIN:
         return v
@@ -78,15 +80,18 @@ def _plain(v: Any) -> Any:
         return (name if RECORDS.get(name) is kind else "tuple", *map(_plain, v))
     if v is INVALID or v is NEGATIVE_ZERO:
         return "single", repr(v)
-    if isinstance(v, float):  # of zeros only NEGATIVE_ZERO is the negative one
+    if isinstance(v, float):  # only NEGATIVE_ZERO means -0.0; any other zero is written as 0.0
         return ("single", "nan") if v != v else abs(float(v)) if v == 0.0 else float(v)
     for base in (int, str):
         if isinstance(v, base):
             return base(v)
-    raise IRError("an argument that cannot be kept", expected="numbers, strings, bytes, dtypes, tuples", found=repr(v))
+    raise IRError(
+        "an argument that cannot be serialized", expected="numbers, strings, bytes, dtypes, tuples", found=repr(v)
+    )
 
 
 def _value(p: Any) -> Any:
+    """Return the argument that `_plain` converted to `p`."""
     return p if p.__class__ is not tuple else _MADE[p[0]](*map(_value, p[1:]))
 
 

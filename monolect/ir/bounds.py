@@ -1,7 +1,7 @@
-"""Intervals and free ranges of a node: what values it can take, which loops it depends on.
+"""Compute the interval of values that a node can have, and the RANGEs (loops) that it depends on.
 
-Both are computed once per node and cached on it, without recursion. Intervals are inclusive. Floats other than
-constants get their dtype range: nothing in the compiler decides on a float's value.
+Both are computed once per node, without recursion, and cached on the node. Intervals are inclusive. A float that is
+not a constant gets the range of its dtype, because no compiler decision depends on a float's value.
 
 Source: `min_max` of the specification's table of derived properties.
 """
@@ -20,7 +20,7 @@ Interval = tuple[Any, Any]
 
 
 def min_max(u: UOp) -> Interval:
-    """Inclusive lower and upper bound of every element of `u`."""
+    """Return the inclusive lower and upper bound of all elements of `u`."""
     m = u._min_max
     if m is not None:
         return m
@@ -39,19 +39,19 @@ def min_max(u: UOp) -> Interval:
 
 
 def size_max(n: Any) -> int:
-    """The largest value a size (int or UOp) can take."""
+    """Return the largest value that a size (int or UOp) can have."""
     return n if n.__class__ is int else min_max(n)[1]
 
 
 def at_most(a: Any, b: Any) -> bool:
-    """Whether a size (int or UOp) is known to be no larger than another, whatever their Variables are bound to."""
+    """Whether a <= b is proven for sizes (int or UOp), for all values of their Variables."""
     if a.__class__ is int and b.__class__ is int:
         return bool(a <= b)
     return a is b or min_max(idx(b) + idx(a) * -1)[0] >= 0
 
 
 def bounds_text(n: Any) -> str:
-    """A size as a message names it: a number, or from where to where it goes."""
+    """Return the text of a size for messages: a number, or "low..high" for a symbolic size."""
     return str(n) if n.__class__ is int else "{}..{}".format(*min_max(n))
 
 
@@ -109,7 +109,7 @@ def _max(u: UOp, a: Interval, b: Interval) -> Interval:
 
 def _where(u: UOp, c: Interval, a: Interval, b: Interval) -> Interval:
     if u.src[0].op == "CMPLT" and set(u.src[1:]) == set(u.src[0].src) and not u.dtype.is_float:
-        pick = min if u.src[1] is u.src[0].src[0] else max  # the smaller or the larger of two integers
+        pick = min if u.src[1] is u.src[0].src[0] else max  # the WHERE is min(a, b) or max(a, b) of two integers
         return pick(a[0], b[0]), pick(a[1], b[1])
     if u.src[1].op == "CONST" and u.src[1].arg[0] is INVALID:
         return b
@@ -140,7 +140,7 @@ def _hull(u: UOp, *all_: Interval) -> Interval:
     return (min(a[0] for a in all_), max(a[1] for a in all_)) if all_ else (0, 0)
 
 
-# AFTER has no row: the writes it waits for may leave any value in src[0], a constant that becomes memory included.
+# AFTER has no row: the writes that it waits for may leave any value in src[0], even if src[0] was a constant.
 _FROM_SOURCES: dict[str, Any] = {
     "ADD": _add,
     "SUB": _sub,
@@ -188,25 +188,25 @@ def _interval(u: UOp) -> Interval:
     if rule is False or u.dtype.is_float or u.dtype.kind == "v":
         return _dtype_range(u)
     out: Interval = rule(u, *(s._min_max for s in u.src))
-    return _dtype_range(u) if op in _WRAPS and _leaves(out, u) else out
+    return _dtype_range(u) if op in _WRAPS and _exceeds_dtype(out, u) else out
 
 
-def _leaves(i: Interval, u: UOp) -> bool:
-    """Whether an interval is larger than the integer dtype of `u` holds."""
+def _exceeds_dtype(i: Interval, u: UOp) -> bool:
+    """Whether an interval exceeds the value range of the integer dtype of `u`."""
     d = u.dtype
     return d.is_int and (i[0] < d.min or i[1] > d.max)
 
 
 def may_wrap(u: UOp) -> bool:
-    """Whether the integer arithmetic of `u` itself may leave its dtype, and so be no arithmetic of whole numbers."""
-    return u.op in _WRAPS and _leaves(_FROM_SOURCES[u.op](u, *(min_max(s) for s in u.src)), u)
+    """Whether the op of `u` itself may overflow its integer dtype, so that it is not exact integer arithmetic."""
+    return u.op in _WRAPS and _exceeds_dtype(_FROM_SOURCES[u.op](u, *(min_max(s) for s in u.src)), u)
 
 
 _EMPTY: frozenset[UOp] = frozenset()
 
 
 def ranges(u: UOp) -> frozenset[UOp]:
-    """The RANGE nodes `u` depends on and does not close itself (a REDUCE, END or WMMA closes its own)."""
+    """Return the free RANGEs of `u`: those that it depends on and that no REDUCE, END or WMMA below it closes."""
     known: frozenset[UOp] | None = u._ranges
     if known is not None:
         return known
@@ -224,6 +224,7 @@ def ranges(u: UOp) -> frozenset[UOp]:
 
 
 def _free_ranges(u: UOp) -> frozenset[UOp]:
+    """Return the free RANGEs of `u`, whose sources have theirs computed."""
     if u.op == "RANGE":
         return u.src[0]._ranges | {u}
     if u.op == "REDUCE" or u.op == "END":
@@ -245,18 +246,20 @@ def _free_ranges(u: UOp) -> frozenset[UOp]:
 
 
 def unused_ranges(order: Iterable[UOp]) -> count[int]:
-    """Numbers for new RANGEs, behind those of `order`."""
+    """Yield ids for new RANGEs, greater than the ids of all RANGEs in `order`."""
     return count(1 + max((u.arg[0] for u in order if u.op == "RANGE"), default=0))
 
 
 def unused_slots(order: Iterable[UOp], op: str = "BUFFER") -> count[int]:
-    """Slots for new nodes of `op`, BUFFER or PARAM, behind those of `order`."""
+    """Yield slots for new nodes of `op` (BUFFER or PARAM), greater than all slots in `order`."""
     return count(1 + max((u.arg.slot for u in order if u.op == op), default=-1))
 
 
 def replace_ranges(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """`root` with its free occurrences of the RANGEs in `mapping` replaced. A REDUCE or END that closes a range of its
-    own is left alone, and what depends on none of them is not walked. Other nodes in `mapping` are replaced on the way.
+    """Return `root` with the RANGEs in `mapping` replaced where they are free.
+
+    A RANGE that a REDUCE or END closes is not replaced below that node. Subgraphs without a free RANGE of `mapping`
+    are not visited. Other keys of `mapping` are replaced too, where they are visited.
     """
     keys = frozenset(r for r in mapping if r.op == "RANGE")
     new = dict(mapping)

@@ -1,8 +1,8 @@
-"""A short, stable name for a graph: equal graphs have equal digests, in every process.
+"""Hash graphs: equal graphs have equal digests in every process.
 
-It names kernels in the disk cache, so it depends on ops, args and structure only, never on addresses. Operands of
-commutative ops count in any order, because their order is the order in which nodes happened to be made. Slots of
-BUFFERs and RANGE ids are part of `arg`; kernels number both canonically.
+The disk cache names kernels by their digest, so it depends on ops, arguments, tags and structure, never on addresses.
+The order of operands of commutative ops does not count, because it depends on the order of node construction. Slots
+of BUFFERs and ids of RANGEs do count, as parts of `arg`; kernels number both canonically.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from monolect.ir.uop import UOp, toposort
 
 
 def digest(u: UOp) -> str:
-    """128 bits of hexadecimal."""
+    """Return the 128-bit digest of the graph of `u`, as 32 hexadecimal digits."""
     return digests(u)[u].hex()
 
 
 def digests(u: UOp) -> dict[UOp, bytes]:
-    """The 128 bits of each node under `u`."""
+    """Return the 128-bit digest of `u` and of each node below it, as bytes."""
     names: dict[UOp, bytes] = {}
     for n in toposort(u):
         below = [names[s] for s in n.src]

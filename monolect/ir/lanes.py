@@ -1,8 +1,8 @@
-"""How axes become lanes of a workgroup and workgroups of a launch: which can be the same lanes, what fits where.
+"""Map axes to the dimensions of a workgroup (its lanes) and of a launch (its workgroups), within a target's limits.
 
-Axes that no value depends on together can be the same lanes: those that share the sum of a row can, once it is known,
-each write a part of the row. Both the optimizer, which must keep within a target's limits, and `device_axes`, which
-numbers lanes and workgroups, read this file.
+Two axes can share one dimension if no value depends on both. Example: the lanes that add up a row can each write a
+part of the row afterwards. The optimizer uses this file to keep within a target's limits, and `device_axes` uses it to
+number lanes and workgroups.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import TypeVar
 from monolect.base.errors import ActionError
 
 T = TypeVar("T")
-MOST_DIMENSIONS = 3  # of a launch, and of a workgroup
-MOST_SLOTS = 32  # that each lane reads to join partial results; more are joined in two steps
+MOST_DIMENSIONS = 3  # dimensions of a launch, and of a workgroup
+MOST_SLOTS = 32  # partial results that one lane reads and combines; more are combined in two steps
 
 
 def shared_lanes(axes: Sequence[tuple[T, int]], nests: Iterable[frozenset[T]]) -> list[list[T]]:
-    """The dimensions of a workgroup, each a list of axes that are the same lanes. `axes`: (axis, size), the one whose
-    lanes stand side by side first; `nests`: axes that a value depends on together.
+    """Return the dimensions of a workgroup, each a list of axes that share its lanes.
+
+    `axes`: (axis, size) pairs, the axis of adjacent lanes first. `nests`: sets of axes that one value depends on; axes
+    of one set get different dimensions. Axes of one dimension have the same size.
     """
-    apart = list({n for n in nests if len(n) > 1})
+    conflicts = list({n for n in nests if len(n) > 1})
     dims: list[tuple[int, list[T]]] = []
     for axis, size in axes:
-        rivals = frozenset().union(*(n for n in apart if axis in n))
+        rivals = frozenset().union(*(n for n in conflicts if axis in n))
         found = next((mine for n, mine in dims if n == size and rivals.isdisjoint(mine)), None)
         if found is None:
             dims.append((size, [axis]))
@@ -35,8 +37,10 @@ def shared_lanes(axes: Sequence[tuple[T, int]], nests: Iterable[frozenset[T]]) -
 
 
 def in_warp(sizes: Sequence[int], joined: Sequence[int], warp: int) -> dict[int, list[int]]:
-    """For each dimension of `joined` the bits of a lane's number along it that stay within a warp, lowest first: lanes
-    that differ in these alone can read each other's registers. `sizes`: all dimensions, neighbouring lanes first.
+    """Return, for each dimension in `joined`, the bits of the lane number along it that stay within a warp.
+
+    Lanes that differ in these bits only can read each other's registers. Each bit is given as a power of two, lowest
+    first. `sizes`: sizes of all dimensions, the dimension of adjacent lanes first. `warp`: lanes of a warp.
 
     Example: `in_warp([8, 64], [1], 32) == {1: [8, 16]}`
     """
@@ -54,7 +58,11 @@ def in_warp(sizes: Sequence[int], joined: Sequence[int], warp: int) -> dict[int,
 
 
 def fitted(sizes: list[int], limits: tuple[int, ...], name: str = "gidx") -> list[int] | None:
-    """Dimensions that hold all iterations of `sizes`, innermost first; None: one axis each is within the limits."""
+    """Return launch dimensions that hold all iterations of axes of `sizes`, innermost first.
+
+    Returns None if one axis per dimension is within `limits` (the last dimension takes all further axes). Raises
+    ActionError, naming the dimensions `name`, if no factorization fits.
+    """
     plain = [*sizes[: MOST_DIMENSIONS - 1], prod(sizes[MOST_DIMENSIONS - 1 :])][: len(sizes)]
     if all(n <= most for n, most in zip(plain, limits, strict=False)):
         return None

@@ -1,9 +1,9 @@
-"""The op table: one row per op of the dialect, and nothing about an op stated twice.
+"""Define the op table: one row per op of the dialect.
 
-A row gives arity, the shape of `arg`, the dtype rule, the shape rule, the stages the op may appear in, traits, its
-meaning on NumPy values and one line of prose. Building a node applies the rules; the verifier, the text form, the
-interpreter, `monolect ops` and the fuzz generators read the rows. What this file does not hold: gradients,
-decompositions, rendering; those stay with the transformation.
+A row gives the number of sources, the type of `arg`, the dtype rule, the shape rule, the stages at which the op is
+allowed, its traits, its meaning on NumPy values and one line of prose. Building a node applies the rules. The
+verifier, the text form, the interpreter, `monolect ops` and the fuzz generators read the rows. Gradients,
+decompositions and rendering are not here; each transformation has its own table.
 
 Invariant: every rule either returns, or raises IRError naming op, expected and found.
 Source: the single-dialect specification (op tables and derived properties); IOTA and the shaped INDEX are this
@@ -23,7 +23,7 @@ from monolect.base.numpy import np
 
 
 class Stage(Flag):
-    """Where an op may stand: the tensor graph, a kernel over ranges, a linear program, a command buffer."""
+    """The stages of the IR: tensor graph, kernel over RANGEs, linear program, command buffer. An op allows some."""
 
     TENSOR = auto()
     KERNEL = auto()
@@ -36,7 +36,7 @@ ANY = T | K | P | C
 
 
 class _Invalid:
-    """The value outside a PAD: WHERE and gates consume it, a STORE of it is dropped, nothing computes with it."""
+    """The value of the elements that PAD adds: a WHERE or gate must discard it, and a STORE of it has no effect."""
 
     def __repr__(self) -> str:
         return "invalid"
@@ -49,7 +49,7 @@ INVALID = _Invalid()
 
 
 class ParamArg(NamedTuple):
-    """PARAM: placeholder `slot`; a symbolic Variable also carries its name and inclusive bounds."""
+    """Argument of PARAM: placeholder number `slot`. A symbolic Variable also has a name and inclusive bounds."""
 
     slot: int
     dtype: DType
@@ -61,12 +61,12 @@ class ParamArg(NamedTuple):
 
     @property
     def symbol(self) -> tuple:
-        """What a Variable is bound by: its name and bounds."""
+        """The key under which a Variable is bound: (name, min, max)."""
         return self.name, self.min, self.max
 
 
 class BufferArg(NamedTuple):
-    """BUFFER: concrete storage `slot`. A tuple device means one shard a device, along axis 0."""
+    """Argument of BUFFER: storage number `slot`. A tuple of devices means one shard per device, along axis 0."""
 
     slot: int
     dtype: DType
@@ -75,12 +75,12 @@ class BufferArg(NamedTuple):
 
 
 class LoadArg(NamedTuple):
-    """LOAD with a property beyond a plain read, whose arg is None.
+    """Argument of a LOAD that does more than a plain read; the argument of a plain read is None.
 
-    `device`, `addrspace`: a copy to that device and address space. `prefetch_bytes`: also prefetch the line this many
-    bytes after the address. `pipelined`: load one loop iteration ahead of the use, "registers" through registers or
-    "async" straight to local memory. `rounded`: the value of a float64 accumulator that may be rounded to the dtype of
-    the terms.
+    `device`, `addrspace`: copy to that device and address space. `prefetch_bytes`: also prefetch the cache line this
+    many bytes after the address. `pipelined`: load one loop iteration ahead of the use, through registers
+    ("registers") or directly to local memory ("async"). `rounded`: the LOAD reads a float64 accumulator, whose value
+    may be rounded to the dtype of the terms.
     """
 
     device: Any = None
@@ -91,9 +91,10 @@ class LoadArg(NamedTuple):
 
 
 class TmaCopyArg(NamedTuple):
-    """TMACOPY: a tensor map and a box in it. Per axis, the innermost first: stride in elements, extent, box size.
+    """Argument of TMACOPY: a tensor map and the shape of a box in it.
 
-    Element `start` has coordinate 0 on all axes. Boxes fill `n_buffers` blocks of local memory round-robin.
+    Per axis, the innermost first: stride in elements, extent, box size. Element `start` of the tensor has coordinate 0
+    on all axes. Successive boxes fill `n_buffers` blocks of local memory round-robin.
     """
 
     start: int
@@ -104,11 +105,11 @@ class TmaCopyArg(NamedTuple):
 
 
 class KernelInfo(NamedTuple):
-    """SINK of a kernel: its name, the actions of the optimizer (None: not chosen yet), its threads.
+    """Argument of the SINK of a kernel: its name, the optimizer's actions (None: not chosen yet), number of threads.
 
-    `is_applied`: its loops are those that the actions make.
-    `frozen` are the slots of PARAMs that hold the same at every run. Blocks packed of them are filled once, by the
-    kernel whose info is the same but for `fills`. `frames` says that it stores constants where no other kernel does.
+    `frozen`: slots of PARAMs whose contents are the same at every run. Packed blocks of them are filled once, by a
+    separate kernel whose KernelInfo differs only in `fills`. `frames`: whether the kernel fills the padding of a
+    buffer, whose interior other kernels write. `is_applied`: whether the actions were applied to its loops.
     """
 
     name: str = "kernel"
@@ -121,11 +122,12 @@ class KernelInfo(NamedTuple):
 
 
 class ProgramInfo(NamedTuple):
-    """PROGRAM: a kernel as a launch sees it.
+    """Argument of PROGRAM: the data that a launch of a kernel needs.
 
-    `key` names its code in the caches of its device. `threads` run it at the same time; each has `local_bytes` of
-    scratch memory. `operands` has (dtype, elements, access) for each operand, access being "read", "write" or "update".
-    `layouts` names the layout of each packed block that the program fills; block k is operand 2k, its source 2k + 1.
+    `key` names its code in the caches of the device. `threads` threads run it in parallel, each with `local_bytes` of
+    scratch memory. `operands` has (dtype, number of elements, access) for each operand; access is "read", "write" or
+    "update". `layouts` has the layout of each packed block that the program fills; operand 2k is block k, and operand
+    2k + 1 its source.
     """
 
     name: str
@@ -137,14 +139,14 @@ class ProgramInfo(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """FUNCTION of a step, a batch of kernels over memory that its caller binds.
+    """Argument of the FUNCTION of a step: a batch of kernels over memory that the caller binds.
 
-    `roles` says what each PARAM is, by slot: an "argument"; an "old" version of a state that gets new memory at each
-    call; a "size", which is a Variable; a "result" in fresh memory; a "state" that is updated in place; a "read", a
-    tensor from outside that may be bound again; a "constant". Of the values in the body's TUPLE the first `n_results`
-    are results, the next are new versions of the states `moves`, by slot, the rest the states in place.
-    `reuse`: pairs of slots, a result that may take the memory of a donated argument. `shared`: slots of constants that
-    code outside may write to. `is_replayed`: whether the step is worth the work of finding what may run at once.
+    `roles` gives the role of each PARAM, by slot: "argument"; "old", the previous version of a state that gets new
+    memory at each call; "size", a Variable; "result", in fresh memory; "state", updated in place; "read", an external
+    tensor that may be bound again; "constant". The TUPLE in the body has `n_results` results, then the new versions of
+    the states in `moves` (their slots), then the states that are updated in place. `reuse`: (result, argument) slots;
+    the result may take the memory of that donated argument. `shared`: slots of constants that external code may write.
+    `is_replayed`: whether the step runs many times, so that grouping and hoisting its kernels pays.
     """
 
     roles: tuple[str, ...] = ()
@@ -162,12 +164,12 @@ AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDU
 
 
 class Row(NamedTuple):
-    """One op of the dialect; see the module docstring for the columns."""
+    """One op of the dialect: a row of the op table."""
 
     name: str
     lo: int  # fewest sources
     hi: int | None  # most sources, None: any number
-    arg: str  # what `arg` holds, for people and for the text form
+    arg: str  # description of `arg`, for people and for the text form
     dtype: Callable[[tuple, Any], DType]
     shape: Callable[[tuple, Any], tuple]
     stages: Stage
@@ -176,8 +178,8 @@ class Row(NamedTuple):
     prose: str
 
 
-# The rules of FUNCTION and CALL that look into a body; `ir.rewrite.calls`, which walks graphs, puts them here.
-# "arguments": (body, arguments) -> None, or IRError; "shape": (shape in the body, sources of the call) -> shape.
+# Rules of FUNCTION and CALL that look into the body. `ir.rewrite.calls` registers them here, because they walk graphs.
+# "arguments": (body, arguments) -> None, or raises IRError; "shape": (shape in the body, sources of the call) -> shape.
 CALLS: dict[str, Callable] = {}
 
 
@@ -220,10 +222,10 @@ def _added(src: tuple, arg: Any) -> DType:
     return dtypes.void
 
 
-def _check_gated(place: Any, value: Any, gate: tuple) -> None:
-    """The dtype of a value beside memory is that of the memory; a gate is a bool."""
-    if value.dtype is not place.dtype:
-        raise _fail("a value of another dtype than the memory", place.dtype.name, value.dtype.name)
+def _check_gated(memory: Any, value: Any, gate: tuple) -> None:
+    """Check that `value` has the dtype of `memory` and that the gate, if there is one, is a bool. Raises IRError."""
+    if value.dtype is not memory.dtype:
+        raise _fail("a value of another dtype than the memory", memory.dtype.name, value.dtype.name)
     if gate and gate[0].dtype is not dtypes.bool:
         raise _fail("a gate that is no condition", "bool", gate[0].dtype.name)
 
@@ -306,7 +308,7 @@ def _iota_dtype(src: tuple, arg: Any) -> DType:
 
 
 def _called(src: tuple, arg: Any) -> DType:
-    # The memory of a step and of a machine program is untyped; `command.check` holds them to what they record.
+    # The memory of a step or PROGRAM is untyped; `command.check` compares it with the recorded types.
     if arg.__class__ is not StepInfo and src[0].op != "PROGRAM" and (check := CALLS.get("arguments")) is not None:
         check(src[0], src[1:])
     return src[0].dtype
@@ -335,7 +337,7 @@ def _shape_first(src: tuple, arg: Any) -> tuple:
 
 
 def broadcast(shapes: list[tuple]) -> tuple:
-    """Right-align `shapes`; each axis must be equal or 1. Raises IRError."""
+    """Return the broadcast of `shapes`, right-aligned: sizes of an axis must be equal or 1. Raises IRError."""
     rank = max(map(len, shapes))
     out: list[Any] = [1] * rank
     for s in shapes:
@@ -354,7 +356,7 @@ def _broadcast(src: tuple, arg: Any) -> tuple:
     for s in src:
         if s.shape != a:
             if not s.shape:
-                continue  # a number beside a tensor, the usual case
+                continue  # fast path: a scalar operand of a tensor
             return broadcast([x.shape for x in src])
     return a
 
@@ -363,7 +365,7 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
     shape: tuple = src[0].sizes if src else ()
     space, device = arg.addrspace, arg.device
     if space == "GLOBAL" and device.__class__ is str:
-        return shape  # the usual case
+        return shape  # fast path
     if space not in SPACES and (space is not None or arg.__class__ is BufferArg):
         raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(space))
     if device.__class__ is tuple and arg.__class__ is BufferArg:
@@ -374,13 +376,13 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
 
 
 def _stored_shape(src: tuple, arg: Any) -> tuple:
-    """A value, and a gate, is broadcast to the place that is written, and never the other way round."""
-    place, shape = src[0].shape, src[1].shape
-    if (not shape or shape == place) and len(src) == 2:
-        return ()  # the usual case
+    """Check that the value and the gate broadcast to the shape of the written memory src[0]. Raises IRError."""
+    target, shape = src[0].shape, src[1].shape
+    if (not shape or shape == target) and len(src) == 2:
+        return ()  # fast path
     for s in src[1:]:
-        if s.shape != place and s.shape and not _is_broadcast(s.shape, place):
-            raise _fail("a value of another shape than the place it is written to", place, s.shape)
+        if s.shape != target and s.shape and not _is_broadcast(s.shape, target):
+            raise _fail("a value of another shape than the memory it is written to", target, s.shape)
     return ()
 
 
@@ -406,7 +408,7 @@ def _flip(src: tuple, arg: Any) -> tuple:
 def _reshape(src: tuple, arg: Any) -> tuple:
     old, new = src[0].shape, src[1].sizes
     a, b = prod(old), prod(new)
-    if a.__class__ is int and b.__class__ is int and a != b:  # symbolic ones are compared by whoever builds the graph
+    if a.__class__ is int and b.__class__ is int and a != b:  # the graph builder compares symbolic sizes
         raise _fail("RESHAPE changes the number of elements", f"{a} elements of {old}", new)
     return new
 
@@ -424,7 +426,7 @@ def _pad(src: tuple, arg: Any) -> tuple:
         raise _fail("PAD rank", len(old), (len(off), len(new)))
     for s, o, n in zip(old, off, new, strict=True):
         if isinstance(s, int) and isinstance(o, int) and isinstance(n, int) and (o < 0 or o + s > n):
-            raise _fail("PAD places the source outside", f"0 <= offset and offset + {s} <= {n}", o)
+            raise _fail("PAD puts elements of its source outside the result", f"0 <= offset and offset + {s} <= {n}", o)
     return new
 
 
@@ -516,7 +518,7 @@ def _wmma_shape(src: tuple, arg: Any) -> tuple:
 def _np_idiv(d: DType, a: Any, b: Any) -> Any:
     safe = np.where(b == 0, np.ones_like(b), b)
     q = np.floor_divide(a, safe)
-    if not d.is_unsigned:  # NumPy's min // -1 overflows with a warning; the dialect wraps
+    if not d.is_unsigned:  # NumPy warns of overflow for min // -1; the dialect wraps
         q = np.where(safe == -1, np.negative(a), q)
     return np.where(b == 0, np.zeros_like(q), q).astype(np.asarray(a).dtype)
 
@@ -545,7 +547,7 @@ def _np_max(d: DType, a: Any, b: Any) -> Any:
 
 
 def _np_threefry(d: DType, counter: Any, key: Any) -> Any:
-    """Threefry-2x32, 20 rounds, on a uint64 of two lanes. Source: Salmon et al., SC 2011."""
+    """Compute Threefry-2x32 with 20 rounds; a uint64 holds both 32-bit words. Source: Salmon et al., SC 2011."""
     m = np.uint64(0xFFFFFFFF)
     c, k = np.asarray(counter, np.uint64), np.asarray(key, np.uint64)
     ks = [k & m, k >> np.uint64(32)]
@@ -561,7 +563,7 @@ def _np_threefry(d: DType, counter: Any, key: Any) -> Any:
 
 
 def _np(name: str) -> Callable:
-    """NumPy's function of that name."""
+    """Return a meaning that calls the NumPy function `name`."""
 
     def meaning(d: DType, *xs: Any) -> Any:
         return getattr(np, name)(*xs)
@@ -578,7 +580,7 @@ def _np_mul(d: DType, a: Any, b: Any) -> Any:
 
 
 def _np_pow(d: DType, a: Any, b: Any) -> Any:
-    """IEEE 754's power: for one exponent of 0.5 NumPy takes the root, which is -0.0 at -0.0 and nan at -inf."""
+    """Compute the power of IEEE 754. NumPy takes the root for a scalar exponent 0.5, which differs at -0.0 and -inf."""
     root = (b == 0.5) & ((a == 0) | (a == -np.inf))
     return np.where(root, np.abs(a), np.power(a, b)).astype(np.asarray(a).dtype)
 
@@ -608,48 +610,48 @@ _S, _M = _t("effect"), _t("marker")
 # fmt: off
 _ROWS = [
     # source ops
-    Row("PARAM",    0, 1, "ParamArg",   _field, _memory_shape, ANY, _N, None, "Placeholder of shape s, substituted in FUNCTION; a scalar with bounds is a symbolic Variable."),
-    Row("BUFFER",   1, 1, "BufferArg",  _field, _memory_shape, ANY, _N, None, "Concrete storage of shape s in GLOBAL, LOCAL or REG memory; on a tuple of n devices the first axis is a multiple of n."),
+    Row("PARAM",    0, 1, "ParamArg",   _field, _memory_shape, ANY, _N, None, "Placeholder of shape src[0], which a FUNCTION or CALL replaces by an argument; a scalar with a name and bounds is a symbolic Variable."),
+    Row("BUFFER",   1, 1, "BufferArg",  _field, _memory_shape, ANY, _N, None, "Storage of shape src[0] in GLOBAL, LOCAL or REG memory; on a tuple of n devices the first axis is a multiple of n."),
     Row("CONST",    0, 0, "(value, dtype)", _const_dtype, _scalar, ANY, _N, None, "A scalar constant; the value may be invalid."),
-    Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw data, uint8 of shape len(data), which a tensor of it holds; also compiled machine code."),
-    Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "Element k is k, for k below the bound; becomes a RANGE, never a kernel."),
+    Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw bytes as a uint8 vector; also compiled machine code."),
+    Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "The vector 0, 1, ..., src[0] - 1; becomes a RANGE of a kernel, never a kernel of its own."),
     # movement ops: pure views
     Row("PERMUTE",  1, 1, "axis order", _first, _permute, ANY, _V, None, "Reorder axes."),
     Row("FLIP",     1, 1, "bools",      _first, _flip, T | C, _V, None, "Reverse the flagged axes."),
-    Row("RESHAPE",  2, 2, "-",          _first, _reshape, ANY, _V, None, "Reinterpret (T, s') in row-major order."),
-    Row("EXPAND",   2, 2, "-",          _first, _expand, ANY, _V, None, "Broadcast size-1 axes of T to s'."),
-    Row("PAD",      3, 3, "-",          _first, _pad, T, _V, None, "Place (T, o, s') at offset o in an invalid-filled output of shape s'."),
-    Row("SHRINK",   3, 3, "-",          _first, _shrink, ANY, _V, None, "Keep s' elements from offset o of (T, o, s'); inverse of PAD."),
-    Row("INDEX",    1, None, "-",       _first, _index_shape, ANY, _V, None, "Index from the left; an index of shape S replaces its axis by S."),
-    Row("STACK",    0, None, "-",       _stack_dtype, _stack, ANY, _N, None, "Join along a new leading axis."),
-    Row("BITCAST",  1, 1, "dtype",      _cast_dtype, _bitcast, ANY, _N, None, "Reinterpret storage; total bytes are preserved."),
+    Row("RESHAPE",  2, 2, "-",          _first, _reshape, ANY, _V, None, "The elements of src[0] in row-major order as shape src[1]."),
+    Row("EXPAND",   2, 2, "-",          _first, _expand, ANY, _V, None, "Broadcast the size-1 axes of src[0] to shape src[1]."),
+    Row("PAD",      3, 3, "-",          _first, _pad, T, _V, None, "Copy src[0] to offset src[1] of a result of shape src[2]; all other elements are invalid."),
+    Row("SHRINK",   3, 3, "-",          _first, _shrink, ANY, _V, None, "The elements of src[0] from offset src[1], of shape src[2]; inverse of PAD."),
+    Row("INDEX",    1, None, "-",       _first, _index_shape, ANY, _V, None, "Index the leading axes of src[0] by src[1:]; an index of shape S replaces its axis by S."),
+    Row("STACK",    0, None, "-",       _stack_dtype, _stack, ANY, _N, None, "Stack values of one shape along a new leading axis."),
+    Row("BITCAST",  1, 1, "dtype",      _cast_dtype, _bitcast, ANY, _N, None, "Reinterpret the bytes as another dtype; the last axis changes so that the total bytes are the same."),
     # reduce
     Row("REDUCE",   1, None, "(op, axes)", _reduced, _reduce, T | K | P, _N, None, "Reduce along axes (to size 1) or along the ranges in src[1:], not both, with ADD, MAX or MUL."),
-    Row("SCAN",     1, 1, "(op, axis)", _number, _scan_shape, K | P, _N, None, "Running ADD, MAX or MUL along an axis of a shaped value, itself included."),
+    Row("SCAN",     1, 1, "(op, axis)", _number, _scan_shape, K | P, _N, None, "Inclusive scan (running ADD, MAX or MUL) along an axis of a shaped value."),
     # call ops
-    Row("FUNCTION", 1, None, "StepInfo, name or -", _called, _function_shape, T | C, _N, None, "Substitute PARAM k of the TUPLE body with argument k, of its dtype and shape; differentiable."),
-    Row("CALL",     1, None, "-",       _called, _function_shape, ANY, _S, None, "Opaque invocation of a kernel or custom function, whose PARAMs are of the dtypes and sizes of the arguments."),
-    Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Pack values; the body of a FUNCTION."),
-    Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "Element of a TUPLE, or of the TUPLE that a FUNCTION or CALL runs."),
+    Row("FUNCTION", 1, None, "StepInfo, name or -", _called, _function_shape, T | C, _N, None, "The TUPLE body src[0] with PARAM k replaced by argument src[k + 1], of the same dtype and shape; differentiable."),
+    Row("CALL",     1, None, "-",       _called, _function_shape, ANY, _S, None, "Run the kernel or custom function src[0] on the arguments src[1:], of the dtypes and sizes of its PARAMs; opaque to rewrites."),
+    Row("TUPLE",    0, None, "-",       _void, _scalar, ANY, _N, None, "Several values as one node; the body of a FUNCTION."),
+    Row("GETTUPLE", 1, 1, "index",      _element_dtype, _element_shape, ANY, _N, None, "One element of a TUPLE, or of the result of a FUNCTION or CALL whose body is a TUPLE."),
     # load and store
-    Row("LOAD",     1, 3, "LoadArg or -", _loaded, _broadcast, ANY, _N, None, "Read (buf, alt?, gate?): alt where gate is false. With an arg, a copy to a device or address space, or a hint to the compiler."),
-    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _stored, _stored_shape, ANY, _S, None, "Write val, of the dtype of buf and broadcast to its shape, into buf; with a gate, only where it is true. distinct: no two iterations write one element, so their order is free. nontemporal: bypass the caches."),
-    Row("PREFETCH", 1, 1, "-",          _void, _scalar, K | P, _S, None, "Prefetch the memory at src[0] (INDEX) into L2; the address need not be valid."),
+    Row("LOAD",     1, 3, "LoadArg or -", _loaded, _broadcast, ANY, _N, None, "Read memory src[0]; with a gate src[2], read only where it is true and give src[1] elsewhere. The argument may ask for a copy to another device, a prefetch or pipelining."),
+    Row("STORE",    2, 3, "'distinct', 'nontemporal' or -", _stored, _stored_shape, ANY, _S, None, "Write src[1], broadcast to the shape of the memory src[0]; with a gate src[2], only where it is true. distinct: no two iterations write the same element, so their order is free. nontemporal: bypass the caches."),
+    Row("PREFETCH", 1, 1, "-",          _void, _scalar, K | P, _S, None, "Prefetch the cache line at the address src[0] (INDEX) into L2; the address need not be valid."),
     # ordering
-    Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P | C, _N, None, "Iterator from 0 to bound."),
+    Row("RANGE",    1, 1, "(id, axis type)", _index, _scalar, K | P | C, _N, None, "Loop variable that counts from 0 to src[0] - 1."),
     Row("END",      1, None, "-",       _void, _scalar, K | P | C, _S, None, "Close the RANGE loops src[1:] around the body src[0]."),
-    Row("AFTER",    1, None, "-",       _first, _shape_first, ANY, _N, None, "src[0], once the dependencies src[1:] have run."),
-    Row("GROUP",    0, None, "lanes or -", _void, _scalar, ANY, _S, None, "Merge effects, unordered. lanes: for each thread the (source, part) pairs that it runs, in order."),
-    Row("SINK",     0, None, "KernelInfo or -", _void, _scalar, ANY, _S, None, "Collect effects or requested values into one root."),
-    Row("LINEAR",   0, None, "'once' or -",       _void, _scalar, P | C, _S, None, "Instructions of a program, or items of a command buffer, in execution order. once: run again only when a constant changed."),
+    Row("AFTER",    1, None, "-",       _first, _shape_first, ANY, _N, None, "The value or memory src[0] after the effects src[1:] have happened."),
+    Row("GROUP",    0, None, "lanes or -", _void, _scalar, ANY, _S, None, "Effects in any order. lanes: for each thread, the ordered list of (source, part) pairs that it runs."),
+    Row("SINK",     0, None, "KernelInfo or -", _void, _scalar, ANY, _S, None, "The root of a graph: its effects or requested values."),
+    Row("LINEAR",   0, None, "'once' or -",       _void, _scalar, P | C, _S, None, "Instructions of a program, or items of a command buffer, in execution order. once: items that run again only after a constant changed."),
     # elementwise primitives
     Row("RECIP",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np_recip, "1 / x."),
     Row("TRUNC",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np("trunc"), "Round toward zero."),
-    Row("CAST",     1, 1, "dtype", _cast_dtype, _broadcast, T | K | P, _E, None, "Convert; float to integer saturates and sends nan to 0, integers wrap."),
+    Row("CAST",     1, 1, "dtype", _cast_dtype, _broadcast, T | K | P, _E, None, "Convert to another dtype; float to integer saturates and maps nan to 0, integers wrap."),
     Row("ADD",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_add, "a + b; integers wrap; bool is or."),
     Row("MUL",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_mul, "a * b; integers wrap; bool is and."),
     Row("MAX",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_max, "max(a, b); nan if either is nan."),
-    Row("MOD",      2, 2, "-", _integer, _broadcast, ANY, _E, _np_mod, "a mod b with the sign of b; 0 where b is 0."),
+    Row("MOD",      2, 2, "-", _integer, _broadcast, ANY, _E, _np_mod, "a modulo b with the sign of b; 0 where b is 0."),
     Row("IDIV",     2, 2, "-", _integer, _broadcast, ANY, _E, _np_idiv, "floor(a / b); 0 where b is 0; min // -1 wraps."),
     Row("CMPLT",    2, 2, "-", _compare, _broadcast, ANY, _E, _np("less"), "a < b."),
     Row("CMPNE",    2, 2, "-", _compare, _broadcast, ANY, _CE, _np("not_equal"), "a != b."),
@@ -658,7 +660,7 @@ _ROWS = [
     Row("AND",      2, 2, "-", _bits,    _broadcast, ANY, _CE, _np("bitwise_and"), "Bitwise and."),
     Row("SHR",      2, 2, "-", _integer, _broadcast, T | K | P, _E, _np_shift(False), "Shift right, arithmetic if signed; an amount outside [0, bits) leaves only the sign."),
     Row("SHL",      2, 2, "-", _integer, _broadcast, T | K | P, _E, _np_shift(True), "Shift left; an amount outside [0, bits) gives 0."),
-    Row("WHERE",    3, 3, "-", _where,   _broadcast, ANY, _E, _np("where"), "a where p, else b."),
+    Row("WHERE",    3, 3, "-", _where,   _broadcast, ANY, _E, _np("where"), "src[1] where the condition src[0] is true, else src[2]."),
     # decomposed elementwise
     Row("NEG",      1, 1, "-", _signed,  _broadcast, T | K | P, _D, _np("negative"), "-x."),
     Row("SUB",      2, 2, "-", _signed,  _broadcast, T | K | P, _D, _np("subtract"), "a - b."),
@@ -669,31 +671,31 @@ _ROWS = [
     Row("CMPEQ",    2, 2, "-", _compare, _broadcast, T | K | P, _CD, _np("equal"), "a == b."),
     Row("NOT",      1, 1, "-", _bits,    _broadcast, T | K | P, _D, _np("invert"), "Bitwise not; logical for bool."),
     Row("EXP2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("exp2"), "2 ** x."),
-    Row("LOG2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("log2"), "log2 x."),
-    Row("SIN",      1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sin"), "sin x."),
+    Row("LOG2",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("log2"), "Base-2 logarithm of x."),
+    Row("SIN",      1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sin"), "Sine of x, in radians."),
     Row("SQRT",     1, 1, "-", _float,   _broadcast, T | K | P, _D, _np("sqrt"), "Square root."),
     Row("POW",      2, 2, "-", _float,   _broadcast, T | K | P, _D, _np_pow, "a ** b."),
-    Row("LDEXP",    2, 2, "-", _float,   _broadcast, K | P, _D, _np_ldexp, "a * 2 ** b, rounded once, for a finite whole b."),
+    Row("LDEXP",    2, 2, "-", _float,   _broadcast, K | P, _D, _np_ldexp, "a * 2 ** b, rounded once, for a finite integral b."),
     Row("MULACC",   3, 3, "-", _number,  _broadcast, T | K | P, _D, _np_mulacc, "a * b + c."),
-    Row("THREEFRY", 2, 2, "-", _integer, _broadcast, T | K | P, _D, _np_threefry, "Threefry-2x32 of (counter, key), two lanes in a uint64."),
+    Row("THREEFRY", 2, 2, "-", _integer, _broadcast, T | K | P, _D, _np_threefry, "Random bits: Threefry-2x32 of counter and key, two 32-bit words in a uint64."),
     # markers
-    Row("CONTIGUOUS",          1, 1, "-", _first, _shape_first, T, _M, None, "Force a buffer of its own, in row-major order."),
+    Row("CONTIGUOUS",          1, 1, "-", _first, _shape_first, T, _M, None, "Identity that is stored in a buffer of its own, in row-major order."),
     Row("CONTIGUOUS_BACKWARD", 1, 1, "-", _first, _shape_first, T, _M, None, "Identity; its gradient is made CONTIGUOUS."),
     Row("DETACH",              1, 1, "-", _first, _shape_first, T, _M, None, "Identity; stops the gradient."),
     # codegen
-    Row("BARRIER",  0, None, "-",      _void, _scalar, K | P | C, _S, None, "Synchronise the threads of a workgroup."),
-    Row("TMACOPY",  5, None, "TmaCopyArg", _void, _scalar, K | P, _S, None, "Asynchronous copy of a box of the tensor src[1] to the local memory at src[0] (INDEX), issued by one lane; zeros outside of the tensor. src[2]: number of the buffer; src[3]: gate; src[4:]: coordinates of the box. It is complete after the BARRIER of the step that reads that buffer."),
-    Row("SHUFFLE",  1, 1, "bits",      _first, _shape_first, K | P, _N, None, "What the lane whose number differs in these bits has as src[0]; both are of one warp."),
+    Row("BARRIER",  0, None, "-",      _void, _scalar, K | P | C, _S, None, "Synchronize the lanes of a workgroup, or the threads of a command buffer."),
+    Row("TMACOPY",  5, None, "TmaCopyArg", _void, _scalar, K | P, _S, None, "Asynchronous copy of a box of the tensor src[1] to local memory at src[0] (INDEX), issued by one lane, with zeros outside of the tensor. src[2]: number of the buffer; src[3]: gate; src[4:]: coordinates. Complete after the BARRIER before that buffer is read."),
+    Row("SHUFFLE",  1, 1, "bits",      _first, _shape_first, K | P, _N, None, "The value of src[0] in the lane whose number is this lane's number xor the bits; both lanes are in one warp."),
     Row("INS",      0, None, "any",    _void, _scalar, P, _S, None, "One machine instruction."),
     Row("SPECIAL",  1, 1, "name",      _index, _scalar, K | P, _N, None, "Thread or workgroup index: thread0 without workgroups, gidx0..2 and lidx0..2 with them."),
     Row("IF",       1, None, "-",      _void, _scalar, P | C, _S, None, "Begin a conditional block."),
     Row("ENDIF",    1, 1, "-",         _void, _scalar, P | C, _S, None, "End a conditional block."),
-    Row("WMMA",     3, None, "(unit, axes summed)", lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "acc plus the sum of A * B over their last axes, broadcast: a product of tiles. Of a unit that a warp has in common, those axes are what each lane holds of A and B; as long as they are ranges, these are src[3:], with those of what a lane holds of the sum. Of a unit that reads local memory, A and B are the places where they begin, and arg goes on with how each lies there (lead, stride, turned)."),
-    Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code of the user's in the target's language, with {0}, {1}... for the operands; one element at a time."),
-    Row("ATOMICADD", 2, 3, "-",        _added, _stored_shape, ANY, _S, None, "buf[idx] += val, broadcast, atomically; with a gate, only where it is true."),
-    Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "Opaque device function, through CALL."),
-    Row("PROGRAM",  1, 3, "ProgramInfo", _void, _scalar, P | C, _S, None, "A kernel ready to launch: its SINK or LINEAR, then its SOURCE and BINARY where they are at hand."),
-    Row("SOURCE",   0, 0, "str",       _void, _scalar, P | C, _N, None, "Rendered source code."),
+    Row("WMMA",     3, None, "(unit, axes summed)", lambda src, arg: src[2].dtype, _wmma_shape, K | P, _N, None, "Tile product on a matrix unit: src[2] plus the sum of src[0] * src[1] over the summed axes, the last ones. src[3:]: RANGEs of elements that a lane of a warp holds, until expand. A unit that reads local memory has the addresses of its operands as src[0] and src[1], and their layouts at the end of its argument."),
+    Row("CUSTOM",   0, None, "(format, dtype, inline)", lambda src, arg: arg[1], lambda src, arg: _broadcast(src, arg) if src else (), K | P, _N, None, "Code in the target's language that the user wrote, applied to each element; {0}, {1}... are the operands."),
+    Row("ATOMICADD", 2, 3, "-",        _added, _stored_shape, ANY, _S, None, "Atomically add src[1], broadcast, to the memory src[0]; with a gate src[2], only where it is true."),
+    Row("CUSTOMFUNCTION", 0, None, "name", _void, _scalar, ANY, _S, None, "A native function that is no kernel; a CALL runs it."),
+    Row("PROGRAM",  1, 3, "ProgramInfo", _void, _scalar, P | C, _S, None, "A kernel ready to launch: its SINK or LINEAR, then its SOURCE and BINARY if they are known."),
+    Row("SOURCE",   0, 0, "str",       _void, _scalar, P | C, _N, None, "Source code of a program, in the target's language."),
 ]
 # fmt: on
 
@@ -701,7 +703,7 @@ ROWS: dict[str, Row] = {r.name: r for r in _ROWS}
 
 
 def with_trait(trait: str) -> frozenset[str]:
-    """The names of the ops that carry `trait`."""
+    """Return the names of the ops that have the trait `trait`."""
     return frozenset(r.name for r in _ROWS if trait in r.traits)
 
 

@@ -1,13 +1,14 @@
-"""A kernel as loops and formulas, for people: `pseudocode(sink)`.
+"""Write a kernel as loops and formulas for people to read: `pseudocode(sink)`.
 
     for r0 < 64, r1 < 2:
       t1 = sum(r1000 < 3: p1[r0*3 + r1000] * p2[r1000*2 + r1])
       p0[r0*2 + r1] = max(t1, 0.0)
 
-What it is for: to see at a glance what a kernel computes; `p0` is its PARAM of slot 0, `r0` its RANGE of id 0. A line
-holds once for each iteration of the loops it stands in. What it is not: an input; that is `ir.text`.
-Invariant: the text is linear in the graph: what is used again, or is long, has a name of its own. An op without a
-notation is written as a call.
+What it is for: to show what a kernel computes. `p0` is the PARAM of slot 0, `r0` the RANGE of id 0. A line holds for
+each iteration of the loops around it.
+What it is not: a format that can be parsed; that is `ir.text`.
+Invariant: the length of the text is linear in the size of the graph, because a value that is used again, or is long,
+gets a name. An op without a notation is written as a call.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from monolect.ir.ops import ROWS
 from monolect.ir.placement import is_memory, memory_of
 from monolect.ir.uop import UOp, toposort
 
-Line = tuple[tuple[UOp, ...], str]  # what is computed, and in which loops
+Line = tuple[tuple[UOp, ...], str]  # (loops around the line, its text)
 
-# op -> how it is written, and how tightly it binds
+# op -> (operator, precedence)
 _INFIX = {
     "MUL": ("*", 6), "DIV": (" / ", 6), "IDIV": (" // ", 6), "MOD": (" % ", 6), "ADD": (" + ", 5), "SUB": (" - ", 5),
     "SHL": (" << ", 4), "SHR": (" >> ", 4), "AND": (" & ", 3), "XOR": (" ^ ", 2), "OR": (" | ", 2),
@@ -32,14 +33,17 @@ _INFIX = {
 }  # fmt: skip
 _TIGHT = 9
 _SUMS = {"ADD": "sum", "MUL": "product", "MAX": "max"}
-_OF_TENSORS = (1 << 32) - 1  # slots above it are of memory that tensors have (`ir.uop`)
-_MOST_OPERANDS = 6  # that are written in one line
-_LONGEST, _SHORT = 60, 12  # a formula that is longer has a name; one that is used twice, unless it is short
+_OF_TENSORS = (1 << 32) - 1  # slots above it are BUFFERs of tensors (`ir.uop`)
+_MOST_OPERANDS = 6  # operands of one op that `brief` writes; further ones are left out
+_LONGEST, _SHORT = 60, 12  # characters; a longer formula gets a name, and so does one over _SHORT that is used twice
 _NAMELESS = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "AFTER", "END", "GROUP", "SINK"))
 
 
 def pseudocode(sink: UOp) -> str:
-    """The lines of a kernel: scalar IR as it is until actions are applied. Later IR is written too, less prettily."""
+    """Return the pseudocode of the kernel `sink`.
+
+    It is meant for scalar IR, before optimizer actions are applied. Later IR is written too, but is harder to read.
+    """
     order = toposort(sink)
     uses = Counter(s for u in order if u.op not in ("PARAM", "BUFFER") for s in u.src)
     texts: dict[UOp, tuple[str, int]] = {}
@@ -51,7 +55,7 @@ def pseudocode(sink: UOp) -> str:
         text, binds = _written(u, texts)
         effect = "effect" in ROWS[u.op].traits
         long = (len(text) > _LONGEST and u not in stored) or (len(text) > _SHORT and uses[u] > 1)
-        if u.op in _NAMELESS or _is_place(u) or not (effect or long):
+        if u.op in _NAMELESS or _is_memory_element(u) or not (effect or long):
             texts[u] = text, binds
             continue
         if effect:
@@ -66,12 +70,12 @@ def pseudocode(sink: UOp) -> str:
 
 
 def brief(u: UOp, depth: float = 6) -> str:
-    """A graph of any stage as one line: a formula of at most that depth, `..` for what is below."""
+    """Return a graph of any stage as a one-line formula of at most `depth` levels; `..` replaces deeper nodes."""
     return _cut(u, depth)[0]
 
 
 class _Cut(dict[UOp, tuple[str, int]]):
-    """The texts of nodes, each written when it is asked for."""
+    """A dict from node to (text, precedence) that writes a node when it is first looked up."""
 
     def __init__(self, depth: float):
         super().__init__()
@@ -82,11 +86,12 @@ class _Cut(dict[UOp, tuple[str, int]]):
 
 
 def _cut(u: UOp, depth: float) -> tuple[str, int]:
+    """Return (text, precedence) of `u`, written to at most `depth` levels."""
     if u.op == "BUFFER" and u.arg.slot > _OF_TENSORS:
         return f"b{u.arg.slot - _OF_TENSORS}", _TIGHT
     if depth <= 0 and u.src and u.op not in ("PARAM", "BUFFER", "RANGE"):
         return "..", _TIGHT
-    texts = _Cut(depth - (0.5 if u.dtype.kind == "x" else 1))  # indices are deeper than values
+    texts = _Cut(depth - (0.5 if u.dtype.kind == "x" else 1))  # indices are written to twice the depth of values
     if u.op in ("PERMUTE", "FLIP") or (u.op in ("REDUCE", "SCAN") and len(u.src) == 1):
         name, *more = u.arg if u.op in ("REDUCE", "SCAN") else (u.op.lower(), u.arg)
         return f"{_SUMS.get(name, name)}({texts[u.src[0]][0]}, {', '.join(map(str, more))})", _TIGHT
@@ -99,7 +104,7 @@ def _cut(u: UOp, depth: float) -> tuple[str, int]:
 
 
 def _nested(lines: list[Line], texts: dict[UOp, tuple[str, int]], indent: str = "") -> Iterator[str]:
-    """The lines in their loops: neighbours stand in those that they have in common."""
+    """Yield the lines indented under their loops; adjacent lines share the headers of their common outer loops."""
     for _, group in groupby(lines, key=lambda line: line[0][:1]):
         here = list(group)
         loops = _common([loops for loops, _ in here])
@@ -111,27 +116,28 @@ def _nested(lines: list[Line], texts: dict[UOp, tuple[str, int]], indent: str = 
 
 
 def _common(nests: list[tuple[UOp, ...]]) -> tuple[UOp, ...]:
-    """The loops that all of them begin with."""
+    """Return the outer loops that all nests have in common."""
     n = next((i for i, loops in enumerate(zip(*nests, strict=False)) if len(set(loops)) > 1), min(map(len, nests)))
     return nests[0][:n]
 
 
-def _is_place(u: UOp) -> bool:
-    """Whether `u` is an element of memory, and no element of a value."""
+def _is_memory_element(u: UOp) -> bool:
+    """Whether `u` is an INDEX of memory rather than of a computed value."""
     return u.op == "INDEX" and is_memory(memory_of(u))
 
 
 def _effects(u: UOp) -> list[UOp]:
-    """What END closes: its loops are around an effect even where no operand of it depends on them."""
+    """Return the effects in the body of an END, whose loops surround them even if no operand depends on the loops."""
     return [x for s in u.src for x in _effects(s)] if u.op == "GROUP" else [u]
 
 
 def _headers(loops: tuple[UOp, ...], texts: dict[UOp, tuple[str, int]]) -> str:
+    """Return loop headers as text, such as `r0 < 64, r1 < 2`."""
     return ", ".join(f"{texts[r][0]} < {texts[r.src[0]][0]}" for r in loops)
 
 
 def _written(u: UOp, texts: dict[UOp, tuple[str, int]]) -> tuple[str, int]:
-    """(text, how tightly it binds) of a node whose sources are written."""
+    """Return (text, precedence) of a node whose sources are in `texts`."""
     src = [texts[s][0] for s in u.src]
     if u.op in _INFIX:
         sign, binds = _INFIX[u.op]

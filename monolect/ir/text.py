@@ -1,4 +1,4 @@
-"""The text form of a graph: `parse(show(u)) is u`, one node a line, sources before users.
+"""Write a graph as text and parse it: `parse(show(u)) is u`. A line is a node; sources precede users.
 
     %0 = CONST idx[] (8, idx)
     %1 = RANGE idx[] %0 (0, "LOOP")
@@ -6,7 +6,7 @@
     %3 = PARAM f32[8] %2 ParamArg(slot=0, dtype=f32)
     %4 = INDEX f32[] %3 %1                              # digits.py:12 getitem
 
-What a FUNCTION, a CALL or a PROGRAM runs is a section before it, with names of its own:
+The body of a FUNCTION, CALL or PROGRAM is a section before it, with its own node names:
 
     @sum_8 {
       %0 = CONST idx[] (8, idx)
@@ -15,12 +15,11 @@ What a FUNCTION, a CALL or a PROGRAM runs is a section before it, with names of 
     %5 = PROGRAM void[] @sum_8 ProgramInfo(name="sum_8")
 
 What it is for: tests, dumps, bug reports, and running a part of the compiler from a file. The last line is the root.
-Dtype and shape are there to be read, and are checked. Comments (where the user's program made a node) and blank lines
-mean nothing.
-What it is not: a serialisation format (`ir.binary` is). It promises to be read by the version that wrote it.
+The parser checks dtype and shape. It ignores blank lines and comments, which name the user's line that made a node.
+What it is not: a format for caches (`ir.binary` is). Only the version that wrote a text is sure to read it.
 
 Invariant: text that is not a graph raises ParseError and nothing else. Parsing simplifies nothing.
-A tuple subclass that is not of the op table is written as a tuple, to which it is equal.
+A tuple subclass that is no record of the op table is written as a plain tuple, to which it is equal.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ _WORDS: dict[str, Any] = {
     "nan": NAN,
     "invalid": INVALID,
 }
-_ANY_NUMBERS = ("FLIP", "WMMA", "CUSTOM", "INS")  # ops with a bool or a float in their argument
-_RECORD_OPS = ("PARAM", "BUFFER", "SINK", "FUNCTION", "LOAD", "TMACOPY", "PROGRAM")  # ops with a record, or none
-_MAX_DEPTH = 64  # of parentheses in one argument
+_ANY_NUMBERS = ("FLIP", "WMMA", "CUSTOM", "INS")  # ops whose argument may hold a bool or a float
+_RECORD_OPS = ("PARAM", "BUFFER", "SINK", "FUNCTION", "LOAD", "TMACOPY", "PROGRAM")  # ops whose arg is no plain tuple
+_MAX_DEPTH = 64  # nested parentheses in one argument; deeper text raises ParseError
 
 _LINE = re.compile(r"[ \t]*%(\w+) = (\w+) (\w+\[[^\]]*\])((?: [%@]\w+)*)[ \t]*(.*)", re.ASCII | re.DOTALL)
 _SECTION = re.compile(r"[ \t]*(@\w+)[ \t]*\{[ \t\r]*", re.ASCII)
@@ -68,18 +67,18 @@ _PLAIN = re.compile(r'(\w+)=(?:([0-9]{1,18})|([A-Za-z_]\w*)|"([\w:]*)")(?:, |\)$
 
 
 def summary(u: UOp) -> Counter[str]:
-    """How many nodes of each op are below `u`, itself included."""
+    """Count the nodes of each op in the graph of `u`."""
     return Counter(v.op for v in toposort(u))
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 def show(u: UOp, *, origins: bool = False, sections: bool = True) -> str:
-    """`u` as text; with `origins`, each line ends with the user's line that made the node. Without `sections` all nodes
-    are in one list.
+    """Return the graph of `u` as text.
 
-    Raises IRError when an argument or a tag holds an object that has no text.
+    With `origins`, each line ends with the user's line that made the node. Without `sections`, bodies of calls are not
+    written as sections, and all nodes are in one list. Raises IRError when an argument or a tag has no text form.
     """
-    bodies: dict[UOp, UOp] = {}  # and what runs each first
+    bodies: dict[UOp, UOp] = {}  # body -> the first node that runs it
     for v in toposort(u) if sections else ():
         if v.op in _RUNNING and v.src and v.src[0].op != "PROGRAM":
             bodies.setdefault(v.src[0], v)
@@ -94,7 +93,7 @@ def show(u: UOp, *, origins: bool = False, sections: bool = True) -> str:
 
 
 def _section_name(u: UOp, taken: set[str]) -> str:
-    """`@name`, that of the program or the kernel where it has one."""
+    """Return an unused `@name` for a section: the name of the program or kernel, or `@body`."""
     given = getattr(u.arg, "name", None) or "body"
     name = "@" + re.sub(r"\W", "_", given, flags=re.ASCII)
     others = (f"{name}_{k}" for k in itertools.count(1))
@@ -102,7 +101,7 @@ def _section_name(u: UOp, taken: set[str]) -> str:
 
 
 def _lines(u: UOp, named: dict[UOp, str], origins: bool) -> Iterator[str]:
-    """A line a node of `u`; sources that are `named` are sections of their own."""
+    """Yield a line for each node of `u`; nodes in `named` are references to sections and are not entered."""
     names: dict[UOp, str] = {}
     columns: dict[tuple, str] = {}
     for v in toposort(u, stop=lambda v: v is not u and v in named):
@@ -121,25 +120,25 @@ def _lines(u: UOp, named: dict[UOp, str], origins: bool) -> Iterator[str]:
 
 
 def show_origin(origin: Any) -> str:
-    """`file:line method` of a node's origin, on one line."""
+    """Return the origin of a node as `file:line method`, on one line."""
     file, line, *method = origin if isinstance(origin, tuple) and len(origin) >= 2 else (origin, 0)
     return " ".join([f"{file}:{line}", *map(str, method)]).replace("\n", " ").replace("\r", " ")
 
 
 def _column(u: UOp, names: dict[UOp, str], columns: dict[tuple, str]) -> str:
-    """`f32[4,%7]`; a size that is not a node of the text is `?`."""
+    """Return dtype and shape as text, such as `f32[4,%7]`; a size that is no node of the text is `?`."""
     key = (u.dtype, u.shape)
     out = columns.get(key)
     if out is None:
         sizes = [names.get(n, "?") if n.__class__ is UOp else str(n) for n in u.shape]
         out = f"{u.dtype.short}[{','.join(sizes)}]"
-        if "?" not in sizes:  # that node may still follow
+        if "?" not in sizes:  # else the node of the size may follow later and get a name
             columns[key] = out
     return out
 
 
 def _write(v: Any) -> str:
-    """One argument as text."""
+    """Return one argument as text."""
     kind = v.__class__
     if kind is int:
         return repr(v)
@@ -155,7 +154,7 @@ def _write(v: Any) -> str:
     if v is None or v is INVALID or kind is bool:
         return repr(v)
     if isinstance(v, float):
-        # Outside a CONST 0.0 and -0.0 are one key; only the value that says so is the negative one.
+        # 0.0 and -0.0 are equal keys outside of a CONST: only NEGATIVE_ZERO is written as -0.0.
         return "-0.0" if v is NEGATIVE_ZERO else repr(abs(float(v)) if v == 0.0 else float(v))
     if isinstance(v, bytes):
         return f'b"{v.hex()}"'
@@ -174,12 +173,12 @@ def _write_record(v: Any) -> str:
 
 # ---- parsing ---------------------------------------------------------------------------------------------------------
 def parse(text: str) -> UOp:
-    """The node of the last line of `text`. Raises ParseError, with the line, for text that is not a graph."""
+    """Return the node of the last line of `text`. Raises ParseError with the line number if it is not a graph."""
     nodes: dict[str, UOp] = {}
     names: dict[UOp, str] = {}
     columns: dict[tuple, str] = {}
     bodies: dict[str, UOp] = {}
-    outer: tuple | None = None  # what is around the section that is read
+    outer: tuple | None = None  # saved state of the text around the current section
     section = ""
     arguments: dict[str, tuple[Any, Any]] = {"": (None, None)}
     u: UOp | None = None
@@ -235,7 +234,7 @@ def _error(number: int, message: str, expected: object, found: object) -> ParseE
 def _build(
     number: int, op: str, src: tuple[UOp, ...], pair: tuple[Any, Any], names: dict[UOp, str], columns: dict[tuple, str]
 ) -> tuple[UOp, str]:
-    """The node and the text of its dtype and shape."""
+    """Return the node of one line and the text of its dtype and shape."""
     if not _is_exact(op, pair[0]):
         raise _error(
             number, f"a number of another type than {op} has", "an int, a float or a bool as its dtype says", pair[0]
@@ -245,21 +244,21 @@ def _build(
         return u, _column(u, names, columns)
     except IRError as e:
         raise _error(number, e.message, e.expected, e.found) from None
-    except Exception as e:  # the rules of the table trust the kind of `arg`, which text can get wrong in any way
+    except Exception as e:  # the rules of the table trust the type of `arg`, which text may have wrong
         raise _error(number, f"an argument that {op} cannot have", "see `monolect ops`", f"{pair[0]!r} ({e})") from None
 
 
 def _same_column(found: str, given: str) -> bool:
-    """Whether both say the same but for spaces and sizes of which one is unknown."""
+    """Whether two texts of dtype and shape agree, ignoring spaces; an unknown size `?` agrees with any size."""
     a, b = (re.split(r"[\[\],]", re.sub(r"[ \t]", "", s)) for s in (found, given))
     return len(a) == len(b) and all(x == y or "?" in (x, y) for x, y in zip(a, b, strict=True))
 
 
 def _plain_record(text: str) -> tuple[Any, Any] | None:
-    """What `_Arguments` reads, in a third of the time, if it is a record of small numbers, words and simple strings.
+    """Parse a record of small numbers, words and simple strings: a fast path of `_Arguments`, three times as fast.
 
-    That is the argument of nearly all PARAMs and BUFFERs, which reading a saved step spends most of its time on. None
-    for everything else, and for all that is wrong.
+    Nearly all PARAMs and BUFFERs have such a record, and they take most of the time of reading a saved step. Returns
+    (record, None), or None if `text` is anything else or is wrong.
     """
     name, _, fields = text.partition("(")
     kind = RECORDS.get(name)
@@ -288,13 +287,15 @@ def _plain_record(text: str) -> tuple[Any, Any] | None:
         return None
     try:
         return kind(**values), None
-    except TypeError:  # an unknown field, or one too few
+    except TypeError:  # an unknown field, or a missing one
         return None
 
 
 def _is_exact(op: str, arg: Any) -> bool:
-    """Whether an argument has the types of its op: equal values of other types, such as True for 1 or a plain tuple for
-    a record, would be shared with the right ones. The fields of records are checked where they are read.
+    """Whether an argument has the exact types that its op uses.
+
+    Equal values of another type, such as True for 1 or a tuple for a record, would be interned as the same node. The
+    fields of records are checked where they are parsed.
     """
     if op in _RECORD_OPS:
         return arg.__class__ is not tuple
@@ -311,10 +312,10 @@ def _is_exact(op: str, arg: Any) -> bool:
 
 @functools.cache
 def _field_types(kind: Any) -> dict[str, Any]:
-    """The types of a record's fields. A compiled module keeps plain classes alone; its source has the others."""
+    """Return the types of a record's fields. In a compiled build they are read from the module's source."""
     if not COMPILED:
         return get_type_hints(kind)
-    import ast  # a compiled build needs it, when it first reads a record
+    import ast  # only a compiled build needs it
 
     module = sys.modules[kind.__module__]
     source = Path(str(module.__file__)).with_name(module.__name__.rpartition(".")[2] + ".py").read_text("utf-8")
@@ -324,13 +325,15 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 
 def _fields_fit(kind: Any, fields: dict[str, Any]) -> bool:
+    """Whether all values in `fields` have the types of the record class `kind`."""
     types = _field_types(kind)
     return all(f not in types or _fits(v, types[f]) for f, v in fields.items())
 
 
 def _fits(v: Any, wanted: Any) -> bool:
-    """Whether `v` has exactly the type `wanted`. `True` and `1.0` do not fit `int`: they are equal to 1, so a node that
-    holds them would be shared with the one that holds the number.
+    """Whether `v` has exactly the type `wanted`.
+
+    `True` and `1.0` do not fit `int`: they equal 1, so a node that holds them would be interned as the node of 1.
     """
     if wanted is Any or v.__class__ is wanted:
         return True
@@ -345,7 +348,7 @@ def _fits(v: Any, wanted: Any) -> bool:
 
 
 class _Arguments:
-    """Reads what follows the sources on a line: an argument, or none, and `tag=` with another."""
+    """A parser of the rest of a line after the sources: an optional argument and an optional `tag=` argument."""
 
     def __init__(self, text: str, number: int) -> None:
         self.text, self.number, self.at = text, number, 0
@@ -382,7 +385,7 @@ class _Arguments:
     def value(self, depth: int) -> Any:
         kind, token = self.kind, self.token
         if depth > _MAX_DEPTH:
-            raise self.fail(f"at most {_MAX_DEPTH} parentheses in each other")
+            raise self.fail(f"at most {_MAX_DEPTH} nested parentheses")
         self.advance()
         try:
             if kind == "int":

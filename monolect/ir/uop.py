@@ -1,11 +1,11 @@
-"""The node: an immutable, interned UOp `(op, src, arg, tag)`, and how to build and walk graphs of them.
+"""Define the node, an immutable and interned UOp `(op, src, arg, tag)`, and functions that build and walk graphs.
 
-Equal means identical: `node` returns the one live UOp with those four fields, after the op's row has checked them and
-derived dtype and shape. `build` does the same through the simplifier of the op (`ir.rewrite.normal` fills SIMPLIFIERS),
-so local identities never reach the graph. This file holds no algebra, no devices, no I/O.
+Equal nodes are identical: `node` returns the only live UOp with these four fields. It checks them by the op's row,
+which also gives dtype and shape. `build` first applies the simplifier of the op (`ir.rewrite.normal` fills
+SIMPLIFIERS), so local identities are applied during construction. This file has no algebra, no devices and no I/O.
 
-Invariant: nodes are never mutated; the underscore slots are caches of derived properties. `origin`, `storage`, `holder`
-and `recomputed` are side tables that no property depends on.
+Invariant: the four fields never change. Slots with an underscore cache derived properties. `origin`, `storage`,
+`holder` and `recomputed` may change; no derived property depends on them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from monolect.ir.ops import INVALID, ROWS, BufferArg
 next_serial = count().__next__
 _new_tuple = tuple.__new__
 MANY = 1 << 62
-_slots = count(1 << 32)  # far above the numbers the runtime gives to its own storage
+_slots = count(1 << 32)  # slots of tensors' BUFFERs; far above the slots that the runtime gives to its own storage
 
 
 class UOp:
-    """One node. Compare with `is`; `dtype` and `shape` are derived at construction, other properties on demand."""
+    """A node of the graph. Compare with `is`. `dtype` and `shape` are derived at construction, the rest on demand."""
 
     __slots__ = (
         "__weakref__",
         "_linear",
         "_min_max",
-        "_place",
+        "_placement",
         "_ranges",
         "_sizes",
         "arg",
@@ -56,25 +56,25 @@ class UOp:
     dtype: DType
     shape: tuple
     serial: int  # order of construction, only to order commutative operands
-    origin: Any  # (file, line, tensor method) of the user's call that made it
-    storage: Any  # the runtime's memory behind a BUFFER
-    holder: Any  # a weak reference to the Tensor that last stood for it, or None
-    recomputed: Any  # was it computed without memory while it had a holder? of a BUFFER: is it state of a loop?
-    # Derived properties, None until they are asked for.
+    origin: Any  # (file, line, tensor method) of the user's call that made the node
+    storage: Any  # the runtime's memory of a BUFFER
+    holder: Any  # weak reference to the Tensor whose value the node last was, or None
+    recomputed: Any  # True: a held value was computed but not stored; for a BUFFER: it holds loop-carried state
+    # Derived properties, None until first used.
     _min_max: Any  # (lower, upper): ir.bounds
     _ranges: Any  # frozenset of the open RANGEs: ir.bounds
-    _place: Any  # (device, addrspace, axis): ir.place
-    _linear: Any  # (constant, ((term, factor), ...)): ir.normal
-    _sizes: Any  # `sizes`
+    _placement: Any  # (device, addrspace, axis): ir.placement
+    _linear: Any  # (constant, ((term, factor), ...)): ir.rewrite.index
+    _sizes: Any  # cache of `sizes`
 
     @property
     def value(self) -> Any:
-        """The Python value of a CONST."""
+        """Python value of a CONST."""
         return self.arg[0]
 
     @property
     def sizes(self) -> tuple:
-        """A shape source as a tuple: Python ints where constant, index UOps where symbolic."""
+        """Sizes of a shape source (a STACK) as a tuple: an int if constant, else an index UOp. Raises IRError."""
         if self._sizes is None:
             if self.op != "STACK":
                 raise IRError("not a shape", expected="a STACK of index scalars", found=self.op)
@@ -95,7 +95,7 @@ class UOp:
             "a node is not pickled: equal ones are one", expected="its text (monolect.ir.text)", found=repr(self)
         )
 
-    # arithmetic, for building index expressions and kernels by hand
+    # operators for index expressions and handwritten kernels
     def __add__(self, o: Any) -> UOp:
         return build("ADD", self, lift(o, self))
 
@@ -127,7 +127,10 @@ class UOp:
         return build("CMPLT", self, lift(o, self))
 
     def __bool__(self) -> bool:
-        """Of a comparison of sizes whether it holds, if that is known (`max(n, 1)` asks); other nodes are objects."""
+        """Return the value of a bool CONST; True for any other node, except an undecided comparison of sizes.
+
+        Raises ShapeError for a comparison of symbolic sizes that is true for some values only, as `max(n, 1)` may make.
+        """
         if self.op == "CONST" and self.dtype is dtypes.bool:
             return bool(self.arg[0])
         if self.op not in ("CMPLT", "CMPNE") or self.src[0].dtype is not dtypes.index:
@@ -152,21 +155,22 @@ class UOp:
 
 _OF_SIZES = frozenset(("PARAM", "CONST", "ADD", "MUL", "MAX", "IDIV", "MOD", "CMPLT", "CMPNE"))  # and numbers
 
-# A node that goes takes its entry along. The callback is `_forget(key, ref)`, a function in C: an interrupt is not
-# raised in it, where Python would drop it. It would take the entry of an equal node that was made since, so a node that
-# meets the entry of one whose callback is still to come (others of a cycle run theirs before) gets no entry: it stays.
+# The table of interned nodes. When a node is collected, its weak reference calls `_forget(key, ref)`, which deletes the
+# entry. `_forget` is a C function, so that no interrupt is raised in it (Python would drop the exception). While the
+# entry of a dead node is still in the table, a new equal node must not replace it, or the late callback would delete
+# the new entry: the new node goes to `_staying` instead, and is never collected.
 _table: dict[tuple, weakref.ref[UOp]] = {}
 _forget = _table.pop
 _staying: dict[tuple, UOp] = {}
 SIMPLIFIERS: dict[str, Callable[[tuple[UOp, ...], Any], UOp]] = {}
 
 
-# The constructor is the compiler's inner loop: what it needs of a row, as a plain tuple.
+# The columns of the op table that `node` needs, as plain tuples, because `node` is the compiler's inner loop.
 _rules = {r.name: (r.lo, MANY if r.hi is None else r.hi, r.dtype, r.shape) for r in ROWS.values()}
 
 
 def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
-    """The UOp with exactly these fields. Raises IRError when the op's row refuses them."""
+    """Return the interned UOp with exactly these fields. Raises IRError if they break the op's row."""
     key = (op, src, arg, tag)
     ref = _table.get(key)
     if ref is not None and (u := ref()) is not None:
@@ -188,31 +192,31 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     u.src = src
     u.arg = arg
     u.tag = tag
-    u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
+    u._min_max = u._ranges = u._placement = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
     u.serial = next_serial()
-    ref = weakref.ref(u, MethodType(_forget, key))  # a method is smaller than a partial
+    ref = weakref.ref(u, MethodType(_forget, key))  # a method takes less memory than a partial
     if (first := _table.setdefault(key, ref)) is not ref:
-        del ref  # before its node goes, or it would take the other's entry along
-        if (other := first()) is not None:  # another thread made the same node since
+        del ref  # before the node is collected, or its callback would delete the other node's entry
+        if (other := first()) is not None:  # another thread made the same node meanwhile
             return other
         return _staying.setdefault(key, u)
     return u
 
 
 def build(op: str, *src: UOp, arg: Any = None) -> UOp:
-    """The UOp for `op` in normal form: local identities are applied, index arithmetic is canonical."""
+    """Return the UOp for `op` in normal form: local identities are applied, index arithmetic is canonical."""
     f = SIMPLIFIERS.get(op)
     return node(op, src, arg) if f is None else f(src, arg)
 
 
 def live_nodes() -> int:
-    """How many UOps are alive."""
+    """Return the number of live UOps."""
     return len(_table)
 
 
 @mypyc_attr(native_class=False)
 class _NegativeZero(float):
-    """-0.0 as a CONST value: interning must not confuse it with 0.0, to which it compares equal."""
+    """The float -0.0 as a CONST value; it equals only itself, so that interning separates it from 0.0."""
 
     def __eq__(self, o: object) -> bool:
         return self is o
@@ -221,13 +225,13 @@ class _NegativeZero(float):
         return id(self)
 
 
-# Any, because their identity counts: compiled code may copy a float.
+# Typed as Any, because mypyc may copy a float, and the identity of these two objects matters.
 NEGATIVE_ZERO: Any = _NegativeZero(-0.0)
 NAN: Any = float("nan")
 
 
 def const(value: Any, dtype: DType) -> UOp:
-    """A scalar CONST of `dtype`; the value is wrapped or rounded to it."""
+    """Return a scalar CONST of `dtype`, with the value wrapped or rounded to the dtype."""
     if value is not INVALID:
         value = as_python(value, dtype)
         if value.__class__ is float:
@@ -239,12 +243,12 @@ def const(value: Any, dtype: DType) -> UOp:
 
 
 def idx(value: Any) -> UOp:
-    """A size or index: an int becomes an index CONST, an index UOp stays."""
+    """Return a size or index as a UOp: an int becomes an index CONST, a UOp is returned as it is."""
     return value if value.__class__ is UOp else node("CONST", (), (int(value), dtypes.index))
 
 
 def lift(value: Any, like: UOp) -> UOp:
-    """`value` as an operand beside `like`: a UOp stays, a Variable is its node, a number a CONST of that dtype."""
+    """Return `value` as an operand: a UOp as it is, a Variable as its PARAM, a number as a CONST of `like`'s dtype."""
     if value.__class__ is UOp:
         return value
     if value.__class__ is not int and hasattr(value, "symbol"):
@@ -257,7 +261,7 @@ _shapes: dict[tuple, UOp] = {}
 
 
 def shape_source(sizes: Iterable[Any]) -> UOp:
-    """The STACK that carries a shape in `src`."""
+    """Return the STACK of index scalars that represents a shape as a source of a node."""
     sizes = tuple(sizes)
     u = _shapes.get(sizes)
     if u is None:
@@ -268,26 +272,29 @@ def shape_source(sizes: Iterable[Any]) -> UOp:
 
 
 def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
-    """A BUFFER of its own: its slot is new in this process, so no other expression is the same node."""
+    """Return a BUFFER with a slot that no other BUFFER of this process has."""
     return node("BUFFER", (shape_source(shape),), BufferArg(next(_slots), dtype, device))
 
 
 def new_buffer_like(template: UOp) -> UOp:
-    """`new_buffer` with the shape, dtype and device of a BUFFER; replay makes them at each call, so no checks.
+    """Return a new BUFFER with the shape, dtype, device and address space of the BUFFER `template`.
 
-    Nobody else can ask for a node with its slot, so the table of nodes need not know it.
+    Each replay calls it, so it checks nothing. The slot is new, so the node needs no entry in the table of nodes.
     """
     u = UOp()
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
     _, dtype, device, space = template.arg
     u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space))
-    u._min_max = u._ranges = u._place = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
+    u._min_max = u._ranges = u._placement = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
     u.serial = next_serial()
     return u
 
 
 def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
-    """Every node below `roots`, sources first, each once. Nodes for which `stop` holds are listed, not entered."""
+    """Return all nodes of the graphs of `roots`, each once, sources before users.
+
+    Nodes for which `stop` is true are listed, but their sources are not visited.
+    """
     out: list[UOp] = []
     seen: set[UOp] = set()
     stack: list[Any] = list(reversed(roots))
@@ -309,12 +316,12 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
 
 
 def substitute(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """`root` with every key of `mapping` replaced by its value; what changes is rebuilt in normal form."""
+    """Return `root` with every key of `mapping` replaced by its value; changed nodes are rebuilt in normal form."""
     return substitute_all((root,), mapping)[0]
 
 
 def substitute_all(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """`substitute` for several roots at once, sharing the work."""
+    """Apply `substitute` to several roots; common nodes are rebuilt once."""
     new: dict[UOp, UOp] = dict(mapping)
     for u in toposort(*roots, stop=new.__contains__):
         if u not in new:
@@ -323,7 +330,7 @@ def substitute_all(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp
 
 
 def rebuild(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`u` with other sources, in normal form; `u` itself when they are the same."""
+    """Return `u` with the sources `src`, in normal form and with its origin; `u` itself if they are its sources."""
     if src == u.src:
         return u
     out = build(u.op, *src, arg=u.arg) if u.tag is None else node(u.op, src, u.arg, u.tag)

@@ -12,7 +12,7 @@ from math import prod
 from monolect.base.dtype import DType
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.rewrite.driver import replaced
-from monolect.ir.rewrite.normal import everywhere, is_zero
+from monolect.ir.rewrite.normal import is_zero, unbroadcast
 from monolect.ir.uop import UOp, build, const, node, shape_source, toposort
 
 
@@ -83,7 +83,7 @@ def _as(x: UOp, d: DType) -> UOp | None:
     """Return `x` in dtype `d` if `x` is a CAST from `d` or a constant that `d` represents; else None."""
     if x.op == "CAST" and x.src[0].dtype is d:
         return x.src[0]
-    x = everywhere(x)
+    x = unbroadcast(x)
     if x.op == "CONST" and d.min <= x.arg[0] <= d.max:
         return const(x.arg[0], d)
     return None

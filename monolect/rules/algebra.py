@@ -15,7 +15,7 @@ import math
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.rewrite.driver import rewrite
-from monolect.ir.rewrite.named_rules import Family, Row, fired, listening
+from monolect.ir.rewrite.named_rules import Family, Row, fired, listener
 from monolect.ir.rewrite.normal import conjuncts
 from monolect.ir.rewrite.pattern import Const, Pat, Rule, RuleSet, Var
 from monolect.ir.uop import UOp, build, const, node
@@ -86,5 +86,5 @@ ROWS = Family("algebra", __name__, *(Row(rule.name, rule.text) for rule in ALGEB
 
 def simplify(sink: UOp, target: Target) -> UOp:
     """Pass: flatten memory, and apply the algebra rules that DISABLE leaves until none applies."""
-    trace = fired if listening.heard is not None else None
+    trace = fired if listener.callback is not None else None
     return rewrite(flat_memory(sink), ALGEBRA.without(settings.disabled), trace=trace)

@@ -11,7 +11,7 @@ from typing import Any
 from monolect.base.errors import IRError
 from monolect.ir.ops import MOVEMENT, ParamArg
 from monolect.ir.placement import device
-from monolect.ir.rewrite.calls import applied, is_body, is_opaque
+from monolect.ir.rewrite.calls import inlined, is_body, is_opaque
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
 
 MAX_BATCH = 512  # requested values; a batch up to this size is never divided
@@ -36,7 +36,7 @@ def resolve_functions(roots: list[UOp]) -> list[UOp]:
             if is_body(u):
                 new[u] = u
             elif u.op == "FUNCTION":
-                values[u] = applied(u.src[0], tuple([new[a] for a in u.src[1:]]))
+                values[u] = inlined(u.src[0], tuple([new[a] for a in u.src[1:]]))
                 new[u] = u
             elif u.op == "GETTUPLE" and not is_opaque(u):
                 call = u.src[0]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.rewrite.normal import TRUE, count, everywhere, is_zero
+from monolect.ir.rewrite.normal import TRUE, count, is_zero, unbroadcast
 from monolect.ir.uop import UOp, node
 from monolect.schedule.ranges import Index, covers, sources
 
@@ -170,7 +170,7 @@ def zeroes_masked_rows(u: UOp) -> bool:
     0 must stay a factor: 0 * inf is nan.
     """
     c = u.src[0]
-    limit = everywhere(c.src[1]) if c.op == "CMPLT" else c
+    limit = unbroadcast(c.src[1]) if c.op == "CMPLT" else c
     return is_zero(u.src[1]) and limit.op == "CONST" and limit.value <= HIDDEN
 
 

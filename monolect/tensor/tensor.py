@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from importlib import import_module
 from typing import Any
 
-from monolect.autograd.gradient import gradients, reach, refuse_lost, remember, spent
+from monolect.autograd.gradient import gradients, reach, refuse_without_graph, remember, spent
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
 from monolect.backend.registry import Device, is_on_disk
@@ -758,7 +758,7 @@ class Tensor(
         nodes = [u for u in leaves if u in below]
         if not nodes:
             for u in below:
-                refuse_lost(u)
+                refuse_without_graph(u)
             raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
         new = []
         for u, d in gradients(self._uop, g, nodes, cut=True).items():

@@ -143,9 +143,9 @@ def test_what_fits_no_box_says_why():
 
 def test_panels_are_lines_of_128_bytes():
     plain, turned = Cores(5000, 0, False, True), Cores(5000, 0, True, True)
-    assert [plain.place(r, k, 2) for r, k in ((0, 63), (1, 0), (9, 17), (0, 64))] == [63, 64, 593, 5000]
-    assert [turned.place(r, k, 2) for r, k in ((63, 0), (0, 1), (17, 9), (64, 0))] == [63, 64, 593, 5000]
-    assert plain.place(1, 127, 1) == 255
+    assert [plain.offset(r, k, 2) for r, k in ((0, 63), (1, 0), (9, 17), (0, 64))] == [63, 64, 593, 5000]
+    assert [turned.offset(r, k, 2) for r, k in ((63, 0), (0, 1), (17, 9), (64, 0))] == [63, 64, 593, 5000]
+    assert plain.offset(1, 127, 1) == 255
     # no run of columns crosses a panel, so that a place is linear in it
     for u in HOPPER:
         assert u.a.itemsize == 1 or not any(r.axis == 1 and r.at < 6 < r.at + r.n_bits for r in runs(u.maps[2])), u.name

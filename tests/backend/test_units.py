@@ -15,7 +15,7 @@ from monolect.backend.python.runtime import GPU
 from monolect.backend.python.values import Exchange, MemoryExchange
 from monolect.base.dtype import to_numpy
 from monolect.base.errors import ActionError, InternalError
-from monolect.base.matrix_units import BY_NAME, Cores, n_elements, place, runs
+from monolect.base.matrix_units import BY_NAME, Cores, n_elements, position, runs
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.check.verify import verify
 from monolect.ir.digest import digest
@@ -86,7 +86,7 @@ def test_a_row_says_what_the_manual_says(name):
         for lane in range(0 if u.from_memory and operand != "c" else u.threads):
             for i in range(n_elements(u.maps[k])):
                 at = of_vendor(u, operand, lane, i)
-                assert place(u.maps[k], lane, i) == (at[::-1] if operand == "b" else at), (operand, lane, i)
+                assert position(u.maps[k], lane, i) == (at[::-1] if operand == "b" else at), (operand, lane, i)
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -94,7 +94,7 @@ def test_a_row_covers_its_tiles(name):
     u = BY_NAME[name]
     for words, sides in list(zip(u.maps, ((u.m, u.k), (u.n, u.k), (u.m, u.n)), strict=True))[2 * u.from_memory :]:
         n = n_elements(words)
-        found = {place(words, lane, i) for lane in range(u.threads) for i in range(n)}
+        found = {position(words, lane, i) for lane in range(u.threads) for i in range(n)}
         assert found == {(x, y) for x in range(sides[0]) for y in range(sides[1])}
     assert n_elements(u.maps[2]) * u.threads == u.m * u.n  # each element of the sum once
     assert sorted(r.first for r in runs(u.maps[2]) if r.is_lane)[0] == 0
@@ -273,16 +273,16 @@ WGMMA = BY_NAME["wgmma_m64n16k16_f16"]
 def test_core_matrices_are_lines_of_16_bytes():
     """Eight lines side by side; `lead` along the steps, `stride` along the rows, as the manual's figures have them."""
     plain, turned = Cores(100, 1000, False), Cores(100, 1000, True)
-    assert [plain.place(r, k, 2) for r, k in ((0, 7), (1, 0), (0, 8), (8, 0), (9, 17))] == [7, 8, 100, 1000, 1209]
-    assert [turned.place(r, k, 2) for r, k in ((7, 0), (0, 1), (0, 8), (8, 0), (17, 9))] == [7, 8, 100, 1000, 2109]
-    assert [plain.place(r, k, 1) for r, k in ((1, 15), (0, 16))] == [31, 100]
+    assert [plain.offset(r, k, 2) for r, k in ((0, 7), (1, 0), (0, 8), (8, 0), (9, 17))] == [7, 8, 100, 1000, 1209]
+    assert [turned.offset(r, k, 2) for r, k in ((7, 0), (0, 1), (0, 8), (8, 0), (17, 9))] == [7, 8, 100, 1000, 2109]
+    assert [plain.offset(r, k, 1) for r, k in ((1, 15), (0, 16))] == [31, 100]
 
 
 @pytest.mark.parametrize(("layout", "turned"), [("NN", (False, True)), ("NT", (False, False)), ("TN", (True, True))])
 def test_operands_lie_in_lines_of_what_is_side_by_side_in_memory(layout, turned):
     linear = Product(WGMMA, model(WGMMA), layout).linear()
     (wmma,) = (u for u in linear.src if u.op == "WMMA")
-    assert tuple(Cores(*x).turned for x in wmma.arg[2:]) == turned
+    assert tuple(Cores(*x).transposed for x in wmma.arg[2:]) == turned
     assert all(s.op == "INDEX" for s in wmma.src[:2])  # places, no values of a lane
     stores = [u for u in linear.src if u.op == "STORE" and u.src[1].op == "LOAD"]
     assert stores and all(u.src[1].shape == (8,) for u in stores)  # 16 bytes of a lane at once
@@ -291,14 +291,14 @@ def test_operands_lie_in_lines_of_what_is_side_by_side_in_memory(layout, turned)
 def test_operands_that_are_read_elsewhere_are_wrong(monkeypatch):
     """The emulation reads what the layout says: another distance of core matrices gives other numbers."""
     product = Product(WGMMA, model(WGMMA), "NT")
-    place_ = Cores.place
-    monkeypatch.setattr(Cores, "place", lambda self, row, step, n: place_(self, row, step, n) + row % 8)
+    offset_ = Cores.offset
+    monkeypatch.setattr(Cores, "offset", lambda self, row, step, n: offset_(self, row, step, n) + row % 8)
     with pytest.raises(InternalError, match="not in core matrices"):
         product.linear()
     monkeypatch.undo()
     linear = product.linear()
     monkeypatch.setattr(product, "linear", lambda: linear)
-    monkeypatch.setattr(Cores, "place", lambda self, row, step, n: place_(self, row ^ 8, step, n))
+    monkeypatch.setattr(Cores, "offset", lambda self, row, step, n: offset_(self, row ^ 8, step, n))
     assert not np.array_equal(product.run(), product.want)
 
 

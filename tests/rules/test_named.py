@@ -100,12 +100,12 @@ def test_every_identity_has_a_case() -> None:
     assert set(IDENTITIES.rows) >= FORMS
 
 
-def asked_names() -> Counter[str]:
+def allowed_names() -> Counter[str]:
     """The identities that the code names."""
     out: Counter[str] = Counter()
     for file in ("ir/rewrite/index.py", "ir/rewrite/normal.py"):
         for call in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "asked":
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "allowed":
                 out.update(
                     x.value for x in ast.walk(call) if isinstance(x, ast.Constant) and x.value in IDENTITIES.rows
                 )
@@ -115,7 +115,7 @@ def asked_names() -> Counter[str]:
 
 
 def test_the_code_names_each_identity_and_no_other() -> None:
-    assert set(asked_names()) == set(IDENTITIES.rows)
+    assert set(allowed_names()) == set(IDENTITIES.rows)
 
 
 @given(index_graphs(), st.sampled_from([n for n, row in IDENTITIES.rows.items() if not row.needed] + [""]))

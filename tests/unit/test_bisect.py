@@ -166,7 +166,7 @@ def test_errors(program, tmp_path, capsys):
         ("--timeout", "0.5", str(slow)): "the program runs too long",
         ("--outputs", "absent.npy", program, "none"): "a file that each run writes",
         ("--skip", "merge_range", program): "merge_ranges (did you mean that?)",
-        ("--skip", "expand", program): "cannot be switched off: it lowers what no other pass does",
+        ("--skip", "expand", program): "cannot be switched off: no other pass does its lowering",
     }
     for arguments, text in cases.items():
         assert main(["bisect", *arguments]) == 1
@@ -226,7 +226,7 @@ def test_results_with_other_lines_or_arrays_differ(program):
         ("SPLIT_UPCASTS", "SPLIT_UPCAST (did you mean that?)"),
         ("merge_range", "merge_ranges (did you mean that?)"),
         ("mul_one,xyzzy", "a name that `monolect rules` or `monolect passes` prints"),
-        ("lower_reduce", "cannot be switched off: it lowers what no other pass does"),
+        ("lower_reduce", "cannot be switched off: no other pass does its lowering"),
         ("index_numbers", "cannot be switched off: sizes of shapes and loops are numbers"),
     ],
 )

@@ -216,7 +216,7 @@ def wrong_stage(out, x):
         (to_input, "stores to its input"),
         (nothing_stored, "without a store to each result"),
         (open_loop, "RANGE that is used outside"),
-        (wrong_stage, "may not stand at stage KERNEL"),
+        (wrong_stage, "is not allowed at stage KERNEL"),
         (lambda out, x: doubled(3)(out, node("PARAM", x.src, x.arg._replace(slot=7))), "not given"),
     ],
 )

@@ -36,7 +36,7 @@ def test_a_store_has_the_dtype_and_the_shape_of_its_place(op: str) -> None:
     for shape in ((), (3,), (1, 3), (2, 1), (2, 3)):
         node(op, (PLACE, node("BUFFER", (shape_source(shape),), BufferArg(1, F32, "cpu"))))
     for shape in ((2,), (6,), (3, 3), (1, 2, 3), (2, 3, 1)):
-        with pytest.raises(IRError, match="another shape than the place") as e:
+        with pytest.raises(IRError, match="another shape than the memory") as e:
             node(op, (PLACE, node("BUFFER", (shape_source(shape),), BufferArg(1, F32, "cpu"))))
         assert e.value.expected == "(2, 3)" and e.value.found == str(shape)
     with pytest.raises(IRError, match="another dtype than the memory") as e:
@@ -89,7 +89,7 @@ def test_a_kernel_that_stores_integers_into_floats_is_refused_where_it_is_built(
 
 def test_more_values_than_their_place_has_are_refused() -> None:
     t = tensor(np.zeros(4)).realize()
-    with pytest.raises(IRError, match="another shape than the place"):
+    with pytest.raises(IRError, match="another shape than the memory"):
         node("STORE", (part(t.uop, 1, 2), tensor(np.arange(6)).uop))
 
 
@@ -528,7 +528,7 @@ def test_rows_hold_where_a_graph_is_verified() -> None:
     wrong = UOp()
     wrong.op, wrong.src, wrong.arg, wrong.tag = "STORE", (PLACE, const(1, dtypes.int32)), None, None
     wrong.dtype, wrong.shape = dtypes.void, ()
-    wrong._min_max = wrong._ranges = wrong._place = wrong._linear = wrong._sizes = wrong.origin = None
+    wrong._min_max = wrong._ranges = wrong._placement = wrong._linear = wrong._sizes = wrong.origin = None
     wrong.serial = 0
     with pytest.raises(VerifyError, match="another dtype than the memory"):
         verify(wrong, Stage.TENSOR)

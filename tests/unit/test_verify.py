@@ -14,7 +14,7 @@ B = node("BUFFER", (shape_source((4,)),), BufferArg(0, dtypes.float32, "cpu"))
 OUT = node("PARAM", (shape_source((24,)),), ParamArg(0, dtypes.float32))
 R, S = (node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate((4, 6)))
 ONE = const(1.0, dtypes.float32)
-DERIVED = ("_linear", "_min_max", "_place", "_ranges", "_sizes")
+DERIVED = ("_linear", "_min_max", "_placement", "_ranges", "_sizes")
 FIELDS = ("op", "src", "arg", "tag", "dtype", "shape", "serial", "origin", "storage", *DERIVED)
 STORE = node("STORE", (node("INDEX", (OUT, R * 6 + S)), ONE))
 
@@ -37,7 +37,7 @@ def test_kernel_passes() -> None:
 
 
 def test_op_of_another_stage() -> None:
-    with pytest.raises(VerifyError, match="FLIP: an op that may not stand at stage KERNEL") as e:
+    with pytest.raises(VerifyError, match="FLIP: an op that is not allowed at stage KERNEL") as e:
         verify(node("SINK", (node("FLIP", (OUT,), (True,)),)), Stage.KERNEL)
     assert e.value.op == "FLIP"
     with pytest.raises(VerifyError, match="stage TENSOR"):
@@ -95,7 +95,7 @@ def test_loops_that_several_ends_close_nest_alike() -> None:
 
     verify(kernel((a, b), (a, n)), Stage.KERNEL)
     for ends in (((b, n), (n, other)), ((a, n), (b, n))):
-        with pytest.raises(VerifyError, match="END: loop 2 lies inside of different loops"):
+        with pytest.raises(VerifyError, match="END: loop 2 is inside of different loops"):
             verify(kernel(*ends), Stage.KERNEL)
 
 

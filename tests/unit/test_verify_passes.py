@@ -129,7 +129,7 @@ def test_without_an_interpreter_of_programs(
     monkeypatch.setattr(pipeline, "interpret_program", None)
     with Context(VERIFY=2, TRACE="passes"):
         lower_kernel(kernel(t(6, 8).sum(1)), TARGET)
-    assert "linearize       not interpreted: no interpreter of programs is here" in capsys.readouterr().err
+    assert "linearize       not interpreted: there is no interpreter of programs" in capsys.readouterr().err
 
 
 RIGHT: dict[str, Callable[[], Tensor]] = {

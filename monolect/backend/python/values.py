@@ -163,7 +163,7 @@ class MemoryExchange(Exchange):
             raise InternalError("WMMA: lanes that must give the same start position differ", found=sorted(starts)[:4])
         access, memory, _ = lanes[0][side]
         rows, steps = np.ogrid[: (self.unit.m, self.unit.n)[side], : self.unit.k]
-        return access.load(memory, starts.pop() + self.cores[side].place(rows, steps, memory.itemsize))
+        return access.load(memory, starts.pop() + self.cores[side].offset(rows, steps, memory.itemsize))
 
 
 class Box:

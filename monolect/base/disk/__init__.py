@@ -1,1 +1,1 @@
-"""What is kept on disk: caches, files written whole or not at all, the name of the compiler's source."""
+"""Store data on disk: caches between processes, atomically written files, and the hash of the compiler's source."""

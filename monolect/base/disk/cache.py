@@ -1,20 +1,20 @@
-"""Byte strings kept on disk between processes: compiled programs, search results, schedules.
+"""Cache byte strings on disk between processes: compiled programs, search results, schedules.
 
-What it is for: what was compiled once is loaded by every later process.
-What it is not: it is no database and promises nothing. Every failure is a miss: a missing, unreadable, truncated or
-corrupt entry, a full disk, a folder that cannot be written. No method raises for the state of the disk.
+What it is for: a program that was compiled once is loaded by every later process.
+What it is not: a database. Every failure is a cache miss: a missing, unreadable, truncated or corrupt entry, a full
+disk, a folder that cannot be written. No method raises because of the state of the disk.
 Invariant: `get` returns the exact bytes that were put under that key, or None.
 
-One file an entry, named by the hash of its key: 8 bytes magic, 8 bytes length, 16 bytes checksum, then the value.
-Writers write a temporary file and rename it over the entry, so readers see the old file or the new one, never half of
-one. Nothing is flushed to the platter: what a power cut tears, the checksum rejects.
+Each entry is a file, named by the hash of its key: 8 bytes magic, 8 bytes length, 16 bytes checksum, then the value.
+Writers write a temporary file and rename it over the entry, so readers see the old file or the new one, never a part.
+Files are not flushed to disk; the checksum rejects an entry that a power failure damaged.
 
-Entries are machine code that this process runs. The checksum detects damage, but any program can compute it, so an
-entry is trusted by its owner: the folder of all caches, the folder of one cache and each entry must belong to the user
+Entries may be machine code that this process runs. The checksum detects damage, but any program can compute it, so an
+entry is trusted by its owner. The folder of all caches, the folder of one cache and each entry must belong to the user
 who runs the process, and no other user may be able to write to them. The check uses open descriptors, each opened
-relative to the one before, so that no file can be exchanged between check and read. An entry that fails the check is
-not read, and a CacheWarning gives the reason. Windows has no such owners and modes: it protects the folders of a user's
-profile itself.
+relative to the previous one, so that no file can be exchanged between check and read. An entry that fails the check is
+not read, and a CacheWarning gives the reason. Windows has no such owners and modes; it protects the profile folder of a
+user itself.
 """
 
 import os
@@ -39,15 +39,16 @@ _READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _TEMPORARY = ".tmp"
-_TOUCH_AFTER_S = 3600.0  # an entry read again within this time is not marked as used again: marking costs a write
-_STALE_TEMPORARY_S = 3600.0  # a temporary file this old belongs to a process that died
-_BLOCK_BYTES = 4096  # what a file occupies at least, and in steps of
+_TOUCH_AFTER_S = 3600.0  # seconds; the last-use time of an entry is updated only if it is older, to save writes
+_STALE_TEMPORARY_S = 3600.0  # seconds; an older temporary file belongs to a dead process and is deleted
+_BLOCK_BYTES = 4096  # bytes of a disk block; a file occupies a multiple
 
 
 def cache_dir() -> str | None:
-    """Folder of all disk caches, not created: MONOLECT_CACHE, XDG_CACHE_HOME/monolect, or the platform's place.
+    """Return the path of the folder of all disk caches, without creating it.
 
-    None when the user has no home folder, or a relative place is in a folder that is gone: the caches are then off.
+    It is MONOLECT_CACHE, XDG_CACHE_HOME/monolect, or the platform's cache folder. Returns None, which switches the
+    caches off, if the user has no home folder, or if a relative path is given and the working directory was deleted.
     """
     if settings.MONOLECT_CACHE:
         try:
@@ -64,18 +65,18 @@ def cache_dir() -> str | None:
 
 
 class Folder(NamedTuple):
-    """The open folder of a cache: a name in it is `prefix + name`, relative to `descriptor`."""
+    """The open folder of a cache. A file `name` in it is `prefix + name`, relative to `descriptor`."""
 
-    descriptor: int | None  # None where the system opens no folders
+    descriptor: int | None  # None if the system cannot open folders
     prefix: str
     path: str
 
 
 class DiskCache:
-    """A folder of entries under `cache_dir()/name`, held near `limit_bytes` (default: CACHE_LIMIT_MB).
+    """A cache in the folder `cache_dir()/name`, whose size is kept near `limit_bytes` (default: CACHE_LIMIT_MB).
 
-    Making one touches no disk. It may be shared by threads and by processes. COMPILE_CACHE=0 turns it off, unless its
-    entries are `measured`: who wants a program compiled anew does not want its search repeated.
+    The constructor does not access the disk. Threads and processes may share a cache. COMPILE_CACHE=0 switches it off,
+    unless its entries are `measured`: a search result stays valid when programs are to be compiled again.
     """
 
     def __init__(self, name: str, limit_bytes: int | None = None, measured: bool = False) -> None:
@@ -88,18 +89,18 @@ class DiskCache:
 
     @property
     def limit_bytes(self) -> int:
-        """The size bound; the sum of the entries may exceed it by a sixteenth for each process that writes at once."""
+        """Size limit in bytes; entries may exceed it by a sixteenth for each process that is writing."""
         return self._limit_bytes if self._limit_bytes is not None else int(settings.CACHE_LIMIT_MB) * 1_000_000
 
     @contextmanager
     def _folder(self, create: bool = False) -> Iterator[Folder]:
-        """The folder of the entries, open and checked. Raises OSError when it is missing, and _RefusedError."""
+        """Open the folder of the entries and check its owner. Raises OSError if it is missing, or _RefusedError."""
         if self._root_of != settings.MONOLECT_CACHE:
             self._root = cache_dir()
             self._root_of = settings.MONOLECT_CACHE
         root = self._root
         if root is None:
-            raise FileNotFoundError("there is no place for caches")
+            raise FileNotFoundError("there is no folder for caches")
         path = os.path.join(root, self.name, "")
         if create:
             os.makedirs(root, mode=0o700, exist_ok=True)
@@ -120,7 +121,7 @@ class DiskCache:
         return self.measured or bool(settings.COMPILE_CACHE)
 
     def get(self, key: str) -> bytes | None:
-        """The bytes last put under `key`, or None. A small entry costs some 20 microseconds."""
+        """Return the bytes that were last put under `key`, or None. A small entry takes about 20 microseconds."""
         if not self._is_on():
             return None
         digest = _digest(key)
@@ -143,7 +144,7 @@ class DiskCache:
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep `value` under `key` if the disk allows; a value larger than the whole cache is not kept."""
+        """Store `value` under `key` if the disk allows; a value larger than the size limit is not stored."""
         if not self._is_on() or len(value) > self.limit_bytes:
             return
         digest = _digest(key)
@@ -159,9 +160,9 @@ class DiskCache:
             self._count(_occupied_bytes(len(value) + _HEADER.size))
 
     def _count(self, written_bytes: int) -> None:
-        """Scan for eviction once in a sixteenth of the limit written, over all processes on average.
+        """Count written bytes, and call `evict` after each sixteenth of the size limit.
 
-        The first count starts at a random point, so that many processes that each write little do scan at times.
+        The first interval is random, so that processes that each write little also evict with some probability.
         """
         if self._until_scan_bytes is None:
             self._until_scan_bytes = int.from_bytes(os.urandom(4), "little") / 2**32 * self.limit_bytes / 16
@@ -171,7 +172,7 @@ class DiskCache:
             self.evict()
 
     def evict(self) -> None:
-        """Delete the entries unused for longest until the rest is below 15/16 of the limit, and dead temporaries."""
+        """Delete the least recently used entries until 15/16 of the limit remain; also delete stale temporary files."""
         try:
             with self._folder() as folder:
                 self._evict(folder)
@@ -191,11 +192,11 @@ class DiskCache:
 
 
 # ---- ownership -------------------------------------------------------------------------------------------------------
-_refused: set[str] = set()  # paths that were warned about: once a process is enough
+_refused: set[str] = set()  # paths that this process has warned about
 
 
 class _RefusedError(Exception):
-    """A folder or an entry that somebody else could have written."""
+    """A folder or an entry that another user could have written."""
 
     def __init__(self, path: str, owner: int, mode: int) -> None:
         super().__init__(path, owner, mode)
@@ -207,15 +208,15 @@ class _RefusedError(Exception):
         _refused.add(self.path)
         text = (
             f"{self.path} is not used as a cache: code in it could be another user's\n"
-            f"  expected: owner {os.geteuid()}, writable by nobody else\n"
+            f"  expected: owner {os.geteuid()}, not writable by other users\n"
             f"  found: owner {self.owner}, mode {self.mode:04o}\n"
-            f"  mend it: delete it, or `chmod go-w` what is yours, or set MONOLECT_CACHE to a folder of your own"
+            f"  to fix it, delete it, or `chmod go-w` it if it is yours, or set MONOLECT_CACHE to a folder of your own"
         )
         warnings.warn_explicit(text, CacheWarning, *user_line())
 
 
 def _own_status(descriptor: int, path: str) -> os.stat_result:
-    """The status of what is open. Raises _RefusedError unless it is the user's, and nobody else may write to it."""
+    """Return the status of an open file. Raises _RefusedError if another user owns it or may write to it."""
     status = os.fstat(descriptor)
     if _HAS_OWNERS and (status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         raise _RefusedError(path.rstrip(os.sep), status.st_uid, stat.S_IMODE(status.st_mode))
@@ -244,7 +245,7 @@ def _digest(key: str) -> bytes:
 
 
 def _checksum(digest: bytes, value: bytes) -> bytes:
-    # The key is part of it: an entry that was copied over another one is not that other one.
+    # The checksum includes the key, so that an entry that was copied over another one is rejected.
     state = blake2b(digest, digest_size=16)
     state.update(value)
     return state.digest()
@@ -255,7 +256,7 @@ def _pack(digest: bytes, value: bytes) -> bytes:
 
 
 def _unpack(digest: bytes, data: bytes) -> bytes | None:
-    """The value inside an entry's bytes; None when any byte of it is not what was written."""
+    """Return the value in the bytes of an entry, or None if any byte is damaged."""
     if len(data) < _HEADER.size:
         return None
     magic, length, checksum = _HEADER.unpack_from(data)
@@ -276,7 +277,7 @@ def _read_all(descriptor: int, size_bytes: int) -> bytes:
 
 
 def _write(folder: Folder, name: str, data: bytes) -> None:
-    """The entry `name`, as a temporary file that is renamed. Raises OSError, and leaves nothing then."""
+    """Write the entry `name` to a temporary file and rename it. Raises OSError, and then leaves no file."""
     temporary = f"{name}.{os.urandom(6).hex()}{_TEMPORARY}"
     at = folder.descriptor
     try:
@@ -290,7 +291,7 @@ def _write(folder: Folder, name: str, data: bytes) -> None:
 
 
 def _scan(folder: Folder) -> list[tuple[float, int, str]]:
-    """(last use, bytes occupied, name) of each entry; deletes temporaries whose writer died."""
+    """Return (time of last use, occupied bytes, name) of each entry; delete stale temporary files."""
     entries = []
     try:
         with os.scandir(folder.path if folder.descriptor is None else folder.descriptor) as found:
@@ -298,7 +299,7 @@ def _scan(folder: Folder) -> list[tuple[float, int, str]]:
                 try:
                     status = item.stat(follow_symlinks=False)
                 except OSError:
-                    continue  # another process deleted it since
+                    continue  # another process deleted it meanwhile
                 if not item.name.endswith(_TEMPORARY):
                     entries.append((status.st_mtime, _occupied_bytes(status.st_size), item.name))
                 elif time.time() - status.st_mtime > _STALE_TEMPORARY_S:

@@ -1,7 +1,4 @@
-"""Files written as a whole or not at all.
-
-What it is for: a save that fails, or a process that dies, leaves what was there before.
-"""
+"""Write files atomically: a save that fails, or a process that dies, leaves the old file."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from typing import Any
 
 
 def write_whole(path: str | os.PathLike[str], parts: Iterable[Any]) -> None:
-    """`parts`, one after the other, as the file `path`: written beside it, made durable, and moved over it."""
+    """Write the concatenated `parts` to the file `path`: write a temporary file, flush it to disk, and rename it."""
     target = os.path.abspath(os.fspath(path))
-    tempfile = import_module("tempfile")  # it imports compressors and random numbers, for which only a save waits
+    tempfile = import_module("tempfile")  # imported late: it imports compressors and random numbers
     handle, temporary = tempfile.mkstemp(prefix=os.path.basename(target) + ".", dir=os.path.dirname(target))
     try:
         with os.fdopen(handle, "wb") as f:
@@ -23,7 +20,7 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[Any]) -> None:
             os.fsync(f.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files only their owner can read
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files that only their owner can read
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)

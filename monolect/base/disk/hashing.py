@@ -1,11 +1,12 @@
-"""BLAKE2b, which names what caches keep.
+"""Provide BLAKE2b, the hash of cache keys and digests.
 
-From the module that has nothing else: `hashlib` loads OpenSSL, 4 of the 300 ms that a second process may take.
+It is imported from `_blake2`, because `hashlib` loads OpenSSL, which takes 4 ms of the 300 ms that a second process may
+take.
 """
 
 try:
     from _blake2 import blake2b
-except ImportError:  # no CPython
+except ImportError:  # not CPython
     from hashlib import blake2b
 
 __all__ = ["blake2b"]

@@ -1,8 +1,8 @@
-"""Which compiler this is: a name for the very source files, so that a cache never serves what another one made.
+"""Hash the compiler's source files, so that a cache never returns an entry that another version of the compiler made.
 
-The name is a hash of the files' contents, so a copy of the same source on another day has the same name, and an edited
-file another one, whatever its time says. Reading all of it takes 10 ms; the name is therefore remembered under what the
-file system says about the files (names, sizes, times, inodes), which takes 1 ms to ask.
+The hash depends only on names and contents of files, so a copy of the same source has the same hash, and an edited file
+changes it even if its time does not change. Reading all files takes 10 ms. The hash is therefore cached by the files'
+metadata (names, sizes, times, inodes), which take 1 ms to read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from monolect.base.disk.cache import DiskCache
 from monolect.base.disk.hashing import blake2b
 from monolect.base.errors import InternalError
 
-COMPILED: Final = not __file__.endswith(".py")  # is this a build by mypyc?
+COMPILED: Final = not __file__.endswith(".py")  # whether mypyc compiled this build
 TARGETS = ("cpu", "c", "opencl", "cuda", "hip", "metal", "webgpu")
 FOLDERS = (
     "base",
@@ -33,8 +33,9 @@ _cache = DiskCache("version")
 
 @cache
 def compiler_version() -> str:
-    """Changes whenever a file of the compiler does. Raises InternalError for a compiled module that is older than its
-    source.
+    """Return the hash of the compiler's source files.
+
+    Raises InternalError if a compiled module is older than its source.
     """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     files = _files(root)
@@ -47,9 +48,7 @@ def compiler_version() -> str:
 
 
 def _files(root: str) -> list[tuple[str, str]]:
-    """Each file by its name below `root`, and what the file system says about it: those of `root` itself, which has the
-    order of the passes, and those of FOLDERS with all that is below them.
-    """
+    """Return (name below `root`, metadata) of each source file: those in `root` itself, and those below FOLDERS."""
     out: list[tuple[str, str]] = []
     folders = [*FOLDERS, *(("autograd",) if COMPILED else ())]
     _look(root, "", out)
@@ -60,9 +59,9 @@ def _files(root: str) -> list[tuple[str, str]]:
 
 
 def _look(root: str, folder: str, out: list[tuple[str, str]]) -> list[str]:
-    """Add the files of a folder to `out`; its folders."""
-    written: dict[str, int] = {}  # when, by module
-    built: dict[str, int] = {}
+    """Add (name, metadata) of the files in a folder to `out`, and return its subfolders."""
+    written: dict[str, int] = {}  # module -> modification time of its source
+    built: dict[str, int] = {}  # module -> modification time of its compiled file
     below = []
     with os.scandir(os.path.join(root, folder)) as entries:
         for e in entries:
@@ -83,7 +82,7 @@ def _look(root: str, folder: str, out: list[tuple[str, str]]) -> list[str]:
 
 
 def _named(root: str, names: list[str]) -> str:
-    """The hash of the files' names and contents."""
+    """Return the hash of the names and contents of files, in hexadecimal."""
     state = blake2b(digest_size=8)
     for name in names:
         with open(root + "/" + name, "rb") as file:

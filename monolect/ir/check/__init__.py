@@ -1,1 +1,1 @@
-"""Checks of graphs: rules of a stage, bounds of indices, and the interpreter that says what a graph means."""
+"""Check graphs: verify the rules of a stage, prove bounds of indices, and interpret graphs on NumPy arrays."""

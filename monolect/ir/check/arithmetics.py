@@ -1,13 +1,13 @@
-"""Arithmetics that round otherwise, and what they say about a difference: is it rounding, or a fault?
+"""Decide whether a difference between two float results is rounding or a fault, by repeating it with other roundings.
 
-What it is for: comparing what a compiled program computed with `ir.check.points`. Floats round once for each operation,
-and sums are added up in float64. Another order of additions or another approximation rounds otherwise, and a comparison
-of floats may then decide otherwise. A `world` other than 0 is an arithmetic with such other roundings. How much a
-result varies between worlds measures what rounding explains.
-What it is not: a bound on errors. A fault that is smaller than what rounding may do is not seen.
+What it is for: comparing results of a compiled program with `ir.check.points`. There floats round once for each
+operation, and sums are added up in float64. Another order of additions or another approximation rounds differently,
+and a comparison of floats may then have another result. A `world` other than 0 is an arithmetic with perturbed
+roundings. The variation of a result between worlds measures the difference that rounding explains.
+What it is not: a bound on errors. A fault that is smaller than the effect of rounding is not detected.
 
-Invariant: a rounding depends on the world and the exact result alone, so equal computations have equal results within a
-world: an element that is the largest of all equals the maximum.
+Invariant: a perturbation depends only on the world and the exact result, so equal computations have equal results
+within a world. For example, the largest element equals the maximum.
 Source: Parker, "Monte Carlo arithmetic: exploiting randomness in floating-point arithmetic", 1997.
 """
 
@@ -20,22 +20,25 @@ import numpy as np
 from monolect.base.dtype import DType
 from monolect.ir.check.arrays import Array, Mask, storage
 
-WORLDS = (8, 32)  # for what all before leave open
-SPREAD = 6.0  # times the largest deviation between worlds that rounding may explain
-NEAR = 8.0  # units in the last place that need no explanation
-MOST_OPEN = 16  # elements that are computed in other worlds: one that differs is enough
-NARROW_UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # of those with more than two fraction bits
+WORLDS = (8, 32)  # numbers of worlds that are tried in turn, until all differences are explained
+SPREAD = 6.0  # multiple of the largest deviation between worlds up to which rounding explains a difference
+NEAR = 8.0  # ulps; a smaller difference needs no explanation
+MOST_OPEN = 16  # differing elements that are computed in other worlds; one unexplained element is enough
+NARROW_UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # `unit` of the 16-bit floats
 
-Evaluate = Callable[[int, Array], tuple[Array, Mask]]  # (world, numbers of samples): their values, which of them exist
+Evaluate = Callable[[int, Array], tuple[Array, Mask]]  # (world, sample numbers) -> (values, mask of those that exist)
 
 
 def unit(d: DType) -> float:
-    """The largest distance of neighbouring floats of the dtype, relative to them."""
+    """Return the machine epsilon of a float dtype: the largest relative distance of adjacent values."""
     return {64: 2.0**-52, 32: 2.0**-23}.get(d.bits) or NARROW_UNIT.get(d.name, 2.0**-2)
 
 
 def noise(x: Array, world: int) -> Array:
-    """For each float a number of [-1, 1] that hangs on its bits alone. Source: the finaliser of SplitMix64."""
+    """Return a pseudorandom number in [-1, 1] for each float, a hash of its bits and the world.
+
+    Source: the finaliser of SplitMix64.
+    """
     with np.errstate(over="ignore"):
         z = np.ascontiguousarray(x, np.float64).view(np.uint64) + np.uint64((world * 0x9E3779B97F4A7C15) % 2**64)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -44,31 +47,31 @@ def noise(x: Array, world: int) -> Array:
     return (z >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1.0
 
 
-def shaken(world: int, out: Array, exact: Array, by: Array, d: DType) -> Array:
-    """`out`, which is `exact` rounded, as it is rounded in a world that is off by at most `by`."""
+def perturbed(world: int, out: Array, exact: Array, by: Array, d: DType) -> Array:
+    """Return `out` (`exact` rounded to `d`) with the rounding of another world: `exact` moved by at most `by`."""
     finite = np.isfinite(exact) & np.isfinite(by)
     moved = exact + np.where(finite, by, 0.0) * noise(exact, world)
     return np.where(finite & (by != 0), moved.astype(storage(d)), out)
 
 
 def rounded_constant(world: int, value: Array, d: DType) -> Array:
-    """A constant as a world has it: one with many digits may stand for a number that has no end."""
+    """Return a float constant in a world: perturbed if it has many digits, since it may itself be a rounded number."""
     if not world or not d.is_float or d.bits < 32 or not np.isfinite(value):
         return value
     bits, few = (np.uint32, 12) if d.bits == 32 else (np.uint64, 26)
     if not int(value.view(bits)) & ((1 << few) - 1):
         return value
     exact = value.astype(np.float64)
-    return shaken(world, value, exact, np.abs(exact) * unit(d), d)
+    return perturbed(world, value, exact, np.abs(exact) * unit(d), d)
 
 
 def maximum(d: DType, a: Array, b: Array) -> Array:
-    """MAX, of whose zeros 0 is larger than -0."""
+    """Compute MAX, where 0.0 is larger than -0.0."""
     return np.logical_or(a, b) if d.kind == "b" else np.where((a == b) & (a == 0), a + b, np.maximum(a, b))
 
 
 def multiply_add(d: DType, a: Array, b: Array, c: Array) -> Array:
-    """a * b + c of float64 rounded about once: with the errors of the product and the sum.
+    """Compute a * b + c in float64 with about one rounding, by adding the errors of the product and the sum.
 
     Source: Dekker, "A floating-point technique for extending the available precision", 1971.
     """
@@ -84,14 +87,14 @@ def multiply_add(d: DType, a: Array, b: Array, c: Array) -> Array:
 
 
 def _halves(a: Array) -> tuple[Array, Array]:
-    """Upper and lower digits of floats."""
+    """Split float64 values into upper and lower halves of their digits."""
     x = a * 134217729.0  # 2**27 + 1
     upper = x - (x - a)
     return upper, a - upper
 
 
 def differing(found: Array, d: DType, evaluate: Evaluate) -> tuple[Array, Array]:
-    """(the numbers of samples with a value that no rounding explains, the expected values of all)."""
+    """Return (numbers of the samples whose difference rounding does not explain, expected values of all samples)."""
     expected, mask = evaluate(0, np.arange(len(found)))
     wrong = ~_near(found, expected, d)
     if mask is not None:
@@ -106,7 +109,7 @@ def differing(found: Array, d: DType, evaluate: Evaluate) -> tuple[Array, Array]
 
 
 def _near(a: Array, b: Array, d: DType) -> Array:
-    """Where `a` is `b`, but for a few units in the last place."""
+    """Return where `a` equals `b` up to a few ulps."""
     if not d.is_float:
         return np.asarray(a == b)
     x, y = a.astype(np.float64), b.astype(np.float64)
@@ -116,7 +119,7 @@ def _near(a: Array, b: Array, d: DType) -> Array:
 
 
 def explained(found: Array, expected: Array, runs: Array, d: DType) -> Array:
-    """Where the results `runs` of other worlds vary so much that `found` may be one of another."""
+    """Return where the results `runs` of other worlds vary so much that `found` may be the result of another world."""
     if not d.is_float:
         lo, hi = np.minimum(runs.min(axis=0), expected), np.maximum(runs.max(axis=0), expected)
         return np.asarray((lo <= found) & (found <= hi))
@@ -133,8 +136,8 @@ def explained(found: Array, expected: Array, runs: Array, d: DType) -> Array:
 
 
 def _least(d: DType) -> float:
-    """Below it a target may round everything to 0."""
+    """Return the smallest normal value of a dtype: a target may flush smaller ones to 0."""
     return {64: 2.0**-1022, 32: 2.0**-126}.get(d.bits) or (2.0**-126 if d.name == "bfloat16" else 2.0**-14)
 
 
-__all__ = ["Evaluate", "differing", "explained", "maximum", "multiply_add", "rounded_constant", "shaken", "unit"]
+__all__ = ["Evaluate", "differing", "explained", "maximum", "multiply_add", "rounded_constant", "perturbed", "unit"]

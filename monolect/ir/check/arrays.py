@@ -1,8 +1,8 @@
-"""What single operations mean on NumPy arrays: how values are stored, converted, joined and marked invalid.
+"""Define the meanings of single operations on NumPy arrays: storage, conversion, reduction, matrix units, masks.
 
-What it is for: the reference interpreter and the interpreter of linearized programs state each meaning here, once.
-What it does not do: look at graphs. Elementwise meanings stand in the op table.
-Invariant: no function changes an argument, except `add_at`, whose purpose it is.
+What it is for: the reference interpreter and the interpreter of linearized programs share these meanings.
+What it is not: it does not walk graphs. Elementwise meanings are in the op table.
+Invariant: no function changes an argument, except `add_at`.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ import numpy as np
 
 from monolect.base.dtype import DType, converted, to_numpy, whole
 from monolect.base.errors import InternalError
-from monolect.base.matrix_units import n_elements, place
+from monolect.base.matrix_units import n_elements, position
 from monolect.base.target import MatrixUnit
 
 Array = np.ndarray[Any, Any]
-Mask = Array | None  # where the value is valid; None: everywhere
+Mask = Array | None  # True where a value is valid; None: valid everywhere
 
 
 def storage(d: DType) -> np.dtype:
-    """The NumPy type the interpreter keeps values of `d` in; `index` is int64."""
+    """Return the NumPy dtype in which the interpreter stores values of `d`; int64 for `index`."""
     return np.dtype(np.int64) if d.kind == "x" else to_numpy(d)
 
 
 def garbage(d: DType) -> Any:
-    """What an invalid element of `d` reads as: nan in floats, 0 elsewhere."""
+    """Return the value that an invalid element of `d` has: nan for floats, else 0."""
     return storage(d).type(np.nan if d.is_float else 0)
 
 
 def is_small(d: DType) -> bool:
-    """Whether arithmetic on `d` is done in float32."""
+    """Whether `d` is a float below 32 bits, whose arithmetic is done in float32."""
     return d.is_float and d.bits < 32
 
 
 def both_valid(a: Mask, b: Mask) -> Mask:
-    """Where both are valid."""
+    """Return the mask where both are valid."""
     return b if a is None else a if b is None else a & b
 
 
 def select_valid(c: Array, a: Mask, b: Mask) -> Mask:
-    """Where the value that `c` chooses is valid."""
+    """Return the mask of a value that is the one of mask `a` where `c` is true, else the one of mask `b`."""
     if a is None and b is None:
         return None
     return np.where(c, True if a is None else a, True if b is None else b)
 
 
 def cast(x: Array, old: DType, new: DType) -> Array:
-    """CAST: floats saturate into integers and nan becomes 0; integers wrap; everything else rounds to nearest, once."""
+    """Compute CAST. Floats to integers saturate, nan becomes 0; integers wrap; other values round once to nearest."""
     if old.is_float and new.is_int:
         return whole(x, new)
     return converted(x, new) if is_small(new) else x.astype(storage(new))
 
 
 def bitcast(x: Any, new: DType) -> Array:
-    """BITCAST: the bytes of `x` read as `new`; the last axis takes up a difference in size."""
+    """Compute BITCAST: the bytes of `x` as dtype `new`. The size of the last axis changes if the item sizes differ."""
     x = np.array(x, order="C")
     x = x.view(np.uint8) if x.dtype == bool else x
     return x.view(np.uint8) != 0 if new.kind == "b" else x.view(storage(new))
 
 
 def reduce_array(op: str, d: DType, x: Array, axes: tuple[int, ...]) -> Array:
-    """ADD, MAX or MUL of `x` along `axes`, kept as size 1. Float sums and products are added up in float64."""
+    """Reduce `x` by ADD, MAX or MUL along `axes`, which keep size 1. Float sums and products accumulate in float64."""
     if d.kind == "b":
         return (np.all if op == "MUL" else np.any)(x, axis=axes, keepdims=True)
     if op == "MAX":
@@ -75,7 +75,7 @@ def reduce_array(op: str, d: DType, x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def scan_array(op: str, d: DType, x: Array, axis: int) -> Array:
-    """Running ADD, MAX or MUL of `x` along an axis. Float sums and products are added up in float64."""
+    """Compute the inclusive scan of `x` by ADD, MAX or MUL along an axis. Floats accumulate in float64."""
     if d.kind == "b":
         return (np.logical_and if op == "MUL" else np.logical_or).accumulate(x, axis=axis)
     wide = x.astype(np.float64) if d.is_float else x
@@ -84,7 +84,7 @@ def scan_array(op: str, d: DType, x: Array, axis: int) -> Array:
 
 
 def multiply_tiles(d: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Array:
-    """WMMA: `acc` plus the sum of a * b over their last `n_axes` axes. Floats are added up in float64, rounded once."""
+    """Compute WMMA: `acc` plus the sum of a * b over their last `n_axes` axes, for floats in float64, rounded once."""
     wide = np.float64 if d.is_float else storage(d)
     axes = tuple(range(-n_axes, 0))
     product = np.sum(a.astype(wide) * b.astype(wide), axis=axes, dtype=wide)
@@ -92,24 +92,29 @@ def multiply_tiles(d: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Arr
 
 
 def multiply_in_warp(unit: MatrixUnit, a: Array, b: Array, acc: Array) -> Array:
-    """WMMA of a unit that a warp has in common: (lanes, elements) of each operand, to those of the sum."""
+    """Compute WMMA of a warp. Operands, accumulator and result are (lanes, elements), as each lane holds them."""
     left, right = (_matrix(m, x, (n, unit.k)) for m, x, n in zip(unit.maps, (a, b), (unit.m, unit.n), strict=False))
     return add_product(unit, left, right, acc)
 
 
 def add_product(unit: MatrixUnit, left: Array, right: Array, acc: Array) -> Array:
-    """What lanes hold of the sum, (lanes, elements), plus the product of the rows of `left` and of `right`."""
+    """Return `acc`, (lanes, elements), plus the elements of left @ right.T that each lane holds.
+
+    `left` is (m, k), `right` (n, k); a TF32 unit rounds both.
+    """
     if unit.name.endswith("tf32"):
         left, right = tf32(left), tf32(right)
     wide = np.float64 if unit.acc.is_float else storage(unit.acc)
-    places = _places(unit.maps[2], acc.shape)
-    total = (left.astype(wide) @ right.astype(wide).T)[places] + acc.astype(wide)
+    held = _held(unit.maps[2], acc.shape)
+    total = (left.astype(wide) @ right.astype(wide).T)[held] + acc.astype(wide)
     return total.astype(acc.dtype)
 
 
 def tiles_in_warp(unit: MatrixUnit, shapes: Sequence[tuple], n_axes: int) -> list[tuple[Array, Array, Array]]:
-    """For each tile of a WMMA's sum, the numbers of the elements that a lane holds of a, of b and of the sum. `shapes`:
-    of all three, in a lane; what it holds of an operand's tile are the last `n_axes`, of the sum the last axes.
+    """Return, for each tile of a WMMA, the flat indices of a lane's elements of a, of b and of the sum in that tile.
+
+    `shapes`: shapes of a, b and the sum in one lane. The last `n_axes` axes of an operand, and the last axes of the
+    sum, are the elements of one tile.
     """
     acc = shapes[2]
     held = [n_elements(m) for m in unit.maps]
@@ -124,14 +129,15 @@ def tiles_in_warp(unit: MatrixUnit, shapes: Sequence[tuple], n_axes: int) -> lis
     return list(zip(*out, strict=True))
 
 
-def _places(words: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
+def _held(words: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Return the coordinates, along both axes of a tile, of the elements that lanes hold. `shape`: lanes, elements."""
     lanes, elements = (np.arange(n) for n in shape)
-    return place(words, lanes[:, None], elements)
+    return position(words, lanes[:, None], elements)
 
 
 def _matrix(words: tuple[str, str], x: Array, shape: tuple[int, int]) -> Array:
-    """The operand that the lanes hold as `x`; lanes that hold the same element must agree."""
-    out, at = np.zeros(shape, x.dtype), _places(words, x.shape)
+    """Return the operand tile that the lanes hold as `x`. Raises InternalError if lanes differ in a common element."""
+    out, at = np.zeros(shape, x.dtype), _held(words, x.shape)
     out[at] = x
     if out[at].tobytes() != np.ascontiguousarray(x).tobytes():
         raise InternalError("WMMA: lanes that should hold the same element of an operand differ", found=words)
@@ -139,18 +145,18 @@ def _matrix(words: tuple[str, str], x: Array, shape: tuple[int, int]) -> Array:
 
 
 def tf32(x: Array) -> Array:
-    """float32 rounded to 10 bits behind the point, ties away from zero."""
+    """Round float32 to 10 fraction bits (TF32), ties away from zero."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(np.isfinite(x), rounded, x)
 
 
 def add_at(flat: Array, at: Array, new: Array) -> None:
-    """ATOMICADD: add `new` to the elements `at` of `flat`, in place, each of equal positions in turn."""
+    """Compute ATOMICADD: add `new` to the elements `at` of `flat`, in place; equal positions are added one by one."""
     if flat.dtype.kind in "iuf" and flat.dtype.itemsize > 2 or flat.dtype.kind in "iu":
         np.add.at(flat, at, new)
         return
-    wide = flat.astype(np.float32)  # bool and small floats: each addition is rounded, as the hardware does
+    wide = flat.astype(np.float32)  # bool and small floats: round after each addition, as hardware does
     for k, v in zip(at, new.astype(np.float32), strict=True):
         wide[k] = (wide[k] + v).astype(flat.dtype)
     flat[:] = wide.astype(flat.dtype)

@@ -1,10 +1,10 @@
-"""What memory holds after a kernel ran, or when a value is complete, compared with what it should at a few elements.
+"""Compare the memory that a kernel wrote, or the value of a tensor, with its expected value at sampled elements.
 
-What it is for: `VERIFY=2`: `runtime.realize.verified` runs and reads memory, here it is compared with
-`ir.check.points`.
-What it is not: a proof. Elements between the sampled ones are not looked at, and long sums are sampled less.
+What it is for: `VERIFY=2`. `runtime.realize.verified` runs kernels and reads memory; this module compares the memory
+with `ir.check.points`.
+What it is not: a proof. Elements that are not sampled are not checked, and long sums are sampled less.
 
-Invariant: the samples depend on sizes alone, with a fixed seed. What has no meaning here raises Unsupported.
+Invariant: the samples depend only on sizes, with a fixed seed. A kernel that cannot be checked raises Unsupported.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges
 from monolect.ir.check.arithmetics import Evaluate, differing
 from monolect.ir.check.arrays import Array, Mask
-from monolect.ir.check.points import MOST_WRITES, Points, TooMuch, Unsupported, place
+from monolect.ir.check.points import MOST_WRITES, Points, TooMuch, Unsupported, positions
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.uop import UOp, toposort
 
 SEED = 0
-# Of one result: samples, and elements of all arrays that are computed for them; fewer samples where that is too little.
+# (samples, limit of computed array elements) of one result; if the limit is exceeded, the next pair is tried.
 ATTEMPTS = ((64, 1 << 22), (16, 1 << 22), (4, 1 << 23), (1, 1 << 25))
-EDGES = (4, 8, 16, 32, 64, 128)  # sizes of vectors and tiles: elements beside their multiples are sampled more often
+EDGES = (4, 8, 16, 32, 64, 128)  # sizes of vectors and tiles: elements next to their multiples are sampled more often
 
-Memory = Mapping[UOp, Array]  # flat, by the node whose value it holds
+Memory = Mapping[UOp, Array]  # node -> flat array of its elements
 
 
 class Arithmetic(NamedTuple):
-    """Values of the Variables by symbol, and whether float32 products may round their operands to 10 bits."""
+    """Parameters of evaluations: values of the Variables by symbol, and whether float32 products may use TF32."""
 
     variables: Mapping[tuple, int]
     coarse: bool = False
 
     def points(self, memory: Memory, world: int = 0, most_work: int = ATTEMPTS[-1][1]) -> Points:
-        """An evaluation."""
+        """Return a new evaluation over `memory`, in a world, of at most `most_work` computed elements."""
         return Points(memory, self.variables, world, self.coarse, most_work)
 
 
 class Difference(NamedTuple):
-    """An element that is not what it should be: its index, or its position in memory."""
+    """An element with a wrong value; `at` is its index, or its position in memory."""
 
     at: Any
     expected: Any
@@ -53,8 +53,10 @@ class Difference(NamedTuple):
 
 # ---- samples ---------------------------------------------------------------------------------------------------------
 def sampled(sizes: Sequence[int], n: int) -> tuple[Array, ...]:
-    """About `n` places in a space of these sizes, a row for each axis: all of a small one, else its first and last,
-    neighbours of multiples of tiles, and random ones.
+    """Return at most `n` sample points of an index space, as one array of coordinates for each axis.
+
+    A space of at most `n` points is returned whole. Otherwise the samples are the first and the last point, points next
+    to multiples of tile sizes, and random ones.
     """
     total = prod(sizes)
     if total <= n:
@@ -71,7 +73,7 @@ def sampled(sizes: Sequence[int], n: int) -> tuple[Array, ...]:
 
 
 def _fewer(compare: Callable[[int, int], list[Difference]]) -> list[Difference]:
-    """What `compare` finds, of as many samples as are not too much work."""
+    """Return the result of `compare` for the largest number of samples that is not too much work."""
     for n, most_work in ATTEMPTS[:-1]:
         try:
             return compare(n, most_work)
@@ -81,13 +83,17 @@ def _fewer(compare: Callable[[int, int], list[Difference]]) -> list[Difference]:
 
 
 def _full(value: tuple[Array, Mask], n: int) -> tuple[Array, Mask]:
+    """Return a value and its mask broadcast to `n` elements."""
     v, mask = value
     return np.broadcast_to(v, (n,)), None if mask is None else np.broadcast_to(mask, (n,))
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 class KernelCheck:
-    """One kernel as the scheduler left it. `before`: by slot, what arguments held that it changes and computes from."""
+    """A check of one scheduled kernel. `before`: old contents, by slot, of arguments that it both reads and writes.
+
+    The caller fills `before` before it runs the kernel. Raises Unsupported for a kernel that cannot be checked.
+    """
 
     def __init__(self, sink: UOp) -> None:
         order = toposort(sink)
@@ -96,13 +102,13 @@ class KernelCheck:
         self.read = {memory_of(u.src[0]).arg.slot for u in order if u.op == "LOAD" and _is_param(memory_of(u.src[0]))}
         self.effects = [*_effects(sink, ())]
         self.slots = [_slot(e) for e, _ in self.effects]
-        self.met = [s for (e, rs), s in zip(self.effects, self.slots, strict=True) if _may_meet(e, rs)]
-        if any(self.slots.count(s) > 1 for s in self.met):
-            raise Unsupported("several stores that may meet")
+        self.overlapping = [s for (e, rs), s in zip(self.effects, self.slots, strict=True) if _may_overlap(e, rs)]
+        if any(self.slots.count(s) > 1 for s in self.overlapping):
+            raise Unsupported("several stores to one argument that may write the same element")
         self.before: dict[int, Array] = {}
 
     def compare(self, now: Callable[[UOp], Array], arithmetic: Arithmetic) -> Iterator[tuple[UOp, Difference]]:
-        """The PARAMs and their elements that differ. `now`: what the memory of a PARAM holds."""
+        """Yield (PARAM, difference) for sampled elements that are wrong. `now` returns the contents of a PARAM."""
         memory = {p: self.before.get(p.arg.slot, now(p)) for p in self.params}
         for (e, rs), slot in zip(self.effects, self.slots, strict=True):
             points = arithmetic.points(memory)
@@ -110,13 +116,15 @@ class KernelCheck:
             found = now(memory_of(e.src[0]))
             if not prod(sizes) or not len(found):
                 continue
-            store = Store(e, dict(zip(rs, sizes, strict=True)), memory, self.before.get(slot, found), found, arithmetic)
-            for d in _fewer(store.met if slot in self.met else store.direct):
+            store = StoreCheck(
+                e, dict(zip(rs, sizes, strict=True)), memory, self.before.get(slot, found), found, arithmetic
+            )
+            for d in _fewer(store.overlapping if slot in self.overlapping else store.disjoint):
                 yield memory_of(e.src[0]), d
 
 
-class Store(NamedTuple):
-    """A STORE or ATOMICADD in its loops, with their sizes; what the memory it writes to held, and what it holds now."""
+class StoreCheck(NamedTuple):
+    """A check of one STORE or ATOMICADD: its loops with sizes, and the written memory before (`old`) and now."""
 
     effect: UOp
     loops: dict[UOp, int]
@@ -125,15 +133,15 @@ class Store(NamedTuple):
     found: Array
     arithmetic: Arithmetic
 
-    def direct(self, n: int, most_work: int) -> list[Difference]:
-        """Of `n` iterations, each of which has an element of its own."""
+    def disjoint(self, n: int, most_work: int) -> list[Difference]:
+        """Return differences in `n` sampled iterations, if no two iterations write the same element."""
         e, found = self.effect, self.found
         rows = sampled([*self.loops.values()], n)
         n = rows[0].size if rows else 1
 
         def at(world: int, which: Array) -> Points:
             points = self.arithmetic.points(self.memory, world, most_work)
-            points.env = {r: place(row[which]) for r, row in zip(self.loops, rows, strict=True)}
+            points.env = {r: positions(row[which]) for r, row in zip(self.loops, rows, strict=True)}
             return points
 
         everything = at(0, np.arange(n))
@@ -148,13 +156,16 @@ class Store(NamedTuple):
 
         return _differences([flat], found[np.clip(flat, 0, found.size - 1)], e.src[1].dtype, evaluate)
 
-    def met(self, n: int, most_work: int) -> list[Difference]:
-        """Of `n` elements, where iterations may meet: all of them are looked at."""
+    def overlapping(self, n: int, most_work: int) -> list[Difference]:
+        """Return differences in `n` sampled elements, if several iterations may write the same element.
+
+        The positions of all iterations are computed. Raises Unsupported if there are too many.
+        """
         e, sizes = self.effect, [*self.loops.values()]
         rng, n_all = np.random.default_rng(SEED), prod(sizes)
         if n_all > MOST_WRITES:
             raise Unsupported(f"{n_all} writes to computed positions are too many")
-        flat, _ = _full(self._landing(self.arithmetic.points(self.memory)), n_all)
+        flat, _ = _full(self._write_positions(self.arithmetic.points(self.memory)), n_all)
         some = flat[sampled([n_all], n)[0]]
         some = np.concatenate([some[(some >= 0) & (some < self.found.size)], rng.integers(0, self.found.size, n)])
         at = np.unique(some)
@@ -167,12 +178,14 @@ class Store(NamedTuple):
                 return points.value(e.src[1])
 
             before = self.old[at[which]], None
-            return _full(points.written(e, at[which], before, n_all, lambda: self._landing(points), stored), len(which))
+            return _full(
+                points.written(e, at[which], before, n_all, lambda: self._write_positions(points), stored), len(which)
+            )
 
         return _differences([at], self.found[at], e.src[1].dtype, evaluate)
 
-    def _landing(self, points: Points) -> tuple[Array, Mask]:
-        """Where each iteration writes, and whether it does."""
+    def _write_positions(self, points: Points) -> tuple[Array, Mask]:
+        """Return the position that each iteration writes to, and the mask of those that write."""
         e, sizes = self.effect, [*self.loops.values()]
         points.env = dict(zip(self.loops, points.unravel(np.arange(prod(sizes)), sizes), strict=True))
         flat, mask = points.value(e.src[0].src[1])
@@ -183,23 +196,23 @@ class Store(NamedTuple):
 
 
 def _differences(at: Sequence[Array], found: Array, d: DType, evaluate: Evaluate) -> list[Difference]:
-    """Samples that differ; `at`: their places, a row an axis."""
+    """Return the differences among the samples `found`. `at`: their coordinates, one array for each axis."""
     wrong, expected = differing(found, d, evaluate)
     return [Difference(tuple(int(row[k]) for row in at), expected[k], found[k]) for k in wrong]
 
 
 def _slot(e: UOp) -> int:
-    """The PARAM that an effect writes to."""
+    """Return the slot of the PARAM that an effect writes to. Raises Unsupported for another form of store."""
     target, memory = e.src[0], memory_of(e.src[0])
     if target.op != "INDEX" or len(target.src) != 2 or target.src[1].shape or not _is_param(memory):
         raise Unsupported("a store of another form")
-    named = target.src[0]  # the memory, or AFTER of it and the loops that the effect is in
+    named = target.src[0]  # the memory, or an AFTER of it and the loops around the effect
     if named is not memory and (named.op != "AFTER" or any(s.op != "RANGE" for s in named.src[1:])):
         raise Unsupported("a store that waits for another")
     return int(memory.arg.slot)
 
 
-def _may_meet(e: UOp, rs: tuple[UOp, ...]) -> bool:
+def _may_overlap(e: UOp, rs: tuple[UOp, ...]) -> bool:
     """Whether several iterations may write the same element."""
     at = e.src[0].src[1]
     return e.op != "STORE" or any(u.op == "LOAD" for u in toposort(at)) or not ranges(at).issuperset(rs)
@@ -210,6 +223,7 @@ def _is_param(u: UOp) -> bool:
 
 
 def _effects(u: UOp, around: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
+    """Yield each STORE and ATOMICADD below `u` with the loops around it."""
     if u.op in ("STORE", "ATOMICADD"):
         yield u, around
     elif u.op == "END":
@@ -223,7 +237,7 @@ def _effects(u: UOp, around: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 def compare_value(u: UOp, found: Array, memory: Memory, arithmetic: Arithmetic) -> Iterator[Difference]:
-    """Elements of tensor `u`, whose value `found` should be, that differ. `memory`: what it is computed from."""
+    """Yield sampled elements of `found`, the computed value of tensor `u`, that are wrong. `memory`: its inputs."""
     points = arithmetic.points(memory)
     shape = points.shape(u)
     if 0 in shape:
@@ -236,7 +250,7 @@ def compare_value(u: UOp, found: Array, memory: Memory, arithmetic: Arithmetic) 
             flat = flat * size + row
 
         def evaluate(world: int, which: Array) -> tuple[Array, Mask]:
-            index = tuple(place(row[which]) for row in rows)
+            index = tuple(positions(row[which]) for row in rows)
             return _full(arithmetic.points(memory, world, most_work).value(u, index, inside=True), len(which))
 
         return _differences(rows, found[flat], u.dtype, evaluate)

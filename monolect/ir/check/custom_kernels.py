@@ -1,11 +1,11 @@
-"""Kernels from outside: what they must keep before anything compiles them.
+"""Check kernels that did not come from the compiler's own passes, before they are compiled.
 
-What it is for: kernels that a user writes (`custom_kernel`) and those of a file (`runtime/replay/stored.py`). The
-compiler trusts its own passes; what did not come from them is held to all that its generated code relies on.
-What it is not: a judgement of what a kernel computes. One that is admitted may compute nonsense, or take for ever.
+What it is for: kernels that a user writes (`custom_kernel`) and kernels of a file (`runtime/replay/stored.py`). The
+compiler trusts its own passes. Other kernels are checked for everything that code generation relies on.
+What it is not: a check of what a kernel computes. An admitted kernel may compute nonsense or never finish.
 
-Invariant: an admitted kernel reads and writes only elements of its PARAMs and of memory of its own, whatever the values
-in them are. Everything else raises VerifyError, or IRError.
+Invariant: an admitted kernel reads and writes only elements of its PARAMs and of its private memory, whatever their
+contents are. Any other kernel raises VerifyError or IRError.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute, toposort
 
-# What the scheduler writes kernels in. Not among them: text and machine code of the user's, and what later passes make.
+# Ops of scheduled kernels. Custom code, machine code and ops that later passes make are not among them.
 SCHEDULED = ELEMENTWISE | DECOMPOSED
 SCHEDULED |= frozenset("PARAM BUFFER CONST STACK INDEX LOAD STORE ATOMICADD RANGE END AFTER GROUP SINK REDUCE".split())
-SCHEDULED |= frozenset("BITCAST RESHAPE EXPAND PERMUTE".split())  # PERMUTE: networks that sort turn their blocks
+SCHEDULED |= frozenset("BITCAST RESHAPE EXPAND PERMUTE".split())  # PERMUTE: sorting networks transpose blocks
 _LOOPS = frozenset(("LOOP", "REDUCE"))
 _ARGUMENTS: dict[str, frozenset] = {"LOAD": frozenset((None,)), "STORE": frozenset((None, "distinct"))}
 _POINTERS = frozenset(("INDEX", "AFTER"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,200}")
-_MOST_ELEMENTS = 4096  # of a value of several elements
-CHOSEN = ("LOOP", "REDUCE")  # whose types the optimizer chooses
+_MOST_ELEMENTS = 4096  # elements of one shaped value; a larger one raises VerifyError
+CHOSEN = ("LOOP", "REDUCE")  # axis types that the optimizer may change
 LAUNCHED = ("GLOBAL", "LOCAL")
 _OF_AXES = frozenset(("SPECIAL", "BARRIER", "SHUFFLE", "TMACOPY"))
-_NAMES_OF_LANES = re.compile(r"[gl]idx[0-2]")  # of SPECIALs on a target with workgroups
-THREAD = "thread0"  # that of any other
-_INDEX = range(-(1 << 63), 1 << 63)  # what generated code counts with
+_NAMES_OF_LANES = re.compile(r"[gl]idx[0-2]")  # names of SPECIALs on a target with workgroups
+THREAD = "thread0"  # name of the SPECIAL on a target without workgroups
+_INDEX = range(-(1 << 63), 1 << 63)  # values of indices in generated code
 
 
 def flat_params(operands: Sequence[UOp]) -> list[UOp]:
-    """The PARAMs by which a kernel knows the BUFFERs and Variables that it gets, in this order."""
+    """Return the PARAMs of a kernel for its operands, in order: one-axis memory for a BUFFER, a size for a Variable."""
     sizes = {b: node("PARAM", b.src, b.arg._replace(slot=k)) for k, b in enumerate(operands) if is_variable(b)}
     by_symbol = {p.arg.symbol: p for p in sizes.values()}
     out = []
@@ -59,12 +59,12 @@ def flat_params(operands: Sequence[UOp]) -> list[UOp]:
 
 
 def is_variable(u: UOp) -> bool:
-    """Whether `u` is a symbolic size."""
+    """Whether `u` is a symbolic size (a Variable)."""
     return u.op == "PARAM" and u.arg.name is not None
 
 
 def admit(sink: UOp, params: Iterable[UOp]) -> None:
-    """Check that a kernel keeps the rules of its stage and names no element outside. Raises VerifyError."""
+    """Check that a kernel keeps the rules of its stage and accesses no element out of bounds. Raises VerifyError."""
     verify(sink, Stage.KERNEL)
     known = frozenset(params)
     for u in toposort(sink):
@@ -73,16 +73,17 @@ def admit(sink: UOp, params: Iterable[UOp]) -> None:
         if u.op == "INDEX" and not is_memory(u):
             for i, n in zip(u.src[1:], u.src[0].shape, strict=False):
                 if not is_inside(i, idx(n)):
-                    raise _error(
-                        "an element of a value that is not proven to be there", u, f"0 <= index < {n}", repr(i)
-                    )
+                    raise _error("an index of a value that is not proven to be inside", u, f"0 <= index < {n}", repr(i))
         if u.op in ("STORE", "ATOMICADD", "LOAD"):
             _check_access(u)
     check_bounds(sink)
 
 
 def admit_called(sink: UOp, target: Target) -> None:
-    """`admit`, for a kernel that a CALL of a tensor graph names: it stores to its first arguments, on this target."""
+    """Apply `admit` to a kernel that a tensor graph calls, and check that `target` can run it.
+
+    The kernel must store to its first arguments: PARAM 0, 1 and so on. Raises VerifyError.
+    """
     order = toposort(sink)
     admit(sink, [u for u in order if u.op == "PARAM"])
     check_target(order, target)
@@ -94,16 +95,22 @@ def admit_called(sink: UOp, target: Target) -> None:
 
 
 def _check_access(u: UOp) -> None:
-    """A value has as many elements as the place, or one. Its dtype, and that of a gate, is a matter of the op's row."""
-    place, others = u.src[0], u.src[1:]
-    if not is_memory(place):
-        raise _error(f"{u.op} of what is no memory", u, "a PARAM or a BUFFER", repr(place))
-    if any(s.shape not in ((), place.shape) for s in others):
-        raise _error(f"{u.op} of another shape than its place", u, place.shape, [s.shape for s in others])
+    """Check that an access is to memory, and that its values are scalars or have the shape of the memory.
+
+    The row of the op checks the dtypes. Raises VerifyError.
+    """
+    memory, others = u.src[0], u.src[1:]
+    if not is_memory(memory):
+        raise _error(f"{u.op} of a value that is not memory", u, "a PARAM or a BUFFER", repr(memory))
+    if any(s.shape not in ((), memory.shape) for s in others):
+        raise _error(f"{u.op} of another shape than its memory", u, memory.shape, [s.shape for s in others])
 
 
 def admit_scheduled(sink: UOp, params: Sequence[UOp]) -> None:
-    """`admit`, for a kernel as the scheduler writes them: in those ops alone, no actions chosen. Raises VerifyError."""
+    """Apply `admit` to a kernel, and check that the scheduler could have written it. Raises VerifyError.
+
+    Such a kernel has only ops of SCHEDULED and no optimizer actions.
+    """
     info = sink.arg if sink.arg is not None else KernelInfo()
     plain = isinstance(info, KernelInfo) and isinstance(info.name, str) and isinstance(info.frames, bool)
     if not plain or info != KernelInfo(info.name, frames=info.frames) or not _NAME.fullmatch(info.name):
@@ -118,6 +125,7 @@ def admit_scheduled(sink: UOp, params: Sequence[UOp]) -> None:
 
 
 def _check_node(u: UOp) -> None:
+    """Check one node of a scheduled kernel. Raises VerifyError."""
     if u.op == "CONST" and u.arg[0] is not INVALID and const(*u.arg) is not u:
         raise _error("a constant that is none of its dtype", u, u.dtype.name, repr(u.arg[0]))
     if u.op == "RANGE" and (
@@ -130,18 +138,18 @@ def _check_node(u: UOp) -> None:
         raise _error("memory that no schedule has", u, "LOCAL", u.arg)
     chain = u.src[0] if u.op in _POINTERS and u.src and is_memory(u) else None
     if chain is not None and chain.op not in ("PARAM", "BUFFER", *_POINTERS):
-        raise _error("a place in memory that no schedule has", u, "INDEX of a PARAM or a BUFFER", chain.op)
+        raise _error("an address that no schedule has", u, "INDEX of a PARAM or a BUFFER", chain.op)
     if not is_memory(u) and prod(n if isinstance(n, int) else _MOST_ELEMENTS + 1 for n in u.shape) > _MOST_ELEMENTS:
         raise _error("a value of too many elements", u, f"at most {_MOST_ELEMENTS}", u.shape)
 
 
 def has_axes(order: Sequence[UOp]) -> bool:
-    """Whether the kernel of the nodes `order` says itself what its axes are."""
+    """Whether the kernel of the nodes `order` fixes its axis types, so that the optimizer must not change them."""
     return any(u.op in _OF_AXES or (u.op == "RANGE" and u.arg[1] not in CHOSEN) for u in order)
 
 
 def check_target(order: Sequence[UOp], target: Target) -> None:
-    """Raise VerifyError for an axis, an op or memory of the kernel that the target does not have."""
+    """Check that the target supports the axes, ops and local memory of a kernel. Raises VerifyError."""
     for u in order:
         if u.op == "RANGE" and u.arg[1] in ("WARP", "CONTRACT"):
             raise _error(f"a {u.arg[1]} range by hand", u, "the action TC, which makes them", u.arg)
@@ -168,7 +176,7 @@ def _lacks(u: UOp, what: str, target: Target) -> VerifyError:
 
 
 def is_size(n: Any, least: int = 0) -> bool:
-    """Whether `n` is a size: a number, or arithmetic of Variables, never below `least`."""
+    """Whether `n` is a valid size: an int or index arithmetic of Variables, without overflow and at least `least`."""
     if n.__class__ is int:
         return least <= n and n in _INDEX
     if not isinstance(n, UOp) or n.shape != () or n.dtype is not dtypes.index:

@@ -1,12 +1,12 @@
-"""The reference interpreter: what a graph means, on NumPy arrays, at any stage that still has values.
+"""Interpret a graph of any stage that has values on NumPy arrays: the reference interpreter.
 
-What it is for: the oracle of tests, of the rule checker, and of `VERIFY=2`, which compares meanings around each pass.
+What it is for: the oracle of tests, of the rule checker, and of `VERIFY=2`, which compares kernels around each pass.
 What it is not: fast, or faithful to one target's rounding. Float sums are added up in float64 and rounded once; types
 below 32 bits are computed in float32 and rounded. It runs no machine instructions (INS, CUSTOM).
 
-Invariant: the value of a node is an array of shape `(*batch, *u.shape)`. Batch axes come first: one for each loop that
-some REDUCE closes, then those the caller's arrays have in excess of their node's shape. An element that is `invalid`
-reads as nan in floats and as 0 elsewhere, and a mask beside the value remembers it, so that a STORE of it is dropped.
+Invariant: the value of a node is an array of shape `(*batch, *u.shape)`. The batch axes are first: one for each loop
+that a REDUCE closes, then the leading axes that the caller's arrays have in excess of their node's shape. An invalid
+element is nan in floats and 0 in other types. A mask marks invalid elements, so that a STORE of them is dropped.
 Source: the meanings in the op table.
 """
 
@@ -44,10 +44,10 @@ _WRITES = frozenset(("STORE", "ATOMICADD", "CALL"))
 
 
 def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
-    """The value of `root`, or the list of the values of several, with `env` binding nodes to arrays.
+    """Return the value of `root`, or a list of values for a sequence of roots. `env` binds nodes to arrays.
 
-    A node in `env` is not entered. An array may have more leading axes than its node's shape: they are a batch, and
-    all results have it. Loops closed by a REDUCE need no binding. Raises IRError for a node without a value.
+    Sources of a bound node are not evaluated. An array may have additional leading axes: they are a batch, and all
+    results have them. Loops that a REDUCE closes need no binding. Raises IRError for a node without a value.
     """
     roots = (root,) if isinstance(root, UOp) else tuple(root)
     with np.errstate(all="ignore"):
@@ -58,10 +58,10 @@ def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
 
 
 def run_kernel(sink: UOp, buffers: Env) -> None:
-    """Execute the STOREs and ATOMICADDs under `sink`, in place on `buffers`: an array for each PARAM and BUFFER.
+    """Execute the STOREs and ATOMICADDs of a kernel, in place on `buffers`: an array for each PARAM and BUFFER.
 
-    Also binds symbolic PARAMs (to scalars). A kernel without AFTER runs all iterations at once and reads everything
-    before it writes anything; one with AFTER runs its loops one iteration at a time. Cost: for small sizes only.
+    `buffers` also binds symbolic PARAMs to scalars. A kernel without AFTER runs all iterations at once, and reads all
+    memory before it writes any. A kernel with AFTER runs one iteration at a time, which is slow.
     """
     nodes = _reachable((sink,), {})
     with np.errstate(all="ignore"):
@@ -73,7 +73,10 @@ def run_kernel(sink: UOp, buffers: Env) -> None:
 
 # ---- walking ---------------------------------------------------------------------------------------------------------
 def _reachable(roots: tuple[UOp, ...], env: Env, effects: bool = True) -> list[UOp]:
-    """Every node to evaluate, sources first. Bodies of calls, bound nodes and, if asked, effects are not entered."""
+    """Return all nodes to evaluate, sources before users.
+
+    Bodies of calls and sources of bound nodes are left out; without `effects`, so are sources of effects.
+    """
     out: list[UOp] = []
     seen: set[UOp] = set()
     stack: list[tuple[UOp, bool]] = [(r, False) for r in reversed(roots)]
@@ -91,7 +94,7 @@ def _reachable(roots: tuple[UOp, ...], env: Env, effects: bool = True) -> list[U
 
 
 def _base(view: UOp, stop: UOp | None = None) -> tuple[UOp, list[UOp]]:
-    """The storage a view is of, or `stop` if it is met before, and the movement ops on the way, outermost last."""
+    """Return the memory below a view (or `stop`, if it is reached first) and the movement ops above it, inner first."""
     chain: list[UOp] = []
     while view.op in MOVEMENT and view is not stop:
         chain.append(view)
@@ -100,14 +103,14 @@ def _base(view: UOp, stop: UOp | None = None) -> tuple[UOp, list[UOp]]:
 
 
 def _root(u: UOp) -> UOp:
-    """What a chain of AFTERs orders."""
+    """Return the memory or value below a chain of AFTERs."""
     while u.op == "AFTER":
         u = u.src[0]
     return u
 
 
 def _effects(u: UOp) -> list[UOp]:
-    """The STOREs, ATOMICADDs and CALLs an effect is made of, in order."""
+    """Return the STOREs, ATOMICADDs and CALLs of an effect, in order."""
     out, stack = [], [u]
     while stack:
         e = stack.pop()
@@ -122,7 +125,10 @@ def _effects(u: UOp) -> list[UOp]:
 
 # ---- the evaluator ---------------------------------------------------------------------------------------------------
 class Evaluator:
-    """One evaluation: values and masks by node, and which batch axis belongs to which loop."""
+    """One evaluation: values and masks by node, and the batch axis of each loop.
+
+    `loops`: loops that get a batch axis in addition to those of REDUCEs. `hook`: evaluates AFTERs in one iteration.
+    """
 
     def __init__(self, env: Env, roots: tuple[UOp, ...], loops: Sequence[UOp] = (), hook: _Bound | None = None):
         self.env, self.hook = env, hook
@@ -136,6 +142,7 @@ class Evaluator:
         self.masks: dict[UOp, Mask] = {}
 
     def run(self, roots: tuple[UOp, ...]) -> None:
+        """Evaluate all nodes in order."""
         for u in self.order:
             v, mask = self.bind(u) if u in self.env else self.step(u)
             if mask is not None and mask.shape != v.shape:
@@ -143,6 +150,7 @@ class Evaluator:
             self.values[u], self.masks[u] = v, mask
 
     def bind(self, u: UOp) -> tuple[Any, Mask]:
+        """Return the caller's array for `u`, with batch axes."""
         v = np.asarray(self.env[u])
         if v.dtype != storage(u.dtype):
             v = v.astype(storage(u.dtype))
@@ -153,13 +161,14 @@ class Evaluator:
         return v.reshape((1,) * (self.batch + len(u.shape) - v.ndim) + v.shape), None
 
     def result(self, u: UOp) -> Any:
-        """The value as the caller sees it: loops that are closed have no axis, the caller's batch is full."""
+        """Return the value of `u` for the caller: without axes of closed loops, broadcast to the caller's batch."""
         v = self.values[u]
         if isinstance(v, tuple):
             return [self.finish(x) for x in v]
         return None if v is None else self.finish(v)
 
     def finish(self, v: Array) -> Array:
+        """Return one array as `result` does. Raises IRError if it depends on a loop that is not closed."""
         loops = len(self.axes)
         if any(n != 1 for n in v.shape[:loops]):
             raise IRError("a loop is neither closed nor bound", expected="a REDUCE or a binding for every RANGE")
@@ -172,6 +181,7 @@ class Evaluator:
         return np.array(np.broadcast_to(v, (*sizes, *v.shape[self.user :])))
 
     def step(self, u: UOp) -> tuple[Any, Mask]:
+        """Compute value and mask of one node from those of its sources."""
         op = u.op
         if op in ELEMENTWISE:
             return self.elementwise(u)
@@ -191,7 +201,7 @@ class Evaluator:
 
     # -- helpers of the handlers
     def ints(self, u: UOp) -> tuple[int, ...]:
-        """The value of a shape source or a scalar, which may not vary within the batch."""
+        """Return the value of a shape source or a scalar as ints. Raises IRError if it varies within the batch."""
         v = self.values[u]
         want = len(u.src) if u.op == "STACK" else 1
         if v.size != want:
@@ -199,11 +209,12 @@ class Evaluator:
         return tuple(int(x) for x in v.reshape(-1))
 
     def aligned(self, v: Array, rank: int) -> Array:
-        """`v` with size-1 axes put between the batch and its own axes, to have `rank` of the latter."""
+        """Return `v` with size-1 axes inserted after the batch axes, so that it has `rank` axes of its own."""
         own = v.ndim - self.batch
         return v if own == rank else v.reshape(v.shape[: self.batch] + (1,) * (rank - own) + v.shape[self.batch :])
 
     def elementwise(self, u: UOp) -> tuple[Array, Mask]:
+        """Compute an elementwise op."""
         rank = len(u.shape)
         args = [self.aligned(self.values[s], rank) for s in u.src]
         masks = [None if (k := self.masks[s]) is None else self.aligned(k, rank) for s in u.src]
@@ -220,7 +231,7 @@ class Evaluator:
         return out.astype(storage(u.dtype), copy=False), mask
 
     def move(self, u: UOp, x: Array, mask: Mask, strict: frozenset[UOp]) -> tuple[Array, Mask]:
-        """A movement op on `x`, which stands for src[0]; nodes in `strict` mark what an index misses as invalid."""
+        """Apply movement op `u` to `x` as its src[0]. An INDEX in `strict` marks elements out of bounds as invalid."""
         if u.op == "INDEX":
             return self.index(u, x, mask, u in strict)
         b = self.batch
@@ -229,6 +240,7 @@ class Evaluator:
         return move(self, u, x, b, garbage(u.dtype)), None if mask is None else move(self, u, mask, b, False)
 
     def index(self, u: UOp, x: Array, mask: Mask, strict: bool) -> tuple[Array, Mask]:
+        """Apply INDEX `u` to `x`. Indices are clamped; with `strict`, those out of bounds give invalid elements."""
         b, idx = self.batch, u.src[1:]
         width = b + sum(len(i.shape) for i in idx)
         picks: list[Any] = []
@@ -257,7 +269,7 @@ class Evaluator:
 
     # -- effects
     def positions(self, chain: list[UOp], size: tuple[int, ...], strict: bool) -> tuple[Array, Mask]:
-        """The flat positions in storage of `size` of each element of a view of it, and which of them exist."""
+        """Return the flat position in memory of shape `size` of each element of a view, and the mask of valid ones."""
         x: Array = np.arange(prod(size), dtype=np.int64).reshape((1,) * self.batch + size)
         mask: Mask = None
         for u in chain:
@@ -265,7 +277,10 @@ class Evaluator:
         return x, mask
 
     def write(self, e: UOp, flat: Array, size: tuple[int, ...], root: UOp, lead: tuple[int, ...], gates: Any) -> None:
-        """Do STORE or ATOMICADD `e` to `flat`, the storage of `root`, in each iteration of loops of sizes `lead`."""
+        """Execute STORE or ATOMICADD `e` on `flat`, the memory of `root`, in all iterations of loops of sizes `lead`.
+
+        `size`: shape of the memory. `gates`: conditions under which an iteration writes.
+        """
         add = e.op == "ATOMICADD"
         pos, mask = self.positions(_base(e.src[0], root)[1], size, add)
         rank = pos.ndim - self.batch
@@ -284,6 +299,7 @@ class Evaluator:
             flat[at] = new
 
     def after(self, u: UOp) -> tuple[Any, Mask]:
+        """Compute an AFTER: the value of src[0] once its effects have happened."""
         x = u.src[0]
         if self.hook is not None:
             return self.hook.after(u, self), None
@@ -301,7 +317,7 @@ class Evaluator:
         return self.values[x], self.masks[x]
 
     def updated(self, u: UOp, x: UOp | None, root: UOp, effects: list[UOp]) -> Array:
-        """The value of `root` after what AFTER `u` waits for; `x` is `root` or an AFTER of it."""
+        """Return the value of memory `root` after `effects`, those of AFTER `u`; `x` is `root` or an AFTER of it."""
         start, todo = self.history(u, x, root, effects)
         value = self.values[start]
         if any(n != 1 for n in value.shape[: self.batch]):
@@ -315,19 +331,19 @@ class Evaluator:
         return flat.reshape(value.shape)
 
     def history(self, u: UOp, x: UOp | None, root: UOp, effects: list[UOp]) -> tuple[UOp, list[UOp]]:
-        """A node whose value is known, and the effects on `root` that lead from it to the value of AFTER `u`."""
+        """Return a node with a known value, and the effects on `root` that turn this value into that of AFTER `u`."""
         own = [e for e in effects if _touches(e, root)]
         bases = {b for e in own for v in _views(e) if _root(b := _base(v, root)[0]) is root}
         if x is not None and bases <= {x}:
             return x, own
         if x is not None and len(bases) == 1 and _orders_after(only := bases.pop(), x):
             return only, own
-        # Effects in several orders meet here: replay all of them, in the order in which they are reached.
+        # Several chains of effects join here: replay all of their effects, in the order of the traversal.
         below = (v for v in _reachable((u,), {}) if v.op in _WRITES)
         return root, [v for v in below if _touches(v, root)]
 
     def call(self, e: UOp, root: UOp, flat: Array) -> None:
-        """Run a kernel on `flat`, the storage of `root`, which is among its arguments; what else it writes is lost."""
+        """Run the kernel of CALL `e` on `flat`, the memory of its argument `root`; drop writes to other arguments."""
         env: Env = {}
         for p in _reachable((e.src[0],), {}):
             if p.op == "PARAM" and p.arg.slot + 1 < len(e.src):
@@ -338,29 +354,31 @@ class Evaluator:
 
 
 def _views(e: UOp) -> tuple[UOp, ...]:
-    """What an effect may write to."""
+    """Return the views that an effect may write to."""
     return e.src[1:] if e.op == "CALL" else e.src[:1]
 
 
 def _touches(e: UOp, root: UOp) -> bool:
+    """Whether an effect may write to the memory `root`."""
     return any(_root(_base(v, root)[0]) is root for v in _views(e))
 
 
 def _orders_after(u: UOp, x: UOp) -> bool:
+    """Whether `u` is `x` or a chain of AFTERs upon it."""
     while u is not x and u.op == "AFTER":
         u = u.src[0]
     return u is x
 
 
 def _is_storage(u: UOp, v: Any) -> bool:
-    """Whether `v` is all of a PARAM or BUFFER, perhaps flat, and so has no batch."""
+    """Whether array `v` is the whole memory of PARAM or BUFFER `u`, perhaps flat, and so has no batch axes."""
     if u.op not in ("PARAM", "BUFFER") or not u.shape or not all(n.__class__ is int for n in u.shape):
         return False
     return np.size(v) == prod(u.shape) and (np.ndim(v) == 1 or np.shape(v) == u.shape)
 
 
 def _function(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
-    """Evaluate the body with PARAM k bound to argument k; a named PARAM bound outside keeps that value."""
+    """Evaluate the body of a FUNCTION with PARAM k bound to argument k; Variables keep their outer binding."""
     if m.batch:
         raise IRError("FUNCTION inside a batch", op=u.op, expected="no loops around it")
     env: Env = {k: v for k, v in m.env.items() if k.op != "PARAM" or k.arg.name is not None}
@@ -381,7 +399,7 @@ _HANDLERS: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = ROW_VALUES 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 def _stores(u: UOp, around: tuple[UOp, ...]) -> list[tuple[UOp, tuple[UOp, ...]]]:
-    """Each STORE and ATOMICADD under `u` with the loops around it."""
+    """Return each STORE and ATOMICADD below `u` with the loops around it."""
     if u.op in ("STORE", "ATOMICADD"):
         return [(u, around)]
     if u.op == "END":
@@ -390,6 +408,7 @@ def _stores(u: UOp, around: tuple[UOp, ...]) -> list[tuple[UOp, tuple[UOp, ...]]
 
 
 def _flat(buffers: Env, u: UOp) -> Array:
+    """Return the array of `u` as a flat view to write to. Raises IRError for an array of another dtype or layout."""
     out = buffers[u]
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or out.dtype != storage(u.dtype):
         raise IRError("cannot write here", expected=f"a contiguous array of {u.dtype.name}", found=type(out).__name__)
@@ -397,6 +416,7 @@ def _flat(buffers: Env, u: UOp) -> Array:
 
 
 def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
+    """Execute a kernel with each loop as a batch axis: read everything, then write."""
     stores = _stores(sink, ())
     roots = tuple(s for e, _ in stores for s in e.src) + tuple(loops)
     m = Evaluator(buffers, roots, loops)
@@ -411,13 +431,14 @@ def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
 
 
 class _Loops:
-    """Execution of a kernel one iteration at a time, with memory that changes; an effect runs once per iteration."""
+    """Executor of a kernel, one iteration at a time, on memory that changes. `done`: effects with their iteration."""
 
     def __init__(self, buffers: Env) -> None:
         self.memory: Env = dict(buffers)
         self.done: set[tuple] = set()
 
     def execute(self, e: UOp, env: Env, again: bool = True) -> None:
+        """Execute effect `e` in the iteration `env`; without `again`, only if it has not run in this iteration yet."""
         key = (e, *((r, env[r]) for r in sorted(ranges(e), key=lambda r: r.serial) if r in env))
         if not again and key in self.done:
             return
@@ -434,6 +455,7 @@ class _Loops:
             m.write(e, _flat(self.memory, base), size, _base(e.src[0])[0], (1,) * m.batch, ())
 
     def loop(self, e: UOp, left: tuple[UOp, ...], env: Env) -> None:
+        """Execute the body of END `e` in all iterations of the loops `left`."""
         if not left:
             return self.execute(e.src[0], env)
         r = left[0]
@@ -442,6 +464,7 @@ class _Loops:
             self.loop(e, left[1:], {**env, r: k})
 
     def value(self, roots: tuple[UOp, ...], env: Env) -> Evaluator:
+        """Evaluate `roots` in the iteration `env`, on the current memory."""
         for u in _reachable(roots, env, effects=False):
             if u.op == "BUFFER":
                 self.storage(u)
@@ -450,18 +473,20 @@ class _Loops:
         return m
 
     def storage(self, u: UOp) -> Array:
+        """Return the array of a PARAM or BUFFER, allocated at first use."""
         if u not in self.memory:  # LOCAL and REG memory starts as garbage
             self.memory[u] = np.full(tuple(u.shape), garbage(u.dtype))
         return self.memory[u]
 
 
 class _Bound:
-    """A kernel in one iteration: what an AFTER waits for, and what it then reads."""
+    """The evaluation of AFTERs in one iteration of a kernel."""
 
     def __init__(self, loops: _Loops, env: Env) -> None:
         self.loops, self.env = loops, env
 
     def after(self, u: UOp, m: Evaluator) -> Any:
+        """Run the effects of AFTER `u` that have not run yet, and return the value that it then has."""
         for d in u.src[1:]:
             self.loops.execute(d, self.env, again=False)
         x, chain = u, []
@@ -478,7 +503,7 @@ class _Bound:
 
 
 def _memory(view: UOp) -> UOp:
-    """The PARAM or BUFFER below a view."""
+    """Return the PARAM or BUFFER below a view."""
     while view.op in MOVEMENT or view.op == "AFTER":
         view = view.src[0]
     return view

@@ -1,7 +1,7 @@
-"""The rows of the reference interpreter: the value of each op that is neither elementwise nor an effect.
+"""Compute, for the reference interpreter, each op that is neither elementwise nor an effect.
 
-A row takes the evaluation under way and the node, whose sources have values, and returns its value and its mask.
-What it does not do: walk graphs or write memory; `interp` does.
+A function takes the evaluation and a node whose sources have values, and returns the node's value and mask.
+What it is not: it does not walk graphs or write memory; `interp` does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def move(m: Evaluator, u: UOp, x: Array, b: int, fill: Any) -> Array:
-    """The movement op `u` on an array with `b` batch axes."""
+    """Apply movement op `u` to an array with `b` batch axes; `fill` is the value of elements that PAD adds."""
     op, lead = u.op, x.shape[:b]
     if op == "PERMUTE":
         return x.transpose((*range(b), *(b + a for a in u.arg)))

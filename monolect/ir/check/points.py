@@ -1,15 +1,15 @@
-"""The values of single elements of a graph, by NumPy: of a tensor graph, or of a kernel before any pass changed it.
+"""Compute single elements of a tensor graph, or of a scheduled kernel, with NumPy.
 
 What it is for: `VERIFY=2` at real sizes. A few elements of a large result are computed on demand: a movement op maps
-positions, a reduction visits all its terms for these elements alone, and what is in memory is read there.
-What it is not: the interpreter of whole graphs (`ir.check.interp`), whose meanings of single operations it shares. It
-shares no code with the scheduler or the passes that it checks: the index arithmetic is its own.
+positions, a reduction computes all terms of these elements only, and values in memory are read.
+What it is not: the interpreter of whole graphs (`ir.check.interp`), with which it shares the meanings of single
+operations. It has its own index arithmetic, and shares no code with the scheduler or the passes that it checks.
 
-Floats round once for each operation, sums are added up in float64; in a `world` other than 0 they round otherwise
+Floats round once for each operation, and sums are added up in float64. A `world` other than 0 perturbs the roundings
 (`ir.check.arithmetics`).
 
 Invariant: the arrays of positions and values broadcast against each other. The last axis is that of the samples; each
-reduction that is entered adds an axis in front.
+reduction that is entered adds a leading axis.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import numpy as np
 
 from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges
-from monolect.ir.check.arithmetics import maximum, multiply_add, rounded_constant, shaken, unit
+from monolect.ir.check.arithmetics import maximum, multiply_add, perturbed, rounded_constant, unit
 from monolect.ir.check.arrays import Array, Mask, bitcast, both_valid, cast, garbage, select_valid, storage
 from monolect.ir.ops import ELEMENTWISE, INVALID, ROWS
 from monolect.ir.uop import UOp
 
-CHUNK = 1 << 18  # elements of an array; longer reductions are computed in parts
-MOST_WRITES = 1 << 21  # iterations of a store to computed positions, all of which are looked at
-DEEPEST = 60  # reductions and reads at computed positions inside of each other
-FUNCTIONS = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # approximated: several units in the last place
-EXACT = frozenset(("MAX", "WHERE", "NEG", "TRUNC"))
+CHUNK = 1 << 18  # elements of an array; longer reductions are computed in blocks
+MOST_WRITES = 1 << 21  # iterations of a store to computed positions; more raise Unsupported
+DEEPEST = 60  # nested reductions and gathers; deeper nesting raises Unsupported
+FUNCTIONS = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # ops that targets approximate, with errors of several ulps
+EXACT = frozenset(("MAX", "WHERE", "NEG", "TRUNC"))  # float ops that never round
 
 _IDENTITY = frozenset(("CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"))
 _MOVES = frozenset(("PERMUTE", "FLIP", "RESHAPE", "EXPAND", "PAD", "SHRINK"))
@@ -42,15 +42,15 @@ _LEAVES = frozenset(("CONST", "IOTA", "RANGE", "PARAM", "BUFFER", "BINARY"))
 
 
 class Unsupported(Exception):
-    """Why a value is not computed."""
+    """The reason why a value cannot be computed here."""
 
 
 class TooMuch(Unsupported):
-    """An evaluation that takes more work than it may: fewer elements of the result would take less."""
+    """An evaluation exceeds its limit of work; with fewer samples it may not."""
 
 
-class Place:
-    """Positions along one axis, or the values of a RANGE. Equal ones are one object, for as long as it is in use."""
+class Positions:
+    """Positions along one axis, or values of a RANGE. Interned: equal positions are the same object while in use."""
 
     __slots__ = ("__weakref__", "array")
 
@@ -58,31 +58,33 @@ class Place:
         self.array = array
 
 
-Index = tuple[Place, ...]
+Index = tuple[Positions, ...]
 Value = tuple[Array, Mask]
-_places: WeakValueDictionary[tuple, Place] = WeakValueDictionary()
+_interned: WeakValueDictionary[tuple, Positions] = WeakValueDictionary()
 
 
-def place(array: Any) -> Place:
-    """The positions as a Place."""
+def positions(array: Any) -> Positions:
+    """Return the interned Positions of an array of integers."""
     a = np.asarray(array, np.int64)
     while a.ndim and a.shape[0] == 1:
-        a = a[0]  # broadcasts the same
+        a = a[0]  # broadcasting gives the same result
     a = np.ascontiguousarray(a)
     key = (a.shape, a.tobytes() if a.size <= 8 else blake2b(a.data, digest_size=16).digest())
-    p = _places.get(key)
+    p = _interned.get(key)
     if p is None:
-        p = _places[key] = Place(a)
+        p = _interned[key] = Positions(a)
     return p
 
 
-ZERO = place(0)
+ZERO = positions(0)
 
 
 class Points:
-    """An evaluation. `memory`: flat arrays by the node whose value they hold; `variables`: values of symbolic sizes by
-    their symbol; `coarse`: float32 products may round their operands to 10 bits; `most_work`: elements of all arrays
-    that are computed.
+    """One evaluation of elements.
+
+    `memory`: flat array of each node that is in memory. `variables`: values of symbolic sizes by symbol. `world`: see
+    `ir.check.arithmetics`. `coarse`: float32 products may round their operands to 10 bits (TF32). `most_work`: limit
+    of the elements of all computed arrays; beyond it TooMuch is raised.
     """
 
     def __init__(
@@ -95,16 +97,19 @@ class Points:
     ):
         self.most_work = most_work
         self.memory, self.variables, self.world, self.coarse = memory, variables, world, coarse
-        self.env: dict[UOp, Place] = {}  # the RANGEs
+        self.env: dict[UOp, Positions] = {}  # values of the bound RANGEs
         self.memo: dict[tuple, Value] = {}
-        self.depth = 1  # axes of a batch
+        self.depth = 1  # current number of batch axes
         self.nested = 0
         self.sizes: dict[UOp, int] = {}
         self.work = 0
 
     # ---- walking -----------------------------------------------------------------------------------------------------
     def value(self, u: UOp, index: Index = (), inside: bool = False) -> Value:
-        """Elements of `u` at `index`, one Place an axis. `inside`: compute a value that is in memory all the same."""
+        """Return the elements of `u` at `index`, one Positions for each axis, with their mask.
+
+        `inside`: compute the value of `u` even if it is in memory.
+        """
         key = self._key(u, index)
         if not inside and key in self.memo:
             return self.memo[key]
@@ -126,12 +131,14 @@ class Points:
         return self.memo[self._key(u, index)]
 
     def _key(self, u: UOp, index: Index) -> tuple:
+        """Return the key of a memoized value: the node, the index, and the values of its free RANGEs."""
         free = ranges(u)
         if not free:
             return u, index
         return u, index, *[self.env.get(r) for r in sorted(free, key=_serial)]
 
     def _nested(self, u: UOp, index: Index = ()) -> Value:
+        """Return `value(u, index)` for a reduction or gather. Raises Unsupported if they are nested too deeply."""
         self.nested += 1
         if self.nested > DEEPEST:
             raise Unsupported("reductions and gathers nested too deeply")
@@ -141,7 +148,7 @@ class Points:
             self.nested -= 1
 
     def size(self, n: Any) -> int:
-        """A size as a number."""
+        """Return a size as an int. Raises Unsupported if it depends on a loop."""
         if n.__class__ is int:
             return n
         if n not in self.sizes:
@@ -152,33 +159,35 @@ class Points:
         return self.sizes[n]
 
     def shape(self, u: UOp) -> tuple[int, ...]:
-        """The shape in numbers."""
+        """Return the shape of `u` as ints."""
         return tuple([self.size(n) for n in u.shape])
 
     def unravel(self, flat: Array, shape: Sequence[int]) -> Index:
-        """The index of elements by their position in row-major order."""
+        """Return the index of elements in `shape` from their row-major positions `flat`."""
         out = []
         for n in reversed(shape):
-            out.append(ZERO if n == 1 else place(flat % n))
+            out.append(ZERO if n == 1 else positions(flat % n))
             flat = flat // n
         return tuple(reversed(out))
 
     def _broadcast(self, index: Index, u: UOp) -> Index:
+        """Return the index into an operand `u` that is broadcast to the shape that `index` is for."""
         rank = len(u.shape)
         tail = index[len(index) - rank :] if rank else ()
         return tuple(ZERO if n == 1 else i for i, n in zip(tail, self.shape(u), strict=True))
 
-    # ---- what a value is computed from -------------------------------------------------------------------------------
+    # ---- operands and their indices ----------------------------------------------------------------------------------
     def _sources(self, u: UOp, index: Index) -> list[tuple[UOp, Index]]:
+        """Return the operands that the elements `index` of `u` are computed from, each with its index."""
         op = u.op
         if op in ELEMENTWISE:
             return [(s, self._broadcast(index, s)) for s in u.src]
         if op in _IDENTITY:
             return [(u.src[0], index)]
         if op in _MOVES:
-            return [(u.src[0], self.moved(u, index)[0])]
+            return [(u.src[0], self.source_index(u, index)[0])]
         if op == "INDEX":
-            return [(u.src[0], self.looked_up(u, index, clamp=True)[0])] if not self._is_lost(u) else []
+            return [(u.src[0], self.gather_index(u, index, clamp=True)[0])] if not self._has_empty_source(u) else []
         if op == "LOAD":
             return [(s, index if s.shape == u.shape else self._broadcast(index, s)) for s in u.src]
         if op == "STACK":
@@ -190,44 +199,52 @@ class Points:
             return []
         raise Unsupported(f"{op} has no value here")
 
-    def _is_lost(self, u: UOp) -> bool:
+    def _has_empty_source(self, u: UOp) -> bool:
+        """Whether the source of an INDEX has no elements, so that all results are invalid."""
         return 0 in self.shape(u.src[0])
 
     def _bits(self, u: UOp, index: Index) -> list[Index]:
+        """Return the indices into the source of a BITCAST: several if its elements are smaller than the result's."""
         old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
         if old == new:
             return [index]
         last = index[-1].array
         if old > new:
-            return [(*index[:-1], place(last // (old // new)))]
-        return [(*index[:-1], place(last * (new // old) + k)) for k in range(new // old)]
+            return [(*index[:-1], positions(last // (old // new)))]
+        return [(*index[:-1], positions(last * (new // old) + k)) for k in range(new // old)]
 
-    def moved(self, u: UOp, index: Index) -> tuple[Index, Mask]:
-        """The index into the source of a movement op, and which elements have one; others name some element."""
+    def source_index(self, u: UOp, index: Index) -> tuple[Index, Mask]:
+        """Return the index into the source of a movement op, and the mask of elements that have one.
+
+        Elements of padding have the index of an arbitrary element.
+        """
         op, x = u.op, u.src[0]
         if op == "PERMUTE":
             return tuple(index[u.arg.index(a)] for a in range(len(index))), None
         if op == "FLIP":
             axes = zip(index, u.arg, self.shape(u), strict=True)
-            return tuple(place(n - 1 - i.array) if f else i for i, f, n in axes), None
+            return tuple(positions(n - 1 - i.array) if f else i for i, f, n in axes), None
         if op == "EXPAND":
             return self._broadcast(index, x), None
         if op == "RESHAPE":
             return self._reshaped(index, self.shape(u), self.shape(x)), None
         offsets = [self.size(o) for o in u.src[1].sizes]
         if op == "SHRINK":
-            return tuple(i if not o else place(i.array + o) for i, o in zip(index, offsets, strict=True)), None
+            return tuple(i if not o else positions(i.array + o) for i, o in zip(index, offsets, strict=True)), None
         out, inside = [], None
         for i, o, n, whole in zip(index, offsets, self.shape(x), self.shape(u), strict=True):
             at = i.array - o
             if n != whole:
                 inside = both_valid(inside, np.asarray((at >= 0) & (at < n)))
-            out.append(place(np.clip(at, 0, max(n - 1, 0))) if n != whole or o else i)
+            out.append(positions(np.clip(at, 0, max(n - 1, 0))) if n != whole or o else i)
         return tuple(out), inside
 
     def _reshaped(self, index: Index, new: tuple[int, ...], old: tuple[int, ...]) -> Index:
-        """Axes are taken in groups of equal products, so that an axis that stays keeps its Place."""
-        out: list[Place] = []
+        """Return an index of shape `new` as an index of shape `old`, both in row-major order.
+
+        Axes are processed in groups of equal products, so that an unchanged axis keeps its Positions.
+        """
+        out: list[Positions] = []
         i = j = 0
         while i < len(new) or j < len(old):
             first, a, b, sizes = i, 1, 1, []
@@ -252,9 +269,12 @@ class Points:
             out += self.unravel(flat, sizes)
         return tuple(out)
 
-    def looked_up(self, u: UOp, index: Index, clamp: bool) -> tuple[Index, Mask]:
-        """The index into the table of an INDEX, and which it has. `clamp`: all of them, as a read takes the nearest."""
-        out: list[Place] = []
+    def gather_index(self, u: UOp, index: Index, clamp: bool) -> tuple[Index, Mask]:
+        """Return the index into the source of an INDEX, clamped to its bounds, and the mask of valid elements.
+
+        With `clamp`, elements out of bounds are valid, since a read takes the nearest element.
+        """
+        out: list[Positions] = []
         at, inside = 0, None
         sizes = self.shape(u.src[0])
         for k, t in enumerate(u.src[1:]):
@@ -264,22 +284,23 @@ class Points:
             if not clamp:
                 inside = both_valid(inside, (v >= 0) & (v < sizes[k]))
             inside = both_valid(inside, mask)
-            out.append(place(np.clip(v, 0, max(sizes[k] - 1, 0))))
+            out.append(positions(np.clip(v, 0, max(sizes[k] - 1, 0))))
         return (*out, *index[at:]), inside
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def _combine(self, u: UOp, index: Index, vals: list[Value]) -> Value:
+        """Compute elements of `u` from the values of its operands (`_sources`)."""
         op = u.op
         if op in ELEMENTWISE:
             return self._elementwise(u, vals)
         if op in _IDENTITY or (op == "LOAD" and len(vals) < 3):
             return vals[0]
         if op in _MOVES:
-            return vals[0][0], both_valid(vals[0][1], self.moved(u, index)[1] if op == "PAD" else None)
+            return vals[0][0], both_valid(vals[0][1], self.source_index(u, index)[1] if op == "PAD" else None)
         if op == "INDEX":
             if not vals:
                 return np.full((), garbage(u.dtype)), np.zeros((), bool)
-            mask = self.looked_up(u, index, clamp=True)[1] if len(u.src) > 1 else None
+            mask = self.gather_index(u, index, clamp=True)[1] if len(u.src) > 1 else None
             return vals[0][0], both_valid(vals[0][1], mask)
         if op == "LOAD":
             (x, a), (alt, b), (gate, _) = vals
@@ -291,6 +312,7 @@ class Points:
         return self._leaf(u, index) if op in _LEAVES else _HANDLERS[op](self, u, index)
 
     def _leaf(self, u: UOp, index: Index) -> Value:
+        """Return elements of a node without sources. Raises Unsupported if it has no value."""
         op = u.op
         if op == "CONST":
             if u.arg[0] is INVALID:
@@ -307,6 +329,7 @@ class Points:
         raise Unsupported(f"{op} without a value")
 
     def _read(self, u: UOp, index: Index) -> Value:
+        """Read elements of a node that is in memory."""
         flat: Array = np.zeros((), np.int64)
         for i, n in zip(index, self.shape(u), strict=True):
             flat = flat * n + i.array
@@ -316,6 +339,7 @@ class Points:
         return memory[np.clip(flat, 0, max(len(memory) - 1, 0))], None
 
     def _chosen(self, u: UOp, which: Array, vals: list[Value]) -> Value:
+        """Select, for each element of a STACK, the value with the number `which`."""
         out, mask = vals[0]
         for k, (v, m) in enumerate(vals[1:], 1):
             mask = select_valid(which == k, m, mask)
@@ -323,6 +347,7 @@ class Points:
         return out, mask
 
     def _bitcast(self, u: UOp, index: Index, vals: list[Value]) -> Value:
+        """Compute elements of a BITCAST."""
         old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
         mask = None
         for _, m in vals:
@@ -337,6 +362,7 @@ class Points:
         return out[..., 0], mask
 
     def _elementwise(self, u: UOp, vals: list[Value]) -> Value:
+        """Compute an elementwise op, rounded in the world of this evaluation."""
         args, masks = [v for v, _ in vals], [m for _, m in vals]
         op, d = u.op, u.dtype
         if op == "WHERE":
@@ -354,38 +380,44 @@ class Points:
         out = exact.astype(storage(d), copy=False)
         if not d.is_float or op in EXACT:
             return out, mask
-        if op == "MUL" and self.world % 2:  # a sum over chosen terms may leave out those that are 0 times anything
+        if op == "MUL" and self.world % 2:  # a masked sum may skip terms 0 * x, even if x is inf or nan
             out = np.where((wide[0] == 0) | (wide[1] == 0), np.zeros((), out.dtype), out)
         lost: Any = np.False_
-        if op in ("ADD", "SUB"):  # one operand may be too small beside the other
+        if op in ("ADD", "SUB"):  # float64 may have rounded the sum, too
             a, b = wide[0], wide[1] if op == "ADD" else -wide[1]
             lost = (exact - a != b) | (exact - b != a)
         return self._rounded(out, exact, u, lost), mask
 
     # ---- rounding ----------------------------------------------------------------------------------------------------
     def _rounded(self, out: Array, exact: Array, u: UOp, lost: Any = np.False_) -> Array:
-        """`out`, which is `exact` rounded; in other worlds, rounded otherwise by some units in the last place. `lost`:
-        where `exact` is rounded itself.
+        """Return `out`, the rounded `exact`; in worlds other than 0 perturbed by some ulps where the op rounds.
+
+        `lost`: mask where `exact` itself was rounded.
         """
         if not self.world:
             return out
         inexact = lost | (out.astype(np.float64) != exact if u.dtype.bits < 64 else exact != np.trunc(exact))
         if self.coarse and u.op == "MUL" and u.dtype.bits == 32:
-            return shaken(self.world, out, exact, np.abs(exact) * 2.0**-10, u.dtype)
+            return perturbed(self.world, out, exact, np.abs(exact) * 2.0**-10, u.dtype)
         units = 4.0 if u.op in FUNCTIONS else 1.0
-        return shaken(self.world, out, exact, np.where(inexact, np.abs(exact) * (unit(u.dtype) * units), 0.0), u.dtype)
+        return perturbed(
+            self.world, out, exact, np.where(inexact, np.abs(exact) * (unit(u.dtype) * units), 0.0), u.dtype
+        )
 
     def _summed(self, u: UOp, total: Array, magnitude: Array, n: int, whole: bool) -> Array:
-        """A float sum of `n` terms; in other worlds, added up in another order. `whole`: of integers, exactly."""
+        """Return a float sum of `n` terms, rounded; in worlds other than 0 perturbed as by another order of additions.
+
+        `magnitude`: sum of the absolute terms. `whole`: all terms are integers, so that a small sum is exact.
+        """
         out = total.astype(storage(u.dtype))
         if not self.world or (whole and np.all(magnitude < 1 / unit(u.dtype))):
             return out
         step = unit(u.dtype) + 2 * sqrt(n) * (2.0**-52 if u.dtype.bits == 64 else 2.0**-23)
-        return shaken(self.world, out, total, magnitude * step, u.dtype)
+        return perturbed(self.world, out, total, magnitude * step, u.dtype)
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def reduce(self, u: UOp, index: Index) -> Value:
-        """REDUCE along axes, or along ranges."""
+        """Compute a REDUCE along axes or RANGEs, in blocks of at most CHUNK elements."""
         op, axes = u.arg
         x, rs, d = u.src[0], u.src[1:], u.dtype
         shape = self.shape(x)
@@ -403,8 +435,8 @@ class Points:
                 own.append(np.arange(lo, hi).reshape((-1,) + (1,) * (depth + k)))
             at = list(index)
             for a, v in zip(axes, own, strict=False):
-                at[a] = place(v)
-            self.env = {**env, **{r: place(v) for r, v in zip(rs, own[len(axes) :], strict=True)}}
+                at[a] = positions(v)
+            self.env = {**env, **{r: positions(v) for r, v in zip(rs, own[len(axes) :], strict=True)}}
             self.depth, self.memo = depth + len(own), dict(memo)
             try:
                 v, mask = self._nested(x, tuple(at))
@@ -416,18 +448,18 @@ class Points:
         if op == "ADD" and d.is_float:
             out = self._summed(u, total.value, total.magnitude, n, total.whole)
         elif op == "MUL" and d.is_float and self.world:
-            out = shaken(self.world, out, total.value, np.abs(total.value) * unit(d) * n, d)
+            out = perturbed(self.world, out, total.value, np.abs(total.value) * unit(d) * n, d)
         return out, total.mask
 
     # ---- effects -----------------------------------------------------------------------------------------------------
     def after(self, u: UOp, index: Index) -> Value:
-        """A tensor after an assign, or local memory that loops of the kernel filled."""
+        """Compute elements of an AFTER: a tensor after writes, or local memory that loops of the kernel filled."""
         x = u.src[0]
         if x.op == "BUFFER" and x.arg.addrspace == "LOCAL":
-            return self._kept(u, index)
+            return self._local(u, index)
         effects = list(_effects(u.src[1:]))
         whole = [k for k, e in enumerate(effects) if e.op == "STORE" and e.src[0] is x and len(e.src) == 2]
-        if whole:  # nothing before it counts
+        if whole:  # the last store to the whole tensor overwrites all earlier effects
             e = effects[whole[-1]]
             out, mask = self._nested(e.src[1], self._broadcast(index, e.src[1]))
             effects = effects[whole[-1] + 1 :]
@@ -443,8 +475,10 @@ class Points:
                 raise Unsupported(f"{count} writes to computed positions are too many")
             at = self.unravel(np.arange(count), shape)
 
-            def landing(e: UOp = e, at: Index = at, view: UOp = view, shape: tuple = shape) -> tuple[Array, Mask]:
-                to, inside = self.landed(view, x, at)
+            def write_positions(
+                e: UOp = e, at: Index = at, view: UOp = view, shape: tuple = shape
+            ) -> tuple[Array, Mask]:
+                to, inside = self.view_index(view, x, at)
                 pos: Array = np.zeros((), np.int64)
                 for i, n in zip(to, self.shape(x), strict=True):
                     pos = pos * n + i.array
@@ -456,17 +490,17 @@ class Points:
             def stored(rows: Array, e: UOp = e, shape: tuple = shape) -> Value:
                 return self._nested(e.src[1], self._broadcast(self.unravel(rows, shape), e.src[1]))
 
-            out, mask = self.written(e, flat, (out, mask), count, landing, stored)
+            out, mask = self.written(e, flat, (out, mask), count, write_positions, stored)
         return out, mask
 
-    def landed(self, view: UOp, x: UOp, index: Index) -> tuple[Index, Mask]:
-        """Where elements of a view of `x` are in it; a store to an index outside does not happen."""
+    def view_index(self, view: UOp, x: UOp, index: Index) -> tuple[Index, Mask]:
+        """Return the index into `x` of elements of a view of `x`, and the mask of those inside its bounds."""
         inside: Mask = None
         while view is not x:
             if view.op == "INDEX":
-                index, here = self.looked_up(view, index, clamp=False)
+                index, here = self.gather_index(view, index, clamp=False)
             elif view.op in _MOVES:
-                index, here = self.moved(view, index)
+                index, here = self.source_index(view, index)
             else:
                 raise Unsupported(f"a store through {view.op}")
             inside = both_valid(inside, here)
@@ -479,16 +513,18 @@ class Points:
         flat: Array,
         before: Value,
         n: int,
-        landing: Callable[[], tuple[Array, Mask]],
+        write_positions: Callable[[], tuple[Array, Mask]],
         stored: Callable[[Array], Value],
     ) -> Value:
-        """Elements `flat` of memory after the `n` iterations of STORE or ATOMICADD `e`. `landing` gives where each
-        iteration writes and whether it does, `stored` what the iterations of these numbers write.
+        """Return the elements `flat` of memory after `n` iterations of STORE or ATOMICADD `e`.
+
+        `before`: their old values. `write_positions()` returns the position that each iteration writes to, and the mask
+        of those that write. `stored(k)` returns the values that iterations `k` write.
         """
         out, mask = before
-        depth, self.depth = self.depth, 1  # of the iterations
+        depth, self.depth = self.depth, 1  # the only batch axis is that of the iterations
         try:
-            pos, keep = landing()
+            pos, keep = write_positions()
             pos = np.broadcast_to(pos, (n,))
             rows = np.arange(n) if keep is None else np.flatnonzero(np.broadcast_to(keep, (n,)))
             rows = rows[np.argsort(pos[rows], kind="stable")]
@@ -508,6 +544,7 @@ class Points:
             self.depth = depth
 
     def _added(self, e: UOp, out: Array, mask: Mask, rows: Array, left: Array, right: Array, stored: Any) -> Value:
+        """Return the elements `out` plus the values of the iterations rows[left:right] of each."""
         counts = (right - left).reshape(-1)
         if counts.sum() > MOST_WRITES:
             raise Unsupported(f"{counts.sum()} additions are too many")
@@ -528,12 +565,12 @@ class Points:
         if not d.is_float:
             return total.reshape(out.shape), mask
         np.add.at(magnitude, owner, np.abs(new.astype(np.float64)))
-        n = int(counts.max()) * (1 if d.bits >= 32 else 1 << 10)  # narrow ones round at each addition
+        n = int(counts.max()) * (1 if d.bits >= 32 else 1 << 10)  # narrow floats round at each addition
         whole = bool(np.all(total == np.trunc(total)) and np.all(new == np.trunc(new.astype(np.float64))))
         return self._summed(e.src[1], total, magnitude, n, whole).reshape(out.shape), mask
 
-    def _kept(self, u: UOp, index: Index) -> Value:
-        """Local memory: the iteration that stores the element, and what it stores."""
+    def _local(self, u: UOp, index: Index) -> Value:
+        """Compute elements of local memory: the values that the iterations of its store write."""
         if len(u.src) != 2 or u.src[1].op != "END" or u.src[1].src[0].op != "STORE":
             raise Unsupported("local memory that is not filled by one store in loops")
         store, own = u.src[1].src[0], u.src[1].src[1:]
@@ -555,12 +592,12 @@ _HANDLERS: dict[str, Callable[[Points, UOp, Index], Value]] = {"REDUCE": Points.
 
 
 def _meaning(op: str) -> Any:
-    """What an op means, in some cases more precisely than the op table says it."""
+    """Return the meaning of an elementwise op; MAX and MULACC are more precise than in the op table."""
     return {"MAX": maximum, "MULACC": multiply_add}.get(op) or ROWS[op].meaning
 
 
 class _Total:
-    """What the parts of a reduction add up to: floats in float64, and the sum of their magnitudes."""
+    """Accumulator of a reduction: the value so far (floats in float64) and the sum of the terms' magnitudes."""
 
     def __init__(self, op: str, d: DType) -> None:
         self.op, self.d = op, d
@@ -571,7 +608,7 @@ class _Total:
         self.mask: Mask = None
 
     def add(self, v: Array, mask: Mask, sizes: list[int], depth: int) -> None:
-        """Terms along the axes in front of the last `depth`, of these sizes."""
+        """Add a block of terms: they extend along the leading axes, of `sizes`, before the last `depth` axes."""
         axes = tuple(range(len(sizes)))
         lead = tuple(reversed(sizes))
         v = np.broadcast_to(v, np.broadcast_shapes(v.shape, lead + (1,) * depth)).astype(self.wide)
@@ -593,10 +630,12 @@ class _Total:
                 self.whole = self.whole and bool(np.all(v == np.trunc(v)))
 
     def result(self) -> Array:
+        """Return the value, rounded to the dtype."""
         return np.asarray(self.value).astype(storage(self.d))
 
 
 def _effects(sources: Sequence[UOp]) -> Iterator[UOp]:
+    """Yield the STOREs and ATOMICADDs of an AFTER. Raises Unsupported for another effect."""
     for e in sources:
         if e.op == "GROUP":
             yield from _effects(e.src)
@@ -607,6 +646,7 @@ def _effects(sources: Sequence[UOp]) -> Iterator[UOp]:
 
 
 def _bound(r: UOp) -> Any:
+    """Return the number of iterations of a RANGE, as a size."""
     return r.src[0].value if r.src[0].op == "CONST" else r.src[0]
 
 
@@ -615,7 +655,7 @@ def _serial(u: UOp) -> int:
 
 
 def _blocks(sizes: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """The space of these sizes in blocks of at most `most` elements."""
+    """Yield blocks of at most `most` elements that cover an index space: (start, end) for each axis."""
     cut = list(sizes)
     while prod(cut) > most and max(cut) > 1:
         k = cut.index(max(cut))
@@ -624,4 +664,4 @@ def _blocks(sizes: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], 
     yield from product(*parts)
 
 
-__all__ = ["MOST_WRITES", "Index", "Points", "TooMuch", "Unsupported", "Value", "place"]
+__all__ = ["MOST_WRITES", "Index", "Points", "TooMuch", "Unsupported", "Value", "positions"]

@@ -1,14 +1,13 @@
-"""Proves that every LOAD, STORE and ATOMICADD of a kernel stays inside its buffer.
+"""Prove that every LOAD, STORE and ATOMICADD of a kernel stays inside its buffer.
 
-What it is for: CHECK_BOUNDS=1. Three ways are tried in turn, each dearer than the last: intervals, after the ranges
-that an access' own gate bounds are narrowed; linear reasoning on the normal form, which uses any gate `terms < k`, loop
-bounds that depend on other loops or on symbolic sizes, and what `x // c` and `x % c` have to do with x, also in each
-iteration of a short loop; Z3, if installed. What it is not: a check at run time. Conditions around
-an access are not looked at, only its own gate is.
+What it is for: CHECK_BOUNDS=1, and kernels from outside of the compiler. Three methods are tried, cheapest first.
+First, intervals, after RANGEs that the gate bounds are narrowed. Second, linear reasoning on the normal form, also in
+each iteration of a short loop: it uses any gate `terms < k`, loop bounds that depend on other loops or symbolic sizes,
+and the relations of `x // c` and `x % c` to x. Third, Z3, if it is installed.
+What it is not: a check at run time. It uses the gate of the access, but no IF around it.
 
-Invariant: an access that is called inside is inside in every iteration in which its gate holds, also where index
-arithmetic overflows: a condition that may overflow proves nothing. The reverse is not promised: an access that cannot
-be proven is reported as an error.
+Invariant: a proven access is inside in every iteration in which its gate is true, even if index arithmetic overflows:
+a condition that may overflow proves nothing. An access that cannot be proven is an error, even if it is inside.
 Source: Fourier-Motzkin elimination, here as a bounded search for one combination of facts.
 """
 
@@ -31,19 +30,19 @@ from monolect.ir.uop import UOp, build, idx, node, substitute, substitute_all, t
 Monomial = tuple[UOp, ...]  # a product of atoms, ordered by serial; () is 1
 Poly = dict[Monomial, int]
 
-_STEPS = 4000  # of one linear search
-_DEPTHS = (3, 4, 6)  # facts in one combination
-_FACTS = 200  # in one search
-_CASES = 3  # nested case distinctions
-_ENUMERATED = 4  # iterations of a loop that are looked at one by one
-_Z3_MILLISECONDS = 1000
-_FEW = 1 << 31  # values of a number that stands for a loop; intervals of a loop of 2**63 steps are not exact
-_SOLVER = True  # tests switch Z3 off, to know what is proven without it
-_proven: WeakSet[UOp] = WeakSet()  # nodes are interned, so an access is proven once for all kernels that hold it
+_STEPS = 4000  # steps of one linear search, which then gives up
+_DEPTHS = (3, 4, 6)  # numbers of facts in one combination, tried in this order
+_FACTS = 200  # facts in one search; no more are derived
+_CASES = 3  # nested case distinctions of MAX and WHERE
+_ENUMERATED = 4  # iterations; loops of at most this length are also proven iteration by iteration
+_Z3_MILLISECONDS = 1000  # time limit of one Z3 query
+_FEW = 1 << 31  # values of a number that is replaced by a loop; with more, intervals could overflow
+_SOLVER = True  # False in tests that must not use Z3
+_proven: WeakSet[UOp] = WeakSet()  # accesses that were proven; nodes are interned, so this holds for all kernels
 
 
 class Access(NamedTuple):
-    """One index of a LOAD, STORE, ATOMICADD or TMACOPY, into an axis of `size` elements."""
+    """An index of a LOAD, STORE, ATOMICADD or TMACOPY (`node`) into an axis of `memory` that has `size` elements."""
 
     node: UOp
     memory: UOp
@@ -53,7 +52,7 @@ class Access(NamedTuple):
 
 
 def check_bounds(sink: UOp) -> None:
-    """Prove all accesses under `sink`. Raises VerifyError with the first that cannot be proven."""
+    """Prove that all accesses of a kernel are inside. Raises VerifyError for the first that cannot be proven."""
     seen, stack = {sink}, [sink]
     while stack:
         u = stack.pop()
@@ -69,8 +68,8 @@ def check_bounds(sink: UOp) -> None:
 
 
 def accesses(u: UOp) -> Iterator[Access]:
-    """The indices with which `u` addresses memory; a whole buffer or accumulator has none."""
-    if u.op == "TMACOPY":  # its first and last element; what it reads outside of the axes is zeros
+    """Yield the indices with which `u` addresses memory; an access to a whole buffer or accumulator has none."""
+    if u.op == "TMACOPY":  # only its destination: reads out of bounds give zeros
         to, n = u.src[0], prod(u.arg.box)
         yield Access(u, to.src[0], to.src[1], idx(to.src[0].shape[0] - n + 1), u.src[3])
         return
@@ -84,21 +83,21 @@ def accesses(u: UOp) -> Iterator[Access]:
 
 
 def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = True) -> bool:
-    """Whether 0 <= index < size wherever `gate` holds. Without `solver`, Z3 is not asked, installed or not."""
+    """Whether 0 <= index < size is proven wherever `gate` is true. Without `solver`, Z3 is not used."""
     lo, hi = min_max(index)
     if lo >= 0 and hi < min_max(size)[0]:
         return True
     if index.shape != () or (gate is not None and gate.shape != ()):
         return _all_inside(index, size, gate, solver)
     if index.dtype.kind != "x":
-        return False  # arithmetic that wraps
+        return False  # integers of other dtypes wrap
     conditions = [] if gate is None else [c for c in conjuncts(gate) if _is_exact(c)]
-    # In the sum of these an overflow does no harm: it is right again where its value is inside.
+    # Only the terms must be exact: their sum wraps modulo 2**64, so it is right if its true value is inside.
     terms = [x for m in polynomial(index) for x in m]
     if not _is_exact(*terms):
         at, *found = _narrowed((index, *conditions), conditions)
         if at is not index and is_inside(at, size, _all_of(found), solver=solver):
-            return True  # else what decides may be a condition that is not exact itself
+            return True  # else the proof may need a condition that is not exact
         return _is_inside_hidden(index, size, gate, terms, solver)
     if FALSE in conditions or _by_intervals(index, size, conditions) or _by_facts(index, size, conditions, _CASES):
         return True
@@ -112,17 +111,17 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
 
 
 def _is_exact(*us: UOp) -> bool:
-    """Whether the index arithmetic of `us` is that of whole numbers: no part of it overflows where it is chosen."""
+    """Whether the index arithmetic of `us` is exact: no part overflows where a WHERE selects it."""
     return not any(_overflows(v) for v in _parts(us))
 
 
 def _parts(us: Sequence[UOp]) -> list[UOp]:
-    """The index arithmetic of `us`, down to its atoms and to each WHERE, which is judged as a whole."""
+    """Return the nodes of index arithmetic in `us`, down to atoms and WHEREs, whose branches are not entered."""
     return [v for v in toposort(*us, stop=lambda v: v.op == "WHERE" or v.op not in _ARITHMETIC) if v.dtype.kind == "x"]
 
 
 def _overflows(v: UOp) -> bool:
-    """Whether a part of index arithmetic may overflow; a branch of a WHERE has the bounds that its condition gives."""
+    """Whether a node of index arithmetic may overflow; the condition of a WHERE narrows the bounds of its branches."""
     if v.op != "WHERE":
         return may_wrap(v)
     c, a, b = v.src
@@ -130,8 +129,9 @@ def _overflows(v: UOp) -> bool:
 
 
 def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
-    """`us` with a loop for each number that is no loop and that `conditions` bound by constants: what is computed from
-    a number of few values does not overflow.
+    """Return `us` with each value that `conditions` bound by constants, and that is no loop, replaced by a RANGE.
+
+    Index arithmetic on a value with few possible values does not overflow.
     """
     found = {x: limit for x, limit in limits(conditions).items() if x.op not in ("RANGE", "SPECIAL")}
     found = {x: (lo, hi) for x, (lo, hi) in found.items() if 0 <= hi - lo < _FEW}
@@ -140,8 +140,9 @@ def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
 
 
 def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[UOp], solver: bool) -> bool:
-    """Whether it follows when each part that may overflow is replaced by an unknown number of 64 bits, the same one
-    wherever that part is: a clamp of it has bounds all the same.
+    """Whether the access is inside if each part that may overflow is replaced by an unknown 64-bit number.
+
+    Equal parts get the same number. The proof can succeed if the number is clamped, for example.
     """
     conditions = [] if gate is None else conjuncts(gate)
     hidden: dict[UOp, UOp] = {}
@@ -159,18 +160,18 @@ def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[U
 
 
 def _all_of(conditions: Sequence[UOp]) -> UOp | None:
-    """The conjunction of `conditions`, None where there are none."""
+    """Return the conjunction of `conditions`, or None if there are none."""
     return reduce(lambda a, b: build("AND", a, b), conditions) if conditions else None
 
 
 def _where_holds(u: UOp, condition: UOp) -> UOp:
-    """`u` with the bounds that a condition gives to what it compares with a number."""
+    """Return `u` with each value that `condition` compares with a constant replaced by a RANGE of these bounds."""
     found = enumerate(limits(conjuncts(condition)).items())
     return substitute(u, {x: node("RANGE", (idx(hi - lo + 1),), (-1 - k, "LOOP")) + lo for k, (x, (lo, hi)) in found})
 
 
 def _divided(index: UOp) -> UOp:
-    """`index` with k + y // n for (k * n + y) // n, and y % n for the remainder, n a symbolic size and k no number."""
+    """Rewrite (k * n + y) // n to k + y // n, and (k * n + y) % n to y % n, for a symbolic size n > 0."""
     found: dict[UOp, UOp] = {}
     for u in toposort(index):
         if u.op in ("IDIV", "MOD") and u.src[1].op != "CONST" and min_max(u.src[1])[0] > 0:
@@ -182,8 +183,9 @@ def _divided(index: UOp) -> UOp:
 
 
 def _rejoined(index: UOp) -> UOp:
-    """`index` with x - n * (x // n) for x % n where it holds that quotient too, of a symbolic size n: what flattens an
-    axis and takes it apart again leaves x alone.
+    """Rewrite x % n to x - n * (x // n) if `index` has that quotient too, for a symbolic size n > 0.
+
+    So an axis that is split and flattened again becomes x.
     """
     parts = [u for u in toposort(index) if u.op in ("IDIV", "MOD") and u.src[1].op != "CONST"]
     quotients = {u.src: u for u in parts if u.op == "IDIV" and min_max(u.src[1])[0] > 0}
@@ -192,8 +194,9 @@ def _rejoined(index: UOp) -> UOp:
 
 
 def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
-    """Whether all places of a shaped index are inside. Elements that are counted, 0, 1, 2 and so on, count as a loop of
-    their own; any other block of values was proven before it became one.
+    """Whether all elements of a shaped index are proven inside. A STACK of 0, 1, 2, ... is replaced by a loop.
+
+    An index that is still shaped then is not proven.
     """
     roots = (index,) if gate is None else (index, gate)
     counted: dict[UOp, UOp] = {}
@@ -209,10 +212,10 @@ def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
 
 # ---- intervals -------------------------------------------------------------------------------------------------------
 def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether intervals show it once each RANGE that a condition bounds by constants is replaced by a shorter one."""
+    """Whether intervals prove it, after each RANGE that a condition bounds by constants is narrowed."""
     found = {r: limit for r, limit in limits(conditions).items() if r.op == "RANGE"}
     if any(lo > hi for lo, hi in found.values()):
-        return True  # never reached
+        return True  # the conditions contradict each other, so the access is never reached
     if not found:
         return False
     short = {r: node("RANGE", (idx(hi - lo + 1),), r.arg) + lo for r, (lo, hi) in found.items()}
@@ -221,14 +224,16 @@ def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether it follows in each iteration of one of the short loops: one in blocks may leave a division in parts, one
-    around rows of symbolic size a product of both.
+    """Whether the access is proven for each iteration of some short loop separately.
+
+    This helps where a blocked loop splits a division, or a loop multiplies a symbolic size.
     """
     loops = [r for r in ranges(index) if r.op == "RANGE" and min_max(r)[1] < _ENUMERATED]
     return any(_in_each(r, index, size, conditions) for r in sorted(loops, key=lambda r: (min_max(r)[1], r.serial)))
 
 
 def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
+    """Whether intervals or facts prove the access for each value of the RANGE `r`."""
     for i in range(min_max(r)[1] + 1):
         at, n, *rest = substitute_all((index, size, *conditions), {r: idx(i)})
         rest = [x for c in rest for x in conjuncts(c)]
@@ -239,7 +244,7 @@ def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 # ---- linear reasoning ------------------------------------------------------------------------------------------------
 def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> bool:
-    """Whether it follows linearly from `conditions`; a MAX or WHERE in the way is resolved into its cases."""
+    """Whether the access follows linearly from `conditions`; if not, a MAX or WHERE is split into its two cases."""
     facts = [f for c in conditions for f in _facts(c)]
     at = polynomial(index)
     below = _difference(polynomial(size), at)
@@ -261,7 +266,7 @@ def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> b
 
 
 def _facts(condition: UOp) -> list[Poly]:
-    """What is >= 0 where `condition` holds."""
+    """Return polynomials that are >= 0 where `condition` is true."""
     if condition.op == "CMPLT" and condition.src[0].dtype.kind == "x":
         out = _difference(polynomial(condition.src[1]), polynomial(condition.src[0]))
         _add_to(out, {(): 1}, -1)
@@ -275,7 +280,7 @@ def _facts(condition: UOp) -> list[Poly]:
 
 
 def _undivided(fact: Poly) -> list[Poly]:
-    """What `fact` says of x, where it bounds x // n alone, n a symbolic size: x >= k * n, or x < (k + 1) * n."""
+    """Return a fact about x from a `fact` that bounds only x // n, n a symbolic size: x >= k*n or x < (k + 1)*n."""
     (m, sign), *rest = ((m, c) for m, c in fact.items() if m) or (((), 0),)
     if rest or len(m) != 1 or abs(sign) != 1 or m[0].op != "IDIV" or min_max(m[0].src[1])[0] < 1:
         return []
@@ -286,7 +291,7 @@ def _undivided(fact: Poly) -> list[Poly]:
 
 
 def polynomial(u: UOp) -> Poly:
-    """`u` as a sum of products of atoms. An atom is what index arithmetic cannot take apart."""
+    """Return `u` as a sum of products of atoms: nodes that are no sums or products of index values."""
     k, terms = linear(u)
     out: Poly = {(): k} if k else {}
     for x, c in terms:
@@ -321,7 +326,7 @@ def _times(a: Poly, b: Poly) -> Poly:
 
 
 def _quotient(x: Poly, n: Poly) -> Poly:
-    """Of the terms of `x` that are the largest term of `n` times something that is no number, those somethings."""
+    """Return the sum of the factors k, not constant, of terms of `x` that are k times the largest term of `n`."""
     largest, times = max(n.items(), key=lambda item: len(item[0]))
     out: Poly = {}
     for m, c in x.items():
@@ -335,11 +340,12 @@ def _quotient(x: Poly, n: Poly) -> Poly:
 
 
 def _value(p: Poly) -> UOp:
-    """A sum of products of atoms as index arithmetic."""
+    """Return a polynomial as index arithmetic."""
     return sum((prod(m, start=idx(c)) for m, c in p.items()), idx(0))
 
 
 def _interval(m: Monomial) -> tuple[int, int]:
+    """Return the interval of a product of atoms."""
     lo = hi = 1
     for x in m:
         a, b = min_max(x)
@@ -349,11 +355,12 @@ def _interval(m: Monomial) -> tuple[int, int]:
 
 
 def _least(p: Poly) -> int:
+    """Return a lower bound of a polynomial, from the intervals of its monomials."""
     return sum(c * _interval(m)[c < 0] for m, c in p.items())
 
 
 class _Search:
-    """Looks for facts that, taken from a goal in some multiples, leave what intervals show to be >= 0."""
+    """A search for multiples of facts whose difference from a goal is >= 0 by intervals, which proves goal >= 0."""
 
     def __init__(self, facts: Sequence[Poly], goals: Sequence[Poly]):
         self.steps = _STEPS
@@ -361,9 +368,11 @@ class _Search:
         self.seen: set[Any] = set()
         todo = list(facts)
         fresh = [m for p in (*goals, *facts) for m in p]
-        most = max(2, *map(len, fresh)) if fresh else 2  # x = n * (x // n) + x % n, times n, would have no end
+        most = (
+            max(2, *map(len, fresh)) if fresh else 2
+        )  # longer monomials could be derived without end, from x = n * (x // n) + x % n
         met: set[Monomial] = {()}
-        while fresh and len(todo) < _FACTS:  # facts about atoms bring atoms of their own
+        while fresh and len(todo) < _FACTS:  # facts about atoms contain further atoms
             m = fresh.pop()
             if m not in met:
                 met.add(m)
@@ -372,20 +381,20 @@ class _Search:
                         todo.append(f)
                         fresh.extend(f)
         for q in sorted((m[0] for m in met if len(m) == 1 and m[0].op == "IDIV"), key=lambda q: q.serial):
-            todo += _rounded(q, todo)  # which may be what another divides
+            todo += _rounded(q, todo)  # in this order, because one quotient may be the dividend of another
         for f in map(_reduced, todo):
-            if _least(f) < 0:  # what intervals show already cannot help
+            if _least(f) < 0:  # facts that intervals prove already cannot help
                 for m, c in f.items():
                     if m:
                         self.by_monomial.setdefault((m, c > 0), []).append(f)
 
     def finds(self, goal: Poly) -> bool:
-        """Whether goal >= 0 follows: from few facts, which one long way down may pass by, or else from more."""
+        """Whether goal >= 0 follows from the facts; combinations of few facts are tried first."""
         return any(self._finds_within(goal, depth) for depth in _DEPTHS)
 
     def _finds_within(self, goal: Poly, depth: int) -> bool:
         self.steps = _STEPS
-        self.seen.clear()  # a search that ran out of steps did not see all that is below
+        self.seen.clear()  # an earlier search that ran out of steps did not finish all entries
         return self.succeeds(goal, depth)
 
     def succeeds(self, goal: Poly, depth: int) -> bool:
@@ -408,17 +417,18 @@ class _Search:
 
 
 def _loss(item: tuple[Monomial, int]) -> int:
+    """Return the least value of a term; terms with the smallest are eliminated first."""
     return item[1] * _interval(item[0])[item[1] < 0]
 
 
 def _reduced(p: Poly) -> Poly:
-    """A fact `p` >= 0 divided by what its coefficients share, the constant rounded down."""
+    """Divide a fact p >= 0 by the common divisor of its coefficients, with the constant rounded down."""
     g = gcd(*(c for m, c in p.items() if m))
     return p if g < 2 else {m: c // g for m, c in p.items() if m or c // g}
 
 
 def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Bounds of x // c, rounded to whole numbers, from facts that bound x by constants and by multiples of c."""
+    """Return bounds of the quotient q = x // c, rounded to integers, from facts that bound x by multiples of c."""
     if q.src[1].op != "CONST":
         return _whole(q, facts)
     if not _is_positive(q.src[1]):
@@ -438,7 +448,7 @@ def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
 
 
 def _whole(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Whole numbers that bound x // c, where c is a size above 0: from facts that bound x by multiples of that."""
+    """Return integer bounds of q = x // c, for a symbolic size c > 0, from facts that bound x by multiples of c."""
     if min_max(q.src[1])[0] < 1:
         return []
     x, c = polynomial(q.src[0]), polynomial(q.src[1])
@@ -446,7 +456,7 @@ def _whole(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
     loop = [_difference(polynomial(q.src[0].src[0]), {**x, (): 1})] if q.src[0].op == "RANGE" else []
     least, most = min_max(q)
     low, high = least, most
-    for sign in (1, -1):  # f >= 0 says x <= f + x, or x >= x - f; so do multiples
+    for sign in (1, -1):  # f >= 0 means x <= x + f, or x >= x - f; the same holds for multiples of f
         for f in ({}, *facts, *(loop if sign == 1 else ())):
             often = next((abs(x[n]) // abs(k) for n, k in f.items() if n and n in x and x[n] % k == 0), 1)
             bound = {n: k * sign * often for n, k in f.items()}
@@ -463,7 +473,7 @@ def _whole(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
 
 
 def _known_about(m: Monomial) -> list[Poly]:
-    """What is >= 0 about a monomial, from the meaning of its atoms."""
+    """Return polynomials that are >= 0 and contain the monomial `m`, from the meaning of its atoms."""
     if len(m) == 1:
         return _known_about_atom(m[0])
     out = []
@@ -480,6 +490,7 @@ def _known_about(m: Monomial) -> list[Poly]:
 
 
 def _known_about_atom(x: UOp) -> list[Poly]:
+    """Return polynomials that are >= 0, from the meaning of the atom `x`."""
     if x.op in ("RANGE", "SPECIAL"):
         if x.src[0].op == "CONST":
             return []
@@ -487,7 +498,7 @@ def _known_about_atom(x: UOp) -> list[Poly]:
         _add_to(left, {(): 1}, -1)
         if x.src[0].op != "IDIV" or not _is_positive(x.src[0].src[1]):
             return [left]
-        n, c = x.src[0].src  # c * (x + 1) <= n, which takes two facts: one is all that bounds a quotient of x
+        n, c = x.src[0].src  # also c * (x + 1) <= n: a quotient of x needs it as a single fact
         return [left, _difference(polynomial(n), {(x,): c.value, (): c.value})]
     if x.op == "MAX":
         return [_difference({(x,): 1}, polynomial(s)) for s in x.src]
@@ -507,7 +518,7 @@ def _known_about_atom(x: UOp) -> list[Poly]:
 
 # ---- Z3 --------------------------------------------------------------------------------------------------------------
 def _solved(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether Z3, if it is installed, finds no way out of [0, size)."""
+    """Whether Z3, if it is installed, proves 0 <= index < size under `conditions`."""
     try:
         import z3
     except ImportError:
@@ -529,11 +540,12 @@ _ARITHMETIC = frozenset(
 
 
 def _is_arithmetic(u: UOp) -> bool:
-    """Whether Z3 may look into `u`: exact integers and truth values only, since other integers wrap."""
+    """Whether `u` is translated for Z3: exact index arithmetic and bools only, because other integers wrap."""
     return u.op in _ARITHMETIC and u.shape == () and all(s.dtype.kind in "xb" for s in u.src)
 
 
 def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
+    """Return `u` as a Z3 expression; atoms become fresh constants, whose bounds are added to the solver."""
     if u.op == "CONST" and u.dtype.kind in "xb" and isinstance(u.value, int):
         return z3.BoolVal(u.value) if u.dtype is dtypes.bool else z3.IntVal(u.value)
     s = [known[x] for x in u.src] if _is_arithmetic(u) else []
@@ -561,13 +573,13 @@ def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
 
 
 def _is_positive(u: UOp) -> bool:
-    """A divisor for which Z3's division and the dialect's agree."""
+    """Whether `u` is a positive constant: for such a divisor Z3's division agrees with the dialect's."""
     return u.op == "CONST" and u.value > 0
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 def infix(u: UOp, depth: int = 8) -> str:
-    """An index or condition as people write it: `r0*4 + r1//3`, r and the number of the loop."""
+    """Return an index or condition in infix notation, such as `r0*4 + r1//3`, where r0 is the RANGE of id 0."""
     if u.op == "CONST":
         return str(u.value)
     if u.op in ("RANGE", "SPECIAL"):
@@ -586,6 +598,7 @@ def infix(u: UOp, depth: int = 8) -> str:
 
 
 def _error(a: Access, sink: UOp) -> VerifyError:
+    """Return the error for an access that is not proven: kernel, index, loops, gate and the user's line."""
     name = sink.arg.name if isinstance(sink.arg, KernelInfo) else "kernel"
     lo, hi = min_max(a.index)
     loops = ", ".join(f"r{r.arg[0]} < {infix(r.src[0])}" for r in sorted(ranges(a.index), key=lambda r: r.arg[0]))
@@ -606,7 +619,7 @@ def _error(a: Access, sink: UOp) -> VerifyError:
 
 
 def _origin(u: UOp, sink: UOp) -> Any:
-    """Where the user's program made `u`, or the nearest node that uses it or that it uses."""
+    """Return the origin of `u`, or of the nearest user or source of `u` that has one."""
     if u.origin is not None:
         return u.origin
     users = {u}

@@ -1,12 +1,12 @@
-"""Translation validation: does a kernel compute the same before and after a pass?
+"""Check that a kernel computes the same before and after a pass (translation validation).
 
-What it is for: VERIFY=2. Both forms run on the same small random inputs, in the reference interpreter, or, where the
-order of steps matters (programs, accumulators, local memory), in an interpreter of programs that is given.
-What it is not: a proof. Kernels whose work is large are left out, and so is code of one target's own.
+What it is for: VERIFY=2. Both forms run on the same random inputs in the reference interpreter. If the order of steps
+matters (programs, accumulators, local memory), they run in an interpreter of programs that the caller gives.
+What it is not: a proof. Large kernels and target-specific code are skipped.
 
-Invariant: inputs depend on the kernel's PARAMs only, so each form of a kernel is run once and compared with the next.
-Floats may differ by what another order of additions or an approximated function makes of them: by some units of the
-largest result, and where terms cancel, by what inputs that differ in their last places make of it. Integers may not.
+Invariant: inputs depend only on the kernel's PARAMs, so each form of a kernel is run once and compared with the next.
+Integers must be equal. Floats may differ by rounding: by a small fraction of the largest result, or, where terms
+cancel, by as much as perturbed inputs change the result.
 Source: Pnueli, Siegel, Singerman, "Translation validation", TACAS 1998; tested here instead of proven.
 """
 
@@ -21,27 +21,27 @@ import numpy as np
 from monolect.base.dtype import DType
 from monolect.base.errors import MonolectError, VerifyError
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.check.arithmetics import WORLDS, explained, shaken, unit
+from monolect.ir.check.arithmetics import WORLDS, explained, perturbed, unit
 from monolect.ir.check.interp import evaluate, run_kernel, storage
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, idx, toposort
 
-MOST_VISITS = 100_000  # elements that are computed, or iterations of a program
-UNITS = 4.0  # in the last place, by which inputs differ that rounding may make as much of
-TOLERANCE = {64: 1e-9, 32: 1e-4, 16: 3e-2, 8: 0.3}  # by the bits of the narrowest float, of the largest magnitude
+MOST_VISITS = 100_000  # computed elements, or iterations of a program; larger kernels are skipped
+UNITS = 4.0  # ulps by which inputs are perturbed, to measure the effect of rounding
+TOLERANCE = {64: 1e-9, 32: 1e-4, 16: 3e-2, 8: 0.3}  # bits of the narrowest float -> fraction of the largest result
 
 Arguments = dict[int, Any]  # by slot: an array, or the value of a Variable
 Runner = Callable[[UOp, Arguments], None]
-Outcome = tuple[str, Arguments]  # (why it was not run, what the kernel left in memory)
+Outcome = tuple[str, Arguments]  # (reason why the kernel was skipped or "", contents of its arguments afterwards)
 
 _FOREIGN = frozenset(("INS", "CUSTOM", "CUSTOMFUNCTION", "CALL"))
-_last: list[tuple[UOp, Outcome]] = []  # the newest outcome: what a pass leaves is what the next one reads
+_last: list[tuple[UOp, Outcome]] = []  # the latest outcome: the result of a pass is the input of the next
 
 
 def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = None) -> str:
-    """Compare the kernel `after` pass `name` with what it was; "" or the reason why it was not compared.
+    """Compare the kernel before and after the pass `name`; return "" or the reason why it was not compared.
 
-    Raises VerifyError, naming the pass and the elements that differ.
+    `run_program`: an interpreter of programs. Raises VerifyError that names the pass and the elements that differ.
     """
     if before is after:
         return ""
@@ -76,6 +76,7 @@ def _name(ir: UOp) -> str:
 
 # ---- running ---------------------------------------------------------------------------------------------------------
 def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Outcome:
+    """Return the outcome of a kernel, memoized for the latest one."""
     if _last and _last[0][0] is ir and _last[0][1][1].keys() >= params.keys():
         return _last[0][1]
     out = _run(ir, params, run_program)
@@ -84,7 +85,7 @@ def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Out
 
 
 def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, world: int = 0) -> Outcome:
-    """`world`: one of inputs that differ in their last places."""
+    """Run a kernel on its inputs; in a `world` other than 0 the inputs are perturbed by some ulps."""
     order = toposort(ir)
     ops = {u.op for u in order}
     if foreign := ops & _FOREIGN:
@@ -99,14 +100,14 @@ def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, world: int
     if not in_steps:
         run_kernel(ir, {u: args[slot] for slot, u in params.items()})
     elif run_program is None:
-        return "no interpreter of programs is here", {}
+        return "there is no interpreter of programs", {}
     else:
         run_program(ir, args)
     return "", args
 
 
 def _visits(order: list[UOp], in_steps: bool) -> int:
-    """The most elements any node is computed for; in steps, how often any node is, whatever its shape."""
+    """Return the largest number of elements that a node is computed for; if `in_steps`, the number of iterations."""
     threads = prod(_size(u.src[0]) for u in order if u.op == "SPECIAL")
     most = 1
     for u in order:
@@ -119,18 +120,20 @@ def _visits(order: list[UOp], in_steps: bool) -> int:
 
 
 def _size(u: UOp) -> int:
+    """Return the largest value of a size."""
     return int(min_max(u)[1])
 
 
 # ---- inputs ----------------------------------------------------------------------------------------------------------
 def _params(*irs: UOp) -> dict[int, UOp]:
-    """The PARAMs of a kernel by slot."""
+    """Return the PARAMs of kernels by slot."""
     return {u.arg.slot: u for u in toposort(*irs) if u.op == "PARAM"}
 
 
 def _inputs(params: dict[int, UOp], world: int) -> Arguments:
+    """Return random inputs for the PARAMs, the same in every run; floats are perturbed in worlds other than 0."""
     args: Arguments = {}
-    for slot, u in sorted(params.items(), key=lambda t: bool(t[1].shape)):  # sizes may be Variables' values
+    for slot, u in sorted(params.items(), key=lambda t: bool(t[1].shape)):  # Variables first: sizes may depend on them
         rng = np.random.default_rng(slot)
         if u.shape:
             env = {v: args[s] for s, v in params.items() if not v.shape}
@@ -138,7 +141,7 @@ def _inputs(params: dict[int, UOp], world: int) -> Arguments:
             a = args[slot] = _random(rng, n, u.dtype)
             if world and u.dtype.is_float:
                 wide = a.astype(np.float64)
-                args[slot] = shaken(world, a, wide, np.abs(wide) * (UNITS * unit(u.dtype)), u.dtype)
+                args[slot] = perturbed(world, a, wide, np.abs(wide) * (UNITS * unit(u.dtype)), u.dtype)
         else:
             lo, hi = min_max(u)
             args[slot] = int(rng.integers(lo, min(hi, lo + 8) + 1))
@@ -146,7 +149,7 @@ def _inputs(params: dict[int, UOp], world: int) -> Arguments:
 
 
 def _random(rng: np.random.Generator, n: int, d: DType) -> np.ndarray[Any, Any]:
-    """Floats around 0; small integers, some of which no axis is long enough for."""
+    """Return normally distributed floats, or small integers, some of which exceed any axis as an index."""
     if d.is_float:
         return rng.standard_normal(n).astype(storage(d))
     if d.kind == "b":
@@ -156,7 +159,7 @@ def _random(rng: np.random.Generator, n: int, d: DType) -> np.ndarray[Any, Any]:
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
 def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], d: DType, bits: int) -> np.ndarray[Any, Any]:
-    """Where `a` and `b` differ by more than rounding to floats of `bits` explains, inputs being of the order of 1."""
+    """Return the positions where `a` and `b` differ by more than the tolerance for floats of `bits` bits."""
     if not d.is_float:
         return np.flatnonzero(a != b)
     x, y = a.astype(np.float64), b.astype(np.float64)
@@ -169,6 +172,8 @@ def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], d: DType, bit
 
 
 def _error(name: str, before: UOp, u: UOp, where: Any, a: Any, b: Any) -> VerifyError:
+    """Return the error for elements `where` of PARAM `u` that differ: `a` before and `b` after pass `name`."""
+
     def listed(x: Any) -> str:
         more = ", ..." if where.size > 4 else ""
         return ", ".join(f"[{i}] = {x[i]}" for i in where[:4]) + more

@@ -1,9 +1,9 @@
-"""The verifier: does a graph keep the rules of its stage?
+"""Verify that a graph keeps the rules of its stage.
 
-What it is for: after each pass in tests, and on text from outside, each node is held against its row of the op table:
-may the op stand at this stage, was it removed by an earlier pass, do dtype and shape follow from the sources. A RANGE
-may not be used outside what closes it, a write to memory must depend on every loop around it, an accumulator is carried
-through whole loops, and a LINEAR must list its instructions in an order that can run.
+What it is for: tests verify the result of each pass, and parsed text is verified too. Each node is checked against its
+row of the op table: the op is allowed at this stage and was not removed by an earlier pass, and dtype and shape follow
+from the sources. A RANGE is not used outside of its END or REDUCE, a write to memory depends on every loop around it,
+an accumulator is carried through whole loops, and the instructions of a LINEAR are in an order that can run.
 What it is not: a proof of indices (that is CHECK_BOUNDS) or of meaning (that is `interp`).
 
 Invariant: returns None, or raises VerifyError with the op, the node's text, the user's line and the text around it.
@@ -24,12 +24,12 @@ from monolect.ir.placement import memory_of
 from monolect.ir.text import show, show_origin
 from monolect.ir.uop import UOp, toposort
 
-_AROUND = 10  # lines of text shown with an error
+_AROUND = 10  # lines of text that an error shows
 _CLOSES = frozenset(("END", "REDUCE"))
 _SPECIAL = frozenset(("RANGE", "AFTER", "ATOMICADD", "END", "REDUCE", "LINEAR", "CALL", "PROGRAM"))
-# Items that a command buffer may launch twice on the same memory; `command.rewrites.dependencies` tells them apart.
+# Items that a command buffer may contain twice; `command.rewrites.dependencies` orders each occurrence.
 _REPEATED = frozenset(("CALL", "GROUP", "BARRIER"))
-# In a LINEAR these may stand anywhere or not at all: they are no instructions.
+# Ops that are no instructions: in a LINEAR they may be at any position or missing.
 _ANYWHERE = frozenset(("CONST", "STACK", "PARAM", "BUFFER", "BINARY", "SOURCE", "AFTER"))
 
 
@@ -39,9 +39,10 @@ def _allowed(stage: Stage) -> dict[str, Row]:
 
 
 def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:
-    """Check every node below `root` against its row, `stage` and the ops `removed`.
+    """Check that every node below `root` keeps its row and `stage`, and is none of the ops `removed`.
 
-    What a CALL calls was verified at its own stage and is not entered; nor is a PROGRAM among commands.
+    The body of a CALL is not entered, because it was verified at its own stage; nor is a PROGRAM at stage COMMAND.
+    Raises VerifyError.
     """
     allowed = _allowed(stage)
     if removed:
@@ -88,7 +89,7 @@ def _foreign(u: UOp, root: UOp, stage: Stage, removed: Collection[str]) -> Verif
         return _error(u, root, "unknown op", "an op of the table (monolect ops)", u.op)
     if u.op in removed:
         return _error(u, root, "an op that an earlier pass removes", "no " + u.op, u.op)
-    return _error(u, root, f"an op that may not stand at stage {stage.name}", f"stages {row.stages.name}", stage.name)
+    return _error(u, root, f"an op that is not allowed at stage {stage.name}", f"stages {row.stages.name}", stage.name)
 
 
 # ---- loops -----------------------------------------------------------------------------------------------------------
@@ -112,20 +113,21 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
 
 
 def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
-    """Loops nest by their numbers: one that several ENDs close lies inside the same others in each."""
+    """Check that loops nest by their ids: a loop that several ENDs close must be inside the same loops in each END."""
     outside: dict[UOp, list[UOp]] = {}
     for u in ends:
         outer = sorted(filter(_is_loop, ranges(u)), key=lambda r: r.arg[0])
         for r in sorted(filter(_is_loop, u.src[1:]), key=lambda r: r.arg[0]):
             if (known := outside.setdefault(r, list(outer))) != outer:
                 found = " and ".join(str([o.arg[0] for o in x]) for x in (known, outer))
-                raise _error(u, root, f"loop {r.arg[0]} lies inside of different loops", "the same in each END", found)
+                raise _error(u, root, f"loop {r.arg[0]} is inside of different loops", "the same in each END", found)
             outer.append(r)
 
 
 def _verify_writes(root: UOp, ends: Sequence[UOp]) -> None:
-    """A write to memory depends on each loop around it. An addition is in the loops of one END: shared by two, it would
-    happen once.
+    """Check that a write to memory depends on each loop around it, and that no two ENDs share an ATOMICADD.
+
+    A shared ATOMICADD is one node, so it would happen only once.
     """
     for u in ends:
         for e in _writes(u.src[0]):
@@ -140,7 +142,7 @@ def _verify_writes(root: UOp, ends: Sequence[UOp]) -> None:
 
 
 def _writes(effect: UOp) -> Iterable[UOp]:
-    """The writes to memory that outlives the kernel, directly in a loop or in loops inside of it."""
+    """Yield the writes to PARAMs below an effect, inner loops included."""
     if effect.op in ("GROUP", "END"):
         for e in effect.src if effect.op == "GROUP" else effect.src[:1]:
             yield from _writes(e)
@@ -149,32 +151,33 @@ def _writes(effect: UOp) -> Iterable[UOp]:
 
 
 def _is_register(b: UOp) -> bool:
-    """Whether `b` is an accumulator. Sums of blocks in local memory come after what they add, a value."""
+    """Whether `b` is an accumulator in a register (blocked sums in local memory wait for values, too)."""
     return b.op == "BUFFER" and b.arg.addrspace == "REG"
 
 
 def _is_computed(x: UOp) -> bool:
-    """Whether `x` is arithmetic on loops rather than one of them, an effect, or a value to wait for."""
+    """Whether `x` is index arithmetic on loops, rather than a RANGE, an effect, or another value to wait for."""
     return x.op != "RANGE" and x.dtype.kind == "x" and bool(ranges(x))
 
 
 def _carries(u: UOp) -> bool:
-    """Whether `u` is an accumulator or a table as a later iteration finds it, behind the effect that starts it."""
+    """Whether `u` is a loop-carried accumulator or table: an AFTER of its buffer, of its initialization and a loop."""
     return u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op in ("STORE", "END")
 
 
 def _is_loop(r: UOp) -> bool:
-    """Whether iterations of `r` run one after the other: others become lanes, wherever they stand."""
+    """Whether iterations of `r` run in order; RANGEs of other types become lanes, whose position is free."""
     return r.arg[1] == "LOOP"
 
 
 def _verify_linear(linear: UOp, root: UOp) -> None:
-    """Each instruction comes after its sources and inside the blocks they are in; RANGE/END and IF/ENDIF nest; what a
-    loop carries starts before it.
+    """Check a LINEAR: each instruction is after its sources and inside their blocks; RANGE/END and IF/ENDIF nest.
+
+    A loop-carried accumulator is initialized before its loop. Raises VerifyError.
     """
     listed = set(linear.src)
-    place = {u: k for k, u in enumerate(linear.src)}
-    block: dict[UOp, UOp | None] = {}  # the innermost block each instruction stands in
+    position = {u: k for k, u in enumerate(linear.src)}
+    block: dict[UOp, UOp | None] = {}  # the innermost block of each instruction
     blocks: list[UOp] = []
     for u in linear.src:
         if u in block and u.op not in _REPEATED:
@@ -189,7 +192,7 @@ def _verify_linear(linear: UOp, root: UOp) -> None:
                 raise _error(u, root, "a value used outside its block", f"a use of {s.op} in {inner.op}", u.op)
         if _carries(u):
             first = u.src[1]
-            if any(r.op == "RANGE" and place.get(first, -1) > place.get(r, len(place)) for r in u.src[2:]):
+            if any(r.op == "RANGE" and position.get(first, -1) > position.get(r, len(position)) for r in u.src[2:]):
                 raise _error(
                     u, root, "a sum that starts inside the loop it is carried through", "its start above", u.op
                 )
@@ -208,13 +211,13 @@ def _verify_linear(linear: UOp, root: UOp) -> None:
 
 
 def _closed(u: UOp) -> Iterable[UOp]:
-    """What an END or ENDIF closes, innermost first."""
+    """Return the blocks that an END or ENDIF closes, innermost first."""
     return u.src[:1] if u.op == "ENDIF" else reversed(u.src[1:])
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> VerifyError:
-    """The error with the lines of text around `u`."""
+    """Return the error for node `u`, with the lines of the graph's text around it."""
     try:
         lines = show(root, origins=True, sections=False).splitlines()
         at = next(k for k, v in enumerate(toposort(root)) if v is u)

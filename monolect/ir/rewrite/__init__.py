@@ -1,1 +1,1 @@
-"""Rewriting: identities of construction, index arithmetic, rules by name, patterns, the driver, bodies of calls."""
+"""Rewrite graphs: identities applied during construction, index arithmetic, named rules, patterns, driver, calls."""

@@ -1,7 +1,7 @@
-"""FUNCTION and CALL: what a body is over its arguments, and what it writes.
+"""Analyze FUNCTION and CALL: substitute arguments for PARAMs, check arguments, and find the memory that a body writes.
 
-Invariant: the PARAMs of a body are its own. A body inside a body has PARAMs of the same numbers, which may be the very
-same nodes, so whoever puts arguments in for PARAMs stays out of inner bodies.
+Invariant: the PARAMs of a body are private to it. A nested body has PARAMs with the same slots, which may be the same
+interned nodes, so a substitution of PARAMs must not enter nested bodies.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
 
 
 def is_body(u: UOp) -> bool:
-    """Whether `u` is what a call runs: what is below it belongs to no tensor, even if it is the same node."""
+    """Whether `u` is the body of a call. Nodes below a body belong to no tensor, even if a tensor has the same node."""
     return u.op in BODIES
 
 
 def is_opaque(u: UOp) -> bool:
-    """Whether `u` is a result of a CALL: a value that something else computes, and that is not looked into."""
+    """Whether `u` is a result of a CALL, whose computation no rewrite may enter."""
     if u.op == "GETTUPLE":
         return u.src[0].op == "CALL"
     return u.op == "AFTER" and any(s.op == "CALL" for s in u.src[1:])
 
 
 def parameters(body: UOp) -> dict[int, UOp]:
-    """The PARAMs of a TUPLE by slot, without symbolic sizes."""
+    """Return the PARAMs of a TUPLE body by slot, without symbolic sizes."""
     below = toposort(*body.src, stop=is_body)
     return {u.arg.slot: u for u in below if u.op == "PARAM" and u.arg.name is None}
 
 
-def applied(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """The values of a TUPLE, with the arguments in place of its PARAMs. An argument that is written to in part, and has
-    no buffer, gets one: a view of it would become one of what it is itself a view of.
+def inlined(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """Return the values of a TUPLE body with its PARAMs replaced by the arguments.
+
+    An argument that the body writes partially becomes CONTIGUOUS if it has no buffer. Otherwise the written view would
+    merge with the views of the argument and reach the memory below them.
     """
     new: dict[UOp, UOp] = {}
     order = toposort(*body.src, stop=is_body)
@@ -59,23 +61,23 @@ def applied(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 @lru_cache(maxsize=4096)
 def stored_slots(body: UOp) -> frozenset[int]:
-    """The PARAMs that a kernel writes, by slot; a custom function names them as its sources."""
+    """Return the slots of the PARAMs that a kernel writes; for a custom function, those of its sources."""
     if body.op == "CUSTOMFUNCTION":
         return frozenset(p.arg.slot for p in body.src)
-    places = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
-    return frozenset(p.arg.slot for p in map(memory_of, places) if p.op == "PARAM")
+    targets = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
+    return frozenset(p.arg.slot for p in map(memory_of, targets) if p.op == "PARAM")
 
 
 # ---- the rules of the op table ---------------------------------------------------------------------------------------
-_expectations: WeakKeyDictionary[UOp, tuple[UOp, ...]] = WeakKeyDictionary()  # a graph lives as long as its user wants
+_expectations: WeakKeyDictionary[UOp, tuple[UOp, ...]] = WeakKeyDictionary()  # body -> its PARAMs; keeps no body alive
 
 
 def _expected(body: UOp) -> tuple[UOp, ...]:
-    """The PARAMs of a body that arguments are for; a Variable is bound by its name."""
+    """Return the PARAMs of a body that need an argument; Variables do not, because they are bound by name."""
     known = _expectations.get(body)
     if known is None:
         if body.op == "SINK" and body.arg is not None and body.arg.fills:
-            known = ()  # its operands are packed blocks and their sources
+            known = ()  # the operands of a fill kernel are packed blocks and their sources
         elif body.op == "TUPLE":
             known = tuple(parameters(body).values())
         else:
@@ -85,10 +87,10 @@ def _expected(body: UOp) -> tuple[UOp, ...]:
 
 
 def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) -> None:
-    """Each PARAM of a body has an argument of its dtype and shape. A kernel sees memory as one axis.
+    """Check that each PARAM of a body has an argument of its dtype and shape. Raises IRError.
 
-    A native function may get bytes of an arena, unless `is_typed`. Sizes of which one is symbolic must be the same once
-    PARAMs in them are the arguments. Raises IRError.
+    For a kernel only the number of elements counts, because it sees memory as one axis. A native function may get
+    uint8 bytes of an arena unless `is_typed`. Symbolic sizes must be equal after PARAMs in them become the arguments.
     """
     for p in _expected(body):
         k = p.arg.slot
@@ -108,7 +110,7 @@ def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) ->
 
 
 def _are_equal(wanted: tuple, found: tuple, body: UOp) -> bool:
-    """Whether two shapes agree. A kernel has PARAMs of its own for Variables, so those are compared by name."""
+    """Whether two shapes are equal. A kernel has its own PARAMs for Variables, so it compares Variables by name."""
     if len(wanted) != len(found):
         return False
     pairs = [(a, b) for a, b in zip(wanted, found, strict=True) if a is not b and a != b]
@@ -118,13 +120,13 @@ def _are_equal(wanted: tuple, found: tuple, body: UOp) -> bool:
 
 
 def _by_name(n: UOp) -> UOp:
-    """A size with each Variable in the first slot."""
+    """Return a size with the slot of each Variable set to 0, so that equal names are equal nodes."""
     params = [u for u in toposort(n) if u.op == "PARAM" and u.arg.name is not None]
     return substitute(n, {u: node("PARAM", u.src, u.arg._replace(slot=0)) for u in params})
 
 
 def shape_of_call(shape: tuple, src: tuple[UOp, ...]) -> tuple[Any, ...]:
-    """`shape`, of a value in the body src[0], over the arguments src[1:]."""
+    """Return `shape`, the shape of a value in the body src[0], in terms of the arguments src[1:] of the call."""
     if all(n.__class__ is int for n in shape):
         return shape
     body, args = src[0], src[1:]

@@ -1,11 +1,11 @@
-"""The one driver of all rewrites: applies a rule set to a graph until nothing matches.
+"""Apply a rule set to a graph until no rule matches.
 
-What it is for: every pass that is a table of rules. It is iterative, visits each node once, and rebuilds what changes
-in normal form; what a rule makes is rewritten in turn.
-What it is not: a strategy. Which rule comes first is the order of the table.
+What it is for: every pass that is a table of rules. The driver is iterative, visits each node once, and rebuilds
+changed nodes in normal form. The result of a rule is rewritten again.
+What it is not: a strategy. The order of the rules in the table decides which one is tried first.
 
-Invariant: on return no rule of the set matches any node of the result that was entered. Rules that undo each other, or
-that grow the graph without end, raise InternalError with their names.
+Invariant: on return no rule of the set matches a node of the result that was visited. Rules that undo each other, or
+that let the graph grow without end, raise InternalError with their names.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from monolect.ir.rewrite.pattern import RuleSet
 from monolect.ir.uop import UOp, rebuild, toposort
 
 Trace = Callable[[str, UOp, UOp], Any]
-_FIRST_STEPS, _STEPS_PER_NODE = 10_000, 200  # rules fired before, and for each node of the graph, it must be a loop
-_RECENT = 24
+_FIRST_STEPS, _STEPS_PER_NODE = 10_000, 200  # rules fired: more than 10,000 + 200 a node raises InternalError
+_RECENT = 24  # names of the last rules fired, for that error
 
 
 def rewrite(
@@ -32,18 +32,20 @@ def rewrite(
     context: Any = None,
     stop: Callable[[UOp], bool] | None = None,
 ) -> UOp:
-    """`root` with the rules applied everywhere to a fixed point; `trace(rule name, before, after)` sees each firing.
+    """Return `root` with the rules applied to all nodes until none matches.
 
-    Bottom up, a rule sees sources that are finished; otherwise it sees each node first as it was. Nodes for which
-    `stop` holds are left as they are. Cost: about 1 microsecond a node where nothing matches.
+    With `bottom_up`, rules see a node after its sources are rewritten; otherwise they see it before. `trace(rule name,
+    before, after)` is called for each rule that fires. `context` is passed to the rules. Nodes for which `stop` is true
+    are not changed or entered. Cost: about 1 microsecond for a node that no rule matches.
     """
     return _Driver(root, ruleset, trace, context, stop).run(bottom_up)
 
 
 def replaced(root: UOp, replacement: Callable[[UOp], UOp]) -> UOp:
-    """`root` with every node replaced by what `replacement` gives, to a fixed point; a node itself where it may stay.
+    """Return `root` with each node replaced by `replacement(node)`, repeated until it returns the node itself.
 
-    A node is asked before its sources change (an exponential is two nodes), and again after. For rules that are code.
+    `replacement` sees a node before its sources change, so that it can match several original nodes, and again after
+    they changed. It serves rules that are plain code.
     """
     done: dict[UOp, UOp] = {}
     instead: dict[UOp, UOp] = {}
@@ -71,10 +73,10 @@ def replaced(root: UOp, replacement: Callable[[UOp], UOp]) -> UOp:
 
 
 class _Driver:
-    """One call of `rewrite`.
+    """The state of one call of `rewrite`.
 
-    `done` maps a node to what it became for good; `instead` a node to its replacement while that is not done. A node
-    met again while it waits for its replacement would wait for itself: the rules cycle.
+    `done` maps a node to its final result. `instead` maps a node to a replacement that is still to be rewritten. If the
+    replacement of a node leads back to that node before it is done, the rules cycle.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class _Driver:
         self.steps, self.limit = 0, _FIRST_STEPS
 
     def run(self, bottom_up: bool) -> UOp:
+        """Rewrite the root and return its result."""
         done: dict[UOp, UOp] = {}
         entered: set[UOp] = set()
         instead, stop, context = self.instead, self.stop, self.context
@@ -117,7 +120,7 @@ class _Driver:
             else:
                 if not same:
                     v = rebuild(u, tuple([done[s] for s in src]))
-                    if v is not u:  # in normal form it may be any node: it is looked at like a new one
+                    if v is not u:  # the normal form may be any node, so it is rewritten like a new one
                         instead[u] = v
                         stack += (u, v)
                         continue
@@ -131,14 +134,14 @@ class _Driver:
         return done[self.root]
 
     def settled(self, u: UOp, done: dict[UOp, UOp]) -> UOp:
-        """What the replacement of `u` became."""
+        """Return the final result of the replacement of `u`. Raises InternalError if it is not done: a cycle."""
         out = done.get(self.instead[u])
         if out is None:
             raise self.cycle("undo each other")
         return out
 
     def fire(self, u: UOp, hit: tuple[UOp, str], stack: list[UOp]) -> None:
-        """Put the replacement of `u` on the stack above it."""
+        """Record that a rule fired on `u`, and push its replacement on the stack."""
         v, name = hit
         self.steps += 1
         self.recent.append(name)
@@ -152,6 +155,7 @@ class _Driver:
         stack += (u, v)
 
     def cycle(self, what: str) -> InternalError:
+        """Return the error for rules that do not reach a fixed point; it names the recent rules."""
         names = ", ".join(dict.fromkeys(reversed(self.recent)))
         return InternalError(
             f"rules of {self.ruleset.name} {what}: {names}", expected="a fixed point", found=f"{self.steps} steps"

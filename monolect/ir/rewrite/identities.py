@@ -1,11 +1,11 @@
-"""The identities that are applied while nodes are built: a row for each, and the switch that the code of them asks.
+"""List the identities that are applied while nodes are built, and switch them on and off.
 
-Purpose: the fast path is plain code (`ir.rewrite.index`, `ir.rewrite.normal`); where one of its identities holds it names the
-row, `asked is None or asked("mul_one")`. `asked` is None unless a setting switches identities off (SIMPLIFY, DISABLE) or
-somebody listens (TRACE=rules, a test). The code of the identities is not here.
+What it is for: the code of the identities (`ir.rewrite.index`, `ir.rewrite.normal`) names a row wherever it applies
+one: `allowed is None or allowed("mul_one")`. `allowed` is None unless a setting switches identities off (SIMPLIFY,
+DISABLE) or there is a listener (TRACE=rules, a test). The code of the identities is not here.
 
-Invariant: each row is named in the code, and the code names no other (tests/rules/test_named.py). The result of an
-identity has the dtype of the node as it was asked for, and its value wherever that is defined.
+Invariant: the code names each row, and no other name (tests/rules/test_named.py). The result of an identity has the
+dtype of the requested node, and its value wherever that is defined.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from monolect.base.settings import settings, watchers
-from monolect.ir.rewrite.named_rules import Family, Row, fired, listening
+from monolect.ir.rewrite.named_rules import Family, Row, fired, listener
 from monolect.ir.uop import SIMPLIFIERS, UOp, node
 
-_SIZES = "sizes of shapes and loops are numbers"
+_SIZES = "sizes of shapes and loops are numbers"  # reason why a row cannot be switched off
 
 IDENTITIES = Family(
     "identities", "monolect.ir.rewrite.index monolect.ir.rewrite.normal",
@@ -52,7 +52,7 @@ IDENTITIES = Family(
     Row("index_not_less", "not a < b is b - 1 < a"),
     Row("less_of_casts", "int(a) < int(b) is a < b, of index values that the integer type holds"),
     # arithmetic on elements
-    Row("numbers", "an op on constants is a constant, but for exp2, log2 and sin"),
+    Row("numbers", "an op on constants is a constant, except exp2, log2 and sin"),
     Row("commute", "a constant is the right operand, otherwise the older node is the left one"),
     Row("add_zero", "x + 0 is x, of integers"),
     Row("add_numbers", "(x + a) + b is x + (a + b), of integers"),
@@ -104,24 +104,24 @@ IDENTITIES = Family(
     Row("contiguous_stored", "what is contiguous, or a buffer, is contiguous"),
 )  # fmt: skip
 
-# Applied whenever two values meet: told only where nothing else was done to the node.
+# Identities that only bring a node into canonical form; they are reported only if no other identity applied to it.
 FORMS = frozenset(("index_sum", "index_less_sum", "commute", "and_set"))
-JOINED = " + "  # between the names of what was done to one node
+JOINED = " + "  # separator of the names of identities that were applied to one node
 
-_askers: list[Callable[[Any], None]] = []
-_frames: list[list[str]] = []  # of the nodes that are being built, what was done to each
-_plain: dict[str, Callable[[tuple[UOp, ...], Any], UOp]] = {}  # the simplifiers, while those in use record
-_off: set[str] = set()
+_setters: list[Callable[[Any], None]] = []  # functions that set `allowed` in the modules that apply identities
+_frames: list[list[str]] = []  # stack of the nodes under construction: names of the identities applied to each
+_plain: dict[str, Callable[[tuple[UOp, ...], Any], UOp]] = {}  # the plain simplifiers, while recording ones are in use
+_off: set[str] = set()  # names of the identities that are switched off
 
 
-def connect(ask: Callable[[Any], None]) -> None:
-    """`ask` sets what the identities of a module ask: None as long as all of them apply and nobody listens."""
-    _askers.append(ask)
+def connect(setter: Callable[[Any], None]) -> None:
+    """Register the function that sets `allowed` in a module: to None if all identities apply and nothing listens."""
+    _setters.append(setter)
     _follow()
 
 
 def _may(name: str) -> bool:
-    """Whether an identity that holds is applied; noted for who listens."""
+    """Whether an identity that holds is to be applied; if so, its name is recorded for the listener."""
     if name in _off:
         return False
     if _frames:
@@ -130,6 +130,8 @@ def _may(name: str) -> bool:
 
 
 def _recording(op: str, simplify: Callable[[tuple[UOp, ...], Any], UOp]) -> Callable[[tuple[UOp, ...], Any], UOp]:
+    """Wrap the simplifier of `op` so that it reports the identities that it applies."""
+
     def simplify_and_tell(src: tuple[UOp, ...], arg: Any) -> UOp:
         names: list[str] = []
         _frames.append(names)
@@ -146,15 +148,15 @@ def _recording(op: str, simplify: Callable[[tuple[UOp, ...], Any], UOp]) -> Call
 
 
 def _follow() -> None:
-    """Do as the settings and whoever listens ask."""
-    listens = listening.heard is not None
+    """Update the switches and simplifiers after the settings or the listener changed."""
+    listens = listener.callback is not None
     rows = IDENTITIES.rows
     _off.clear()
     if not settings.SIMPLIFY:
         _off.update(name for name, row in rows.items() if not row.needed)
     _off.update(settings.disabled & rows.keys())
-    for ask in _askers:
-        ask(_may if _off or listens else None)
+    for setter in _setters:
+        setter(_may if _off or listens else None)
     if listens and not _plain:
         _plain.update(SIMPLIFIERS)
         SIMPLIFIERS.update({op: _recording(op, f) for op, f in _plain.items()})

@@ -1,10 +1,10 @@
-"""Index arithmetic in normal form, applied the moment a node is built.
+"""Build index arithmetic in normal form.
 
-A value of dtype `index` is kept as one canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node, and
-divisions, remainders and comparisons are decided from the terms and their intervals. Each identity has a row in
-`ir.rewrite.identities`, which the code names where it holds.
+A value of dtype `index` is one canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node. Divisions,
+remainders and comparisons are simplified from the terms and their intervals. Each identity has a row in
+`ir.rewrite.identities`, which the code names where it applies the identity.
 
-Arithmetic on elements is in `ir.rewrite.normal`; rules that see more than one node are in `rules/`.
+Arithmetic on elements is in `ir.rewrite.normal`; rules that match larger graphs are in `rules/`.
 Invariant: the result has the value of the plain node wherever that is defined.
 """
 
@@ -22,22 +22,25 @@ from monolect.ir.uop import UOp, const, idx, node, rebuild, toposort
 
 Terms = tuple[tuple[UOp, int], ...]
 TRUE, FALSE = const(True, dtypes.bool), const(False, dtypes.bool)
-_PLAIN = frozenset(("ADD", "MUL", "CONST"))  # that a number times one of them is no term
-asked: Any = None  # asks whether an identity of that name is applied; None: all of them
-is_mixed = False  # whether nodes of this process may have been built without some identities
+_PLAIN = frozenset(("ADD", "MUL", "CONST"))  # ops that are no term of a sum: a constant factor is distributed over them
+allowed: Any = None  # allowed(name): whether that identity is to be applied; None: all are
+is_mixed = False  # True once nodes of this process may have been built without some identities
 
 
-def _ask(may: Any) -> None:
-    global asked, is_mixed
-    asked, is_mixed = may, is_mixed or may is not None
+def _set_allowed(may: Any) -> None:
+    global allowed, is_mixed
+    allowed, is_mixed = may, is_mixed or may is not None
 
 
-connect(_ask)
+connect(_set_allowed)
 
 
 # ---- sums of index terms ---------------------------------------------------------------------------------------------
 def linear(u: UOp) -> tuple[int, Terms]:
-    """`u` as `(k, ((x1, c1), ...))`, meaning k + c1*x1 + ...; no xi is a sum, a constant, or a constant multiple."""
+    """Return the index value `u` as `(k, ((x1, c1), ...))`, meaning k + c1*x1 + ...
+
+    No xi is a sum, a constant, or a constant multiple.
+    """
     if u._linear is not None:
         return u._linear
     out: tuple[int, Terms]
@@ -57,27 +60,29 @@ def linear(u: UOp) -> tuple[int, Terms]:
 
 
 def _sum_of(u: UOp) -> tuple[int, Terms]:
+    """Return `linear(u)` for an ADD."""
     k = 0
     terms: list[tuple[UOp, int]] = []
-    while u.op == "ADD" and u._linear is None:  # the left-leaning chain that `from_linear` builds
+    while u.op == "ADD" and u._linear is None:  # `from_linear` builds left-leaning chains
         r = linear(u.src[1])
         k += r[0]
         terms.extend(reversed(r[1]))
         u = u.src[0]
     r = linear(u)
     terms = [*r[1], *reversed(terms)]
-    if is_mixed and len({x for x, _ in terms}) < len(terms):  # of nodes that were built without `index_sum`
+    if is_mixed and len({x for x, _ in terms}) < len(terms):  # built without `index_sum`
         terms = _collected(terms)
     return k + r[0], tuple(terms)
 
 
 def _scaled(x: UOp, c: int) -> tuple[int, Terms]:
-    """c * x, of a node that was built without `index_scale`."""
+    """Return `linear` of c * x, where x is a node that was built without `index_scale`."""
     k, terms = linear(x)
     return k * c, tuple([(y, m * c) for y, m in terms if m * c])
 
 
 def _collected(terms: list[tuple[UOp, int]]) -> list[tuple[UOp, int]]:
+    """Return `terms` with equal ones added up."""
     found: dict[UOp, int] = {}
     for x, c in terms:
         found[x] = found.get(x, 0) + c
@@ -85,8 +90,11 @@ def _collected(terms: list[tuple[UOp, int]]) -> list[tuple[UOp, int]]:
 
 
 def as_sums(root: UOp) -> UOp:
-    """`root` with all sums of index values in normal form, as renderers read them: itself unless identities are off."""
-    if asked is None:
+    """Return `root` with all index sums in normal form, as renderers need them.
+
+    This is `root` itself unless identities are switched off.
+    """
+    if allowed is None:
         return root
     new: dict[UOp, UOp] = {}
     for u in toposort(root):
@@ -97,7 +105,7 @@ def as_sums(root: UOp) -> UOp:
 
 
 def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
-    """From where to where index values go while `conditions` hold; those that no condition bounds alone are missing."""
+    """Return the interval of each index value x that a condition `m*x < k` bounds, while all `conditions` hold."""
     out: dict[UOp, Interval] = {}
     for c in conditions:
         if c.op == "CMPLT" and c.src[0].dtype.kind == "x":
@@ -115,7 +123,7 @@ def _term_key(t: tuple[UOp, int]) -> tuple:
 
 
 def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UOp:
-    """The canonical node for k + the sum of c*x. Recombines x // c * c + x % c."""
+    """Return the canonical node for k + the sum of c*x over `terms`; x // c * c + x % c is recombined to x."""
     items = [(x, c) for x, c in (terms.items() if isinstance(terms, dict) else terms) if c]
     if len(items) > 1:
         more, items = _recombine(items)
@@ -131,20 +139,22 @@ def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UO
 
 
 def _recombine(items: list[tuple[UOp, int]]) -> tuple[int, list[tuple[UOp, int]]]:
-    """(k, items) with remainders and multiples of what they are left of put together again."""
+    """Recombine terms c * (y % n) and c*n * (y // n) to c * y; return (constant to add, remaining items)."""
     k, found = 0, dict(items)
     again = True
     while again and any(x.op == "MOD" for x in found):
         again = False
         for x, c in list(found.items()):
-            if x.op == "MOD" and x in found and (more := _put_back(found, x, c)) is not None:
+            if x.op == "MOD" and x in found and (more := _recombine_pair(found, x, c)) is not None:
                 k, again = k + more, True
     return k, [(x, c) for x, c in found.items() if c]
 
 
-def _put_back(found: dict[UOp, int], x: UOp, c: int) -> int | None:
-    """Terms c * (y % n) and c*n * (z // n) become c * z, z being y up to multiples of n; z // n may be written
-    a // (m*n) for z = a // m. Returns the constant part of c * z, None when there is no such pair.
+def _recombine_pair(found: dict[UOp, int], x: UOp, c: int) -> int | None:
+    """Replace, in `found`, the term c * x with x = y % n, and its partner c*n * (z // n), by the terms of c * z.
+
+    z differs from y by a multiple of n. z // n may be written as a // (m*n), for z = a // m. Returns the constant part
+    of c * z, or None if `found` has no partner of x.
     """
     y, n = x.src[0], x.src[1].arg[0] if x.src[1].op == "CONST" else 0
     if n < 1:
@@ -154,7 +164,7 @@ def _put_back(found: dict[UOp, int], x: UOp, c: int) -> int | None:
         pairs.append((node("IDIV", (y.src[0], idx(y.src[1].arg[0] * n))), y))
     same = (w for w in found if w.op == "IDIV" and w.src[1] is x.src[1] and _is_congruent(w.src[0], y, n))
     whole, z = next(((w, z) for w, z in (*pairs, *((w, w.src[0]) for w in same)) if found.get(w) == c * n), (x, x))
-    if whole is x or not (asked is None or asked("index_recombine")):
+    if whole is x or not (allowed is None or allowed("index_recombine")):
         return None
     k, terms = linear(z)
     del found[whole], found[x]
@@ -173,10 +183,10 @@ def _is_congruent(x: UOp, y: UOp, n: int) -> bool:
 
 
 def index_add(a: UOp, b: UOp) -> UOp:
-    """A + b: the sum of the terms of both."""
+    """Return the canonical node for a + b."""
     ka, ta = linear(a)
     kb, tb = linear(b)
-    if asked is not None and not asked("index_sum" if ta or tb else "index_numbers"):
+    if allowed is not None and not allowed("index_sum" if ta or tb else "index_numbers"):
         return node("ADD", (a, b))
     if not tb:
         return a if kb == 0 else from_linear(ka + kb, ta)
@@ -189,20 +199,20 @@ def index_add(a: UOp, b: UOp) -> UOp:
 
 
 def index_mul(a: UOp, b: UOp) -> UOp:
-    """A * b: a number times a sum, or a product that is a term."""
+    """Return the canonical node for a * b: a scaled sum if one is a constant, else a product that is a term."""
     ka, ta = linear(a)
     kb, tb = linear(b)
     if ta and tb:
         single_a, single_b = len(ta) == 1 and not ka, len(tb) == 1 and not kb
         distributes = len(ta) > 1 and single_b or single_a and len(tb) > 1  # over one symbolic factor
-        if distributes and (asked is None or asked("index_distribute")):
+        if distributes and (allowed is None or allowed("index_distribute")):
             many, (k, ts), one = (a, (ka, ta), b) if len(ta) > 1 else (b, (kb, tb), a)
             out = one * k
             for x, c in ts:
                 out = out + _product(x, one) * c
             return out
         return _product(a, b)
-    if asked is not None and not asked("index_scale" if ta or tb else "index_numbers"):
+    if allowed is not None and not allowed("index_scale" if ta or tb else "index_numbers"):
         return node("MUL", (a, b))
     if not tb:
         if kb == 1:
@@ -212,7 +222,8 @@ def index_mul(a: UOp, b: UOp) -> UOp:
 
 
 def _product(a: UOp, b: UOp) -> UOp:
-    if asked is not None and not asked("index_product"):
+    """Return the node for a * b of two terms: their constant factors times the product of the rest."""
+    if allowed is not None and not allowed("index_product"):
         return node("MUL", (a, b))
     ca = cb = 1
     if a.op == "MUL" and a.src[1].op == "CONST":
@@ -224,7 +235,7 @@ def _product(a: UOp, b: UOp) -> UOp:
 
 
 def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int], int, dict[UOp, int]]:
-    """k + terms as c * (whole) + rest, with the rest's constant in [0, c)."""
+    """Split k + terms into c * whole + rest; return (constant, terms of whole, constant in [0, c), terms of rest)."""
     whole: dict[UOp, int] = {}
     rest: dict[UOp, int] = {}
     for x, m in terms:
@@ -233,34 +244,34 @@ def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int],
 
 
 def index_idiv(a: UOp, b: UOp) -> UOp:
-    """A // b, rounded down."""
+    """Return the canonical node for a // b, rounded down; 0 for b = 0."""
     if b.op != "CONST":
-        if a is b and min_max(a)[0] > 0 and (asked is None or asked("index_div_self")):
+        if a is b and min_max(a)[0] > 0 and (allowed is None or allowed("index_div_self")):
             return idx(1)
-        if _is_below(a, b) and (asked is None or asked("index_div_below")):
+        if _is_below(a, b) and (allowed is None or allowed("index_div_below")):
             return idx(0)
         return node("IDIV", (a, b))
     c = b.arg[0]
     if c == 0:
-        return idx(0) if a.op == "CONST" or (asked is None or asked("index_div_zero")) else node("IDIV", (a, b))
-    if c == 1 and (asked is None or asked("index_div_one")):
+        return idx(0) if a.op == "CONST" or (allowed is None or allowed("index_div_zero")) else node("IDIV", (a, b))
+    if c == 1 and (allowed is None or allowed("index_div_one")):
         return a
     k, terms = linear(a)
-    if not terms and (asked is None or asked("index_numbers")):
+    if not terms and (allowed is None or allowed("index_numbers")):
         return idx(k // c)
     lo, hi = min_max(a)
-    if lo // c == hi // c and (asked is None or asked("index_div_bounds")):
+    if lo // c == hi // c and (allowed is None or allowed("index_div_bounds")):
         return idx(lo // c)
     if c < 0:
         return node("IDIV", (a, b))
     kq, whole, kr, rest = _split_multiples(k, terms, c)
-    if asked is not None and (whole or kq) and not asked("index_div_multiples"):
+    if allowed is not None and (whole or kq) and not allowed("index_div_multiples"):
         kq, whole, kr, rest = 0, {}, k, dict(terms)
     if not rest:
         return from_linear(kq, whole)
     g = gcd(c, *rest.values())
     if g > 1 and (
-        asked is None or asked("index_div_common")
+        allowed is None or allowed("index_div_common")
     ):  # floor((g*A + kr) / (g*c')) == floor((A + kr // g) / c')
         inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
         q = index_idiv(inner, idx(c // g))
@@ -270,28 +281,29 @@ def index_idiv(a: UOp, b: UOp) -> UOp:
 
 
 def _idiv_rest(r: UOp, c: int) -> UOp:
+    """Return the node for r // c, where no term of r is a multiple of c and the terms share no divisor with c."""
     lo, hi = min_max(r)
-    if lo // c == hi // c and (asked is None or asked("index_div_bounds")):
+    if lo // c == hi // c and (allowed is None or allowed("index_div_bounds")):
         return idx(lo // c)
     k, terms = linear(r)
-    # drop small terms that never carry: when all the others are multiples of g and the small part stays within [0, g)
+    # drop small terms that never carry: the other terms are multiples of m, and the small part is within [0, m)
     if len(terms) > 1 or k:
         for _, m in sorted(terms, key=lambda t: -abs(t[1])):
             big = {y: n for y, n in terms if n % m == 0} if m > 1 else {}
             small = from_linear(k, {y: n for y, n in terms if y not in big})
             carries = not (m > 1 and big and c % m == 0 and min_max(small)[0] >= 0 and min_max(small)[1] < m)
-            if not carries and (asked is None or asked("index_div_small")):
+            if not carries and (allowed is None or allowed("index_div_small")):
                 return index_idiv(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m))
     inner = r.src[1].arg[0] if r.op in ("IDIV", "MOD") and r.src[1].op == "CONST" else 0
-    if r.op == "IDIV" and inner > 0 and (asked is None or asked("index_div_div")):
+    if r.op == "IDIV" and inner > 0 and (allowed is None or allowed("index_div_div")):
         return index_idiv(r.src[0], idx(inner * c))
-    if r.op == "MOD" and inner > 0 and inner % c == 0 and (asked is None or asked("index_div_mod")):
+    if r.op == "MOD" and inner > 0 and inner % c == 0 and (allowed is None or allowed("index_div_mod")):
         return index_mod(index_idiv(r.src[0], idx(c)), idx(inner // c))
     return node("IDIV", (r, idx(c)))
 
 
 def _is_below(a: UOp, b: UOp) -> bool:
-    """Whether 0 <= a < b: of a loop that ends before `b`, whatever that is, or by the bounds of both."""
+    """Whether 0 <= a < b is known: `a` is a loop of `b` iterations, or the intervals show it."""
     if a.op == "RANGE" and a.src[0] is b:
         return True
     lo, hi = min_max(a)
@@ -299,31 +311,31 @@ def _is_below(a: UOp, b: UOp) -> bool:
 
 
 def index_mod(a: UOp, b: UOp) -> UOp:
-    """A % b, with the sign of b."""
+    """Return the canonical node for a % b, with the sign of b; 0 for b = 0."""
     if b.op != "CONST":
-        if a is b and (asked is None or asked("index_mod_self")):
+        if a is b and (allowed is None or allowed("index_mod_self")):
             return idx(0)
-        if _is_below(a, b) and (asked is None or asked("index_mod_below")):
+        if _is_below(a, b) and (allowed is None or allowed("index_mod_below")):
             return a
         return node("MOD", (a, b))
     c = b.arg[0]
     if c in (0, 1):
-        return idx(0) if a.op == "CONST" or (asked is None or asked("index_mod_one")) else node("MOD", (a, b))
+        return idx(0) if a.op == "CONST" or (allowed is None or allowed("index_mod_one")) else node("MOD", (a, b))
     if c < 0:
         return node("MOD", (a, b))
     lo, hi = min_max(a)
-    if lo // c == hi // c and (asked is None or asked("index_mod_bounds" if lo != hi else "index_numbers")):
+    if lo // c == hi // c and (allowed is None or allowed("index_mod_bounds" if lo != hi else "index_numbers")):
         return a + -(lo // c) * c
     k, terms = linear(a)
     _, _, kr, rest = _split_multiples(k, terms, c)
-    reduces = asked is None or not _is_reduced(k, terms, c) and asked("index_mod_multiples")
+    reduces = allowed is None or not _is_reduced(k, terms, c) and allowed("index_mod_multiples")
     if not reduces:
         kr, rest = k, dict(terms)
     if not rest:
         return idx(kr % c)
     g = gcd(c, *rest.values())
     if g > 1 and (
-        asked is None or asked("index_mod_common")
+        allowed is None or allowed("index_mod_common")
     ):  # (g*A + g*kq + ks) mod (g*c') == g * ((A + kq) mod c') + ks
         inner = from_linear(kr // g, {x: m // g for x, m in rest.items()})
         return index_mod(inner, idx(c // g)) * g + kr % g
@@ -331,46 +343,49 @@ def index_mod(a: UOp, b: UOp) -> UOp:
         rest = {x: m % c if m > 0 else m for x, m in rest.items()}
     r = from_linear(kr, rest)
     lo, hi = min_max(r)
-    if lo // c == hi // c and (asked is None or asked("index_mod_bounds")):
+    if lo // c == hi // c and (allowed is None or allowed("index_mod_bounds")):
         return r + -(lo // c) * c
     split = _mod_carry_free(kr, rest, c)
     if split is not None:
         return split
     is_multiple = r.op == "MOD" and r.src[1].op == "CONST" and r.src[1].arg[0] % c == 0
-    if is_multiple and (asked is None or asked("index_mod_mod")):
+    if is_multiple and (allowed is None or allowed("index_mod_mod")):
         return index_mod(r.src[0], b)
     return node("MOD", (r, b))
 
 
 def _is_reduced(k: int, terms: Terms, c: int) -> bool:
-    """Whether the remainder by c is that of no simpler sum."""
+    """Whether all coefficients are already reduced modulo c, so that `index_mod_multiples` changes nothing."""
     return 0 <= k < c and all(m % c and m < c for _, m in terms)
 
 
 def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
-    """(m*A + small) % c == m * (A % (c/m)) + small, when m divides c and small stays within [0, m)."""
+    """Apply (m*A + small) % c == m * (A % (c/m)) + small, where m divides c and small is within [0, m).
+
+    Returns None if no coefficient is such an m.
+    """
     for m in sorted({n for n in rest.values() if n > 1 and c % n == 0}, reverse=True):
         big = {y: n for y, n in rest.items() if n % m == 0}
         small = from_linear(k, {y: n for y, n in rest.items() if y not in big})
-        if min_max(small)[0] >= 0 and min_max(small)[1] < m and (asked is None or asked("index_mod_small")):
+        if min_max(small)[0] >= 0 and min_max(small)[1] < m and (allowed is None or allowed("index_mod_small")):
             return index_mod(from_linear(0, {y: n // m for y, n in big.items()}), idx(c // m)) * m + small
     return None
 
 
 def index_less(a: UOp, b: UOp) -> UOp:
-    """a < b as `terms < k` with the terms' common divisor taken out; decided when the interval allows.
+    """Return the node for a < b as `terms < k`, divided by the terms' common divisor; TRUE or FALSE if known.
 
-    Where the sum of the terms may overflow, those without a bound stay on the side on which they have no minus sign.
+    If the sum of the terms may overflow, each unbounded term is on the side on which its coefficient is positive.
     """
     k, terms = linear(a + b * -1)
     lo, hi = _sum_range(k, terms)
-    if (hi < 0 or lo >= 0) and (asked is None or asked("index_less_bounds" if terms else "index_numbers")):
+    if (hi < 0 or lo >= 0) and (allowed is None or allowed("index_less_bounds" if terms else "index_numbers")):
         return TRUE if hi < 0 else FALSE
-    if asked is not None and not asked("index_less_sum"):
+    if allowed is not None and not allowed("index_less_sum"):
         return node("CMPLT", (a, b))
     g = gcd(*(c for _, c in terms))
     bound = -k
-    if g > 1 and (asked is None or asked("index_less_common")):
+    if g > 1 and (allowed is None or allowed("index_less_common")):
         terms = tuple((x, c // g) for x, c in terms)
         bound = -((-bound) // g)  # ceil: x < bound/g over integers
     lo, hi = _sum_range(0, terms)
@@ -385,7 +400,7 @@ def index_less(a: UOp, b: UOp) -> UOp:
 
 
 def _sum_range(k: int, terms: Terms) -> Interval:
-    """From where to where k + c1*x1 + ... goes over whole numbers, which do not wrap."""
+    """Return the interval of k + c1*x1 + ... in exact integers, without wrapping."""
     lo = hi = k
     for x, c in terms:
         a, b = min_max(x)
@@ -394,6 +409,6 @@ def _sum_range(k: int, terms: Terms) -> Interval:
 
 
 def is_unbounded(x: UOp) -> bool:
-    """Whether a value, as of an index in memory, may be so large that a sum with it overflows."""
+    """Whether a value, such as an index that is read from memory, may be so large that a sum with it overflows."""
     lo, hi = min_max(x)
     return bool(lo < -(2**62) or hi > 2**62)

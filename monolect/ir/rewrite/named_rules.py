@@ -1,10 +1,11 @@
-"""Rows of named rules, whether each is on, and who hears when one fires.
+"""Register named rules that are plain code, switch them off, and report when one fires.
 
-Purpose: rules that are code. Next to the code there is a `Family` of rows; the code asks `is_on(name)` before it
-applies a rule and hands its result through `fired`, so that `DISABLE`, `TRACE=rules` and tests see what patterns show
-by themselves (`ir.rewrite.pattern`). The rules themselves, and their order, are elsewhere.
+What it is for: a module of such rules has a `Family` of rows. Its code calls `is_on(name)` before it applies a rule,
+and passes the result through `fired`. So `DISABLE`, `TRACE=rules` and tests work as they do for patterns
+(`ir.rewrite.pattern`), which need no such calls.
+What it is not: the rules themselves or their order.
 
-Invariant: a name is in one row of one family; while nobody listens `fired` costs one comparison.
+Invariant: a name is in one row of one family. Without a listener `fired` costs one comparison.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from monolect.base.settings import settings, watchers
 from monolect.ir.uop import UOp
 
 T = TypeVar("T")
-Heard = Callable[[str, Any, Any], None]
+Callback = Callable[[str, Any, Any], None]
 
 
 class Row(NamedTuple):
-    """One rule: its name, a plain sentence or formula, and why it cannot be switched off, "" where it can."""
+    """A rule: its name, a plain sentence or formula, and the reason why it cannot be switched off ("" if it can)."""
 
     name: str
     text: str
@@ -32,7 +33,10 @@ class Row(NamedTuple):
 
 
 class Family:
-    """The rows of one kind of rule, which the module `module` applies. Raises InternalError for a name used twice."""
+    """The rows of one kind of rule, by name. `module` names the modules, separated by spaces, that apply them.
+
+    Raises InternalError for a name that is used twice.
+    """
 
     def __init__(self, name: str, module: str, *rows: Row):
         self.name, self.module = name, module
@@ -41,41 +45,42 @@ class Family:
             raise InternalError(f"family {name}: a name used twice", expected="unique names", found=[*self.rows])
 
 
-class Listening:
-    """`heard(name, before, after)` is told of each rule that fires; None: nobody is."""
+class Listener:
+    """Holder of the function `callback(name, before, after)` that is called for each rule that fires, or None."""
 
-    heard: Heard | None = None
+    callback: Callback | None = None
 
 
-listening = Listening()
+listener = Listener()
 
 
 def is_on(name: str) -> bool:
-    """Whether DISABLE leaves this rule on."""
+    """Whether the setting DISABLE does not name this rule."""
     return name not in settings.disabled
 
 
 def fired(name: str, before: UOp, after: T) -> T:
-    """`after`, which the rule made of `before`: told to who listens."""
-    if listening.heard is not None:
-        listening.heard(name, before, after)
+    """Report that rule `name` turned `before` into `after`, and return `after`."""
+    if listener.callback is not None:
+        listener.callback(name, before, after)
     return after
 
 
 @contextmanager
 def recorded() -> Iterator[list[tuple[str, Any, Any]]]:
-    """A list of (name, before, after) of each rule that fires in the block."""
+    """Yield a list that gets (name, before, after) of each rule that fires in the `with` block."""
     found: list[tuple[str, Any, Any]] = []
-    before, listening.heard = listening.heard, lambda *what: found.append(what)
+    before, listener.callback = listener.callback, lambda *what: found.append(what)
     _tell()
     try:
         yield found
     finally:
-        listening.heard = before
+        listener.callback = before
         _tell()
 
 
 def _tell() -> None:
+    """Call the watchers of settings, because the listener changed."""
     for watcher in watchers:
         watcher()
 
@@ -84,8 +89,8 @@ _printed: set[str] = set()
 
 
 def _print(name: str, before: Any, after: Any) -> None:
-    """One line for each distinct firing: nodes are built again by every pass that changes what is below them."""
-    brief = import_module("monolect.ir.pseudocode").brief  # only who looks needs it
+    """Print a line for a rule that fired, unless the same line was printed: passes rebuild the same nodes."""
+    brief = import_module("monolect.ir.pseudocode").brief  # imported only to print
     left, right = (brief(u) if isinstance(u, UOp) else str(u) for u in (before, after))
     text = f"       rule {name}: {left}  =>  {right}"
     if text not in _printed:
@@ -94,13 +99,13 @@ def _print(name: str, before: Any, after: Any) -> None:
 
 
 def _follow_trace() -> None:
-    """Print where TRACE=rules asks for it, unless somebody else listens."""
+    """Make `_print` the listener if TRACE has the word "rules" and there is no other listener; else remove it."""
     if "rules" in settings.tracing:
-        if listening.heard is None:
+        if listener.callback is None:
             _printed.clear()
-            listening.heard = _print
-    elif listening.heard is _print:
-        listening.heard = None
+            listener.callback = _print
+    elif listener.callback is _print:
+        listener.callback = None
 
 
 watchers.insert(0, _follow_trace)

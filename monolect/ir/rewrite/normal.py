@@ -1,10 +1,11 @@
-"""Construction-time normal form: what is local and always right is applied the moment a node is built.
+"""Simplify each node while it is built, by local identities that always hold.
 
-Every function here takes `(src, arg)` and returns the simplified UOp. Index arithmetic (dtype `index`) is a canonical
-sum (`ir.rewrite.index`). Other integers fold and drop neutral elements; floats keep IEEE meaning (x*1 is x, but x+0 is
-not, because -0.0 + 0 is 0.0). Each identity has a row in `ir.rewrite.identities`, which the code names where it holds.
+Each simplifier takes `(src, arg)` and returns the simplified UOp. Index arithmetic (dtype `index`) is a canonical sum
+(`ir.rewrite.index`). Other integers fold constants and drop neutral elements. Floats keep their IEEE 754 meaning: x*1
+is x, but x+0 is not, because -0.0 + 0 is 0.0. Each identity has a row in `ir.rewrite.identities`, which the code names
+where it applies the identity.
 
-What it does not do: anything that needs a choice or a whole graph; those are named rules in `rules/`.
+What it is not: rewriting that needs a choice or a whole graph; that is done by named rules in `rules/`.
 Invariant: the result has the dtype of the plain node, and its value wherever that is defined.
 """
 
@@ -34,28 +35,30 @@ from monolect.ir.rewrite.index import (
 )
 from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source
 
-asked: Any = None  # asks whether an identity of that name is applied; None: all of them
+allowed: Any = None  # allowed(name): whether that identity is to be applied; None: all are
 
 
-def _ask(may: Any) -> None:
-    global asked
-    asked = may
+def _set_allowed(may: Any) -> None:
+    global allowed
+    allowed = may
 
 
 # ---- one simplifier per op -------------------------------------------------------------------------------------------
 def _is(u: UOp, value: Any) -> bool:
+    """Whether `u` is the CONST of the number `value` (a bool is no number)."""
     return u.op == "CONST" and u.arg[0].__class__ is not bool and u.arg[0] == value
 
 
 def _known(*src: UOp) -> bool:
+    """Whether all `src` are valid constants."""
     return all(s.op == "CONST" and s.arg[0] is not INVALID for s in src)
 
 
 def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
-    """The CONST an op on CONSTs gives, through the row's meaning; None when it has none."""
+    """Fold an op on CONSTs to a CONST by the meaning in its row; None if it has no meaning or may not be folded."""
     row = ROWS[op]
     d = src[-1].dtype
-    if row.meaning is None or asked is not None and not asked("index_numbers" if d.kind == "x" else "numbers"):
+    if row.meaning is None or allowed is not None and not allowed("index_numbers" if d.kind == "x" else "numbers"):
         return None
     if d.kind == "x":
         vals: list[Any] = [s.arg[0] for s in src]
@@ -71,15 +74,15 @@ def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
 
 
 def _commute(op: str, a: UOp, b: UOp) -> UOp:
-    """Constants to the right, otherwise the older operand first."""
+    """Return the node of a commutative op with a constant on the right, else with the older operand on the left."""
     if a.op == "CONST" and b.op != "CONST" or (b.op != "CONST" and a.serial > b.serial):
-        if asked is None or asked("commute"):
+        if allowed is None or allowed("commute"):
             a, b = b, a
     return node(op, (a, b))
 
 
 def _keep(op: str, src: tuple[UOp, ...], like: UOp) -> UOp | None:
-    """`like` as the result of `op` on `src`, unless broadcasting makes the result larger than it."""
+    """Return `like` as the result of an op on `src`, or None if broadcasting makes the result larger than `like`."""
     return like if all(s is like or s.shape == () or s.shape == like.shape for s in src) else None
 
 
@@ -90,22 +93,24 @@ def _add(src: tuple[UOp, ...], arg: Any) -> UOp:
     if a.op == b.op == "CONST" and _known(a, b) and a.dtype is b.dtype and (f := fold("ADD", src)) is not None:
         return f
     if not a.dtype.is_float and a.dtype is b.dtype:
-        if _is(b, 0) and a.dtype.is_int and (asked is None or asked("add_zero")):
+        if _is(b, 0) and a.dtype.is_int and (allowed is None or allowed("add_zero")):
             return a
-        if _is(a, 0) and a.dtype.is_int and (asked is None or asked("add_zero")):
+        if _is(a, 0) and a.dtype.is_int and (allowed is None or allowed("add_zero")):
             return b
         is_number = b.op == "CONST" and a.op == "ADD" and a.src[1].op == "CONST" and a.dtype.is_int
-        if is_number and (asked is None or asked("add_numbers")):
+        if is_number and (allowed is None or allowed("add_numbers")):
             return build("ADD", a.src[0], build("ADD", a.src[1], b))
     return _commute("ADD", a, b)
 
 
-MARKS = (log2(e), log(2.0), pi / 2)  # of EXP2(x * log2(e)), LOG2(x) * ln(2) and SIN(pi/2 - x)
+MARKS = (log2(e), log(2.0), pi / 2)  # constants in EXP2(x * log2(e)), LOG2(x) * ln(2) and SIN(pi/2 - x)
 
 
 def is_mark(c: UOp, *marks: float) -> bool:
-    """Whether the constant `c` may mark e**x, ln(x) or cos(x), which are computed from x and not as they are written:
-    such a constant is neither folded nor made an input, or the function would round differently where x is a number.
+    """Whether the constant `c` may mark e**x, ln(x) or cos(x), for which later rules compute a more precise function.
+
+    Such a constant is neither folded nor made an input. Otherwise the function would round differently if x is a
+    constant. `marks`: constants to compare with (default: MARKS).
     """
     return c.dtype.is_float and any(abs(c.arg[0]) == as_python(m, c.dtype) for m in marks or MARKS)
 
@@ -120,24 +125,24 @@ def _mul(src: tuple[UOp, ...], arg: Any) -> UOp:
         if (f := fold("MUL", src)) is not None:
             return f
     if a.dtype is b.dtype:
-        if (_is(b, 1) or _is(a, 1)) and (asked is None or asked("mul_one")):
+        if (_is(b, 1) or _is(a, 1)) and (allowed is None or allowed("mul_one")):
             return a if _is(b, 1) else b
         is_zero = a.dtype.is_int and (_is(b, 0) and a.shape == () or _is(a, 0) and b.shape == ())
-        if is_zero and (asked is None or asked("mul_zero")):
+        if is_zero and (allowed is None or allowed("mul_zero")):
             return const(0, a.dtype)
     return _commute("MUL", a, b)
 
 
 def _max(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
-    if a is b and (asked is None or asked("max_self")):
+    if a is b and (allowed is None or allowed("max_self")):
         return a
     if _known(a, b) and a.dtype is b.dtype and (f := fold("MAX", src)) is not None:
         return f
     if a.dtype.is_int and a.dtype is b.dtype:
-        if min_max(a)[0] >= min_max(b)[1] and _keep("MAX", src, a) and (asked is None or asked("max_bounds")):
+        if min_max(a)[0] >= min_max(b)[1] and _keep("MAX", src, a) and (allowed is None or allowed("max_bounds")):
             return a
-        if min_max(b)[0] >= min_max(a)[1] and _keep("MAX", src, b) and (asked is None or asked("max_bounds")):
+        if min_max(b)[0] >= min_max(a)[1] and _keep("MAX", src, b) and (allowed is None or allowed("max_bounds")):
             return b
     return _commute("MAX", a, b)
 
@@ -148,7 +153,7 @@ def _idiv(src: tuple[UOp, ...], arg: Any) -> UOp:
         return index_idiv(a, b)
     if _known(a, b) and a.dtype is b.dtype and (f := fold("IDIV", src)) is not None:
         return f
-    return a if _is(b, 1) and a.dtype is b.dtype and (asked is None or asked("div_one")) else node("IDIV", src)
+    return a if _is(b, 1) and a.dtype is b.dtype and (allowed is None or allowed("div_one")) else node("IDIV", src)
 
 
 def _mod(src: tuple[UOp, ...], arg: Any) -> UOp:
@@ -168,13 +173,13 @@ def _cmplt(src: tuple[UOp, ...], arg: Any) -> UOp:
         return f
     if a.dtype.is_int and a.shape == b.shape == () and "CAST" in (a.op, b.op):
         i, j = _as_index(a), _as_index(b)
-        if i is not None and j is not None and (asked is None or asked("less_of_casts")):
+        if i is not None and j is not None and (allowed is None or allowed("less_of_casts")):
             return index_less(i, j)
     return node("CMPLT", src)
 
 
 def _as_index(u: UOp) -> UOp | None:
-    """The index whose value the integer `u` has."""
+    """Return an index node with the value of the integer `u`, or None if there is none."""
     if u.op == "CONST" and u.arg[0] is not INVALID:
         return idx(u.arg[0])
     if u.op != "CAST" or u.src[0].dtype.kind != "x":
@@ -189,12 +194,12 @@ def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
         return f
     if a.dtype.is_int and a.dtype is b.dtype and a.shape == b.shape == ():
         lo, hi = min_max(node("CMPNE", (a, b))) if a is not b else (False, False)
-        if lo == hi and (asked is None or asked("differ_bounds")):
+        if lo == hi and (allowed is None or allowed("differ_bounds")):
             return TRUE if lo else FALSE
     if a.dtype is dtypes.bool and b.dtype is dtypes.bool and b.op == "CONST":
-        if b.arg[0] is False and (asked is None or asked("differ_false")):
+        if b.arg[0] is False and (allowed is None or allowed("differ_false")):
             return a
-        if a.op == "CMPNE" and a.src[1] is TRUE and b.arg[0] is True and (asked is None or asked("not_not")):
+        if a.op == "CMPNE" and a.src[1] is TRUE and b.arg[0] is True and (allowed is None or allowed("not_not")):
             return a.src[0]
         if a.op == "CMPLT" and a.src[0].dtype.kind == "x" and a.shape == ():
             return negate(a)
@@ -202,7 +207,7 @@ def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def conjuncts(u: UOp) -> list[UOp]:
-    """The conditions an AND chain is made of."""
+    """Return the conditions that a chain of ANDs joins."""
     out, stack = [], [u]
     while stack:
         v = stack.pop()
@@ -215,18 +220,18 @@ def conjuncts(u: UOp) -> list[UOp]:
 
 def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
-    if a is b and (asked is None or asked("and_self")):
+    if a is b and (allowed is None or allowed("and_self")):
         return a
     if a.dtype is not dtypes.bool or b.dtype is not dtypes.bool:
         return (fold("AND", src) if _known(a, b) and a.dtype is b.dtype else None) or _commute("AND", a, b)
     for x, y in ((a, b), (b, a)):
-        if x is TRUE and (asked is None or asked("and_true")):
+        if x is TRUE and (allowed is None or allowed("and_true")):
             return y
-        if x is FALSE and y.shape == () and (asked is None or asked("and_true")):
+        if x is FALSE and y.shape == () and (allowed is None or allowed("and_true")):
             return x
     if a.shape != b.shape or a.shape != ():
         return _commute("AND", a, b)
-    if asked is not None and not asked("and_set"):
+    if allowed is not None and not allowed("and_set"):
         return node("AND", (a, b))
     parts = sorted(set(conjuncts(a)) | set(conjuncts(b)), key=lambda u: u.serial)
     acc = parts[0]
@@ -237,13 +242,13 @@ def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def _or(src: tuple[UOp, ...], arg: Any) -> UOp:
     a, b = src
-    if a is b and (asked is None or asked("or_self")):
+    if a is b and (allowed is None or allowed("or_self")):
         return a
     if a.dtype is dtypes.bool and b.dtype is dtypes.bool:
         for x, y in ((a, b), (b, a)):
-            if x is FALSE and (asked is None or asked("or_false")):
+            if x is FALSE and (allowed is None or allowed("or_false")):
                 return y
-            if x is TRUE and y.shape == () and (asked is None or asked("or_false")):
+            if x is TRUE and y.shape == () and (allowed is None or allowed("or_false")):
                 return x
     elif _known(a, b) and a.dtype is b.dtype and (f := fold("OR", src)) is not None:
         return f
@@ -252,50 +257,50 @@ def _or(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def _where(src: tuple[UOp, ...], arg: Any) -> UOp:
     c, a, b = src
-    if a is b and (c.shape == () or c.shape == a.shape) and (asked is None or asked("where_same")):
+    if a is b and (c.shape == () or c.shape == a.shape) and (allowed is None or allowed("where_same")):
         return a
     if c.op == "CONST" and c.dtype is dtypes.bool:
         pick, drop = (a, b) if c.arg[0] else (b, a)
         fits = pick.dtype is drop.dtype and (drop.shape == () or drop.shape == pick.shape)
-        if fits and (asked is None or asked("where_known")):
+        if fits and (allowed is None or allowed("where_known")):
             return pick
-    # what an equal condition never picks is gone, unless it is what the shape of the whole comes from
+    # a nested WHERE of the same condition is replaced by the branch that is taken, unless that changes the shape
     if a.op == "WHERE" and a.src[0] is c and a.shape in (a.src[1].shape, b.shape, c.shape):
-        a = a.src[1] if (asked is None or asked("where_left")) else a
+        a = a.src[1] if (allowed is None or allowed("where_left")) else a
     if b.op == "WHERE" and b.src[0] is c and b.shape in (b.src[2].shape, a.shape, c.shape):
-        b = b.src[2] if (asked is None or asked("where_right")) else b
-    if a is b and (c.shape == () or c.shape == a.shape) and (asked is None or asked("where_same")):
+        b = b.src[2] if (allowed is None or allowed("where_right")) else b
+    if a is b and (c.shape == () or c.shape == a.shape) and (allowed is None or allowed("where_same")):
         return a
-    if a.dtype is dtypes.bool and a is TRUE and b is FALSE and (asked is None or asked("where_bools")):
+    if a.dtype is dtypes.bool and a is TRUE and b is FALSE and (allowed is None or allowed("where_bools")):
         return c
     return node("WHERE", (c, a, b))
 
 
 def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
     (x,) = src
-    if x.dtype is arg and (asked is None or asked("cast_same")):
+    if x.dtype is arg and (allowed is None or allowed("cast_same")):
         return x
-    if x.op == "CONST" and x.arg[0] is not INVALID and (asked is None or asked("cast_number")):
+    if x.op == "CONST" and x.arg[0] is not INVALID and (allowed is None or allowed("cast_number")):
         return const(as_python(x.arg[0], dtypes.int64) if arg.kind == "x" else x.arg[0], arg)  # an index of 64 bits
     if x.op == "CAST" and arg.kind == "x" and x.src[0].dtype.kind == "x":
         lo, hi = min_max(x.src[0])  # index -> int32 -> index is lossless within the bounds
         fits = x.dtype.is_int and x.dtype.min <= lo and hi <= x.dtype.max
-        if fits and (asked is None or asked("cast_index_back")):
+        if fits and (allowed is None or allowed("cast_index_back")):
             return x.src[0]
-    if x.op == "CAST" and x.src[0].dtype is dtypes.bool and (asked is None or asked("cast_of_bools")):
+    if x.op == "CAST" and x.src[0].dtype is dtypes.bool and (allowed is None or allowed("cast_of_bools")):
         return _cast(x.src, arg)  # every number type holds 0 and 1
-    if x.op == "WHERE" and _known(*x.src[1:]) and (asked is None or asked("cast_of_where")):
+    if x.op == "WHERE" and _known(*x.src[1:]) and (allowed is None or allowed("cast_of_where")):
         return _where((x.src[0], _cast(x.src[1:2], arg), _cast(x.src[2:], arg)), None)
     return node("CAST", src, arg)
 
 
 def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """A bool is a byte that is 0 or 1 in memory and a single bit in a register: it goes through uint8."""
+    """Simplify a BITCAST. From or to bool it goes through uint8: a bool is a byte in memory, a bit in a register."""
     (x,) = src
-    if x.dtype is arg and (asked is None or asked("bits_same")):
+    if x.dtype is arg and (allowed is None or allowed("bits_same")):
         return x
-    if (x.dtype is dtypes.bool) is not (arg is dtypes.bool) and asked is not None:
-        asked("bits_of_bool")
+    if (x.dtype is dtypes.bool) is not (arg is dtypes.bool) and allowed is not None:
+        allowed("bits_of_bool")
     if x.dtype is dtypes.bool and arg is not dtypes.bool:
         return _bitcast((_cast(src, dtypes.uint8),), arg)
     if arg is dtypes.bool and x.dtype is not dtypes.bool:
@@ -304,6 +309,8 @@ def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _unary(op: str) -> Any:
+    """Return a simplifier of `op` that only folds constants."""
+
     def simplify(src: tuple[UOp, ...], arg: Any) -> UOp:
         if _known(*src) and (f := fold(op, src, arg)) is not None:
             return f
@@ -315,41 +322,41 @@ def _unary(op: str) -> Any:
 # ---- movement ops: trivial ones vanish, chains of one kind merge -----------------------------------------------------
 def _reshape(src: tuple[UOp, ...], arg: Any) -> UOp:
     x, s = src
-    if x.shape == s.sizes and (asked is None or asked("reshape_same")):
+    if x.shape == s.sizes and (allowed is None or allowed("reshape_same")):
         return x
-    if x.op == "RESHAPE" and (asked is None or asked("reshape_reshape")):
+    if x.op == "RESHAPE" and (allowed is None or allowed("reshape_reshape")):
         return _reshape((x.src[0], s), None)
     return node("RESHAPE", src)
 
 
 def _expand(src: tuple[UOp, ...], arg: Any) -> UOp:
-    if src[0].shape == src[1].sizes and (asked is None or asked("expand_same")):
+    if src[0].shape == src[1].sizes and (allowed is None or allowed("expand_same")):
         return src[0]
-    if src[0].op == "EXPAND" and (asked is None or asked("expand_expand")):
-        ROWS["EXPAND"].shape(src, arg)  # an axis that is repeated already has its size
+    if src[0].op == "EXPAND" and (allowed is None or allowed("expand_expand")):
+        ROWS["EXPAND"].shape(src, arg)  # raises if the outer EXPAND changes an axis that is already expanded
         return _expand((src[0].src[0], src[1]), None)
     return node("EXPAND", src)
 
 
 def _permute(src: tuple[UOp, ...], arg: Any) -> UOp:
     x = src[0]
-    if arg == tuple(range(len(arg))) and (asked is None or asked("permute_same")):
+    if arg == tuple(range(len(arg))) and (allowed is None or allowed("permute_same")):
         return x
-    if x.op == "PERMUTE" and len(arg) == len(x.arg) and (asked is None or asked("permute_permute")):
+    if x.op == "PERMUTE" and len(arg) == len(x.arg) and (allowed is None or allowed("permute_permute")):
         return _permute((x.src[0],), tuple(x.arg[i] for i in arg))
     return node("PERMUTE", src, arg)
 
 
 def _flip(src: tuple[UOp, ...], arg: Any) -> UOp:
-    return src[0] if not any(arg) and (asked is None or asked("flip_none")) else node("FLIP", src, arg)
+    return src[0] if not any(arg) and (allowed is None or allowed("flip_none")) else node("FLIP", src, arg)
 
 
 def _shrink(src: tuple[UOp, ...], arg: Any) -> UOp:
     x, off, new = src
     is_whole = x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes)
-    if is_whole and (asked is None or asked("shrink_whole")):
+    if is_whole and (allowed is None or allowed("shrink_whole")):
         return x
-    if x.op == "SHRINK" and len(off.sizes) == len(x.shape) and (asked is None or asked("shrink_shrink")):
+    if x.op == "SHRINK" and len(off.sizes) == len(x.shape) and (allowed is None or allowed("shrink_shrink")):
         both = tuple(
             a + b if a.__class__ is int and b.__class__ is int else idx(a) + b
             for a, b in zip(x.src[1].sizes, off.sizes, strict=True)
@@ -361,48 +368,54 @@ def _shrink(src: tuple[UOp, ...], arg: Any) -> UOp:
 def _pad(src: tuple[UOp, ...], arg: Any) -> UOp:
     x, off, new = src
     is_whole = x.shape == new.sizes and all(o.__class__ is int and o == 0 for o in off.sizes)
-    return x if is_whole and (asked is None or asked("pad_nothing")) else node("PAD", src)
+    return x if is_whole and (allowed is None or allowed("pad_nothing")) else node("PAD", src)
 
 
 def _load(src: tuple[UOp, ...], arg: Any) -> UOp:
     src = _gated(src)
-    if len(src) == 3 and src[2] is FALSE and src[1].shape == src[0].shape and (asked is None or asked("load_never")):
+    if (
+        len(src) == 3
+        and src[2] is FALSE
+        and src[1].shape == src[0].shape
+        and (allowed is None or allowed("load_never"))
+    ):
         return src[1]
-    is_open = len(src) == 3 and src[2] is TRUE and (asked is None or asked("gate_true"))
+    is_open = len(src) == 3 and src[2] is TRUE and (allowed is None or allowed("gate_true"))
     return node("LOAD", src[:-2] if is_open else src, arg)
 
 
 def _store(src: tuple[UOp, ...], arg: Any) -> UOp:
     src = _gated(src)
-    is_open = len(src) == 3 and src[2] is TRUE and (asked is None or asked("gate_true"))
+    is_open = len(src) == 3 and src[2] is TRUE and (allowed is None or allowed("gate_true"))
     return node("STORE", src[:-1] if is_open else src, arg)
 
 
 def _after(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Without effects on parts that have no element: of a loop that never runs, no element would be left to index."""
+    """Simplify an AFTER: drop effects on views without elements, whose loops never run."""
     effects = tuple([e for e in src[1:] if not _is_nothing(e, src[0])])
-    if asked is not None and len(effects) < len(src) - 1:
-        asked("after_nothing")
+    if allowed is not None and len(effects) < len(src) - 1:
+        allowed("after_nothing")
     return node("AFTER", (src[0], *effects), arg) if effects or len(src) == 1 else src[0]
 
 
 def _is_nothing(effect: UOp, base: UOp) -> bool:
+    """Whether an effect writes to a view of `base` that has no elements."""
     return effect.op in ("STORE", "ATOMICADD") and effect.src[0] is not base and 0 in effect.src[0].shape
 
 
 def _end(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """The loops `src[1:]` around effects that name each of them, so that no pass moves an effect out of one."""
+    """Build an END whose effects all depend on its loops, so that no pass moves an effect out of a loop."""
     loops = tuple([r for r in src[1:] if r.op == "RANGE" and r.arg[1] == "LOOP"])
-    if asked is not None:
-        asked("end_in_loops")
+    if allowed is not None:
+        allowed("end_in_loops")
     return node("END", (_repeated(src[0], loops), *src[1:]), arg)
 
 
 def _repeated(effect: UOp, loops: tuple[UOp, ...]) -> UOp:
-    """`effect`, dependent on `loops`.
+    """Return `effect` with a dependence on each of `loops`.
 
-    A value that is the same in all iterations of a loop may be computed before it. An effect may not: an addition
-    happens in each iteration, and a store in none of a loop that never runs.
+    A loop-invariant value may be hoisted out of a loop, but an effect may not: an ATOMICADD happens in each iteration,
+    and a STORE must not happen if the loop has no iterations.
     """
     if effect.op in ("GROUP", "END"):
         inner = effect.src if effect.op == "GROUP" else effect.src[:1]
@@ -410,26 +423,26 @@ def _repeated(effect: UOp, loops: tuple[UOp, ...]) -> UOp:
         return node(effect.op, src, effect.arg, effect.tag)
     if effect.op not in ("STORE", "ATOMICADD") or memory_of(effect.src[0]).op != "PARAM":
         return effect
-    return told_apart(effect, tuple([r for r in loops if r not in ranges(effect)]))
+    return with_dependencies(effect, tuple([r for r in loops if r not in ranges(effect)]))
 
 
-def told_apart(effect: UOp, by: tuple[UOp, ...]) -> UOp:
-    """`effect` on the same memory AFTER the values `by`: a node of its own for each of them."""
-    place = effect.src[0]
-    if not by or place.op != "INDEX":
+def with_dependencies(effect: UOp, by: tuple[UOp, ...]) -> UOp:
+    """Return `effect` with its memory AFTER the values `by`, which makes it a separate node for each choice of `by`."""
+    old = effect.src[0]
+    if not by or old.op != "INDEX":
         return effect
-    memory = node("AFTER", (place.src[0], *by))
-    target = node("INDEX", (memory, *place.src[1:]), place.arg)
+    memory = node("AFTER", (old.src[0], *by))
+    target = node("INDEX", (memory, *old.src[1:]), old.arg)
     return node(effect.op, (target, *effect.src[1:]), effect.arg, effect.tag)
 
 
 def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """The sources of an access without the conditions of a shaped gate that hold in all lanes."""
+    """Return the sources of a LOAD or STORE without those conditions of a shaped gate that are true in all lanes."""
     if len(src) < 3 or src[2].shape == ():
         return src
     gate = TRUE
     for c in conjuncts(src[2]):
-        if not (c.shape in ((), src[0].shape) and min_max(c)[0] and (asked is None or asked("gate_lanes"))):
+        if not (c.shape in ((), src[0].shape) and min_max(c)[0] and (allowed is None or allowed("gate_lanes"))):
             gate = _and((gate, c), None)
     return (*src[:2], gate)
 
@@ -439,17 +452,18 @@ def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:
     if len(src) == 1:
         if not axes:
             return src[0]
-        if _in_rank(src[0], axes) and (asked is None or asked("reduce_ones")):
+        if _in_rank(src[0], axes) and (allowed is None or allowed("reduce_ones")):
             axes = tuple(sorted(a for a in set(axes) if src[0].shape[a] != 1))
             if not axes:
                 return src[0]
-    elif _is_empty(src) and (asked is None or asked("reduce_nothing")):
-        d = src[0].dtype  # a loop that never runs has no element to read
+    elif _is_empty(src) and (allowed is None or allowed("reduce_nothing")):
+        d = src[0].dtype  # the result of a loop without iterations is the neutral element
         return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
     return node("REDUCE", src, (op, axes))
 
 
 def _is_empty(src: tuple[UOp, ...]) -> bool:
+    """Whether a REDUCE of these sources has a loop without iterations."""
     return src[0].shape == () and any(r.op == "RANGE" and r.src[0] is idx(0) for r in src[1:])
 
 
@@ -459,12 +473,12 @@ def _in_rank(x: UOp, axes: tuple) -> bool:
 
 def _detach(src: tuple[UOp, ...], arg: Any) -> UOp:
     is_one = src[0].op == "DETACH" and src[0].tag is None
-    return src[0] if is_one and (asked is None or asked("detach_detach")) else node("DETACH", src)
+    return src[0] if is_one and (allowed is None or allowed("detach_detach")) else node("DETACH", src)
 
 
 def _contiguous(src: tuple[UOp, ...], arg: Any) -> UOp:
     is_stored = src[0].op in ("CONTIGUOUS", "BUFFER")
-    return src[0] if is_stored and (asked is None or asked("contiguous_stored")) else node("CONTIGUOUS", src)
+    return src[0] if is_stored and (allowed is None or allowed("contiguous_stored")) else node("CONTIGUOUS", src)
 
 
 SIMPLIFIERS.update(
@@ -475,56 +489,56 @@ SIMPLIFIERS.update(
         "STORE": _store, "AFTER": _after, "END": _end,
         "REDUCE": _reduce, "DETACH": _detach, "CONTIGUOUS": _contiguous,
     }
-    # without EXP2, LOG2 and SIN: no target has NumPy's bits, which an unrolled step would then have in one kernel alone
+    # EXP2, LOG2 and SIN are not folded: targets round them differently from NumPy, so folded and unfolded would differ
     | {op: _unary(op) for op in ("RECIP", "TRUNC", "XOR", "SHR", "SHL", "SQRT")}
 )  # fmt: skip
-connect(_ask)
+connect(_set_allowed)
 
 
 # ---- shorthands used by every layer above ----------------------------------------------------------------------------
 def less(a: Any, b: Any) -> UOp:
-    """a < b on index values."""
+    """Return the condition a < b of two index values."""
     return build("CMPLT", idx(a), idx(b))
 
 
 def smaller(a: Any, b: Any) -> UOp:
-    """The smaller of two index values, of which there is no op."""
+    """Return the minimum of two index values, by MAX of the negated ones (there is no MIN op)."""
     return build("MAX", idx(a) * -1, idx(b) * -1) * -1
 
 
 def within(x: UOp, lo: Any, hi: Any) -> UOp:
-    """lo <= x < hi on index values."""
+    """Return the condition lo <= x < hi of index values."""
     return build("AND", negate(less(x, lo)), less(x, hi))
 
 
 def negate(u: UOp) -> UOp:
-    """Logical not of a bool; not (a < b) on an index becomes b - 1 < a, where that cannot overflow."""
+    """Return the logical not of a bool. For index values, not (a < b) is b - 1 < a if that cannot overflow."""
     if u is TRUE:
         return FALSE
     if u is FALSE:
         return TRUE
     if u.op != "CMPLT" or u.src[0].dtype.kind != "x":
         return build("CMPNE", u, TRUE)
-    if (is_unbounded(u.src[0]) and is_unbounded(u.src[1])) or not (asked is None or asked("index_not_less")):
+    if (is_unbounded(u.src[0]) and is_unbounded(u.src[1])) or not (allowed is None or allowed("index_not_less")):
         return node("CMPNE", (u, TRUE))
     return build("CMPLT", u.src[1] + -1, u.src[0])
 
 
-def everywhere(u: UOp) -> UOp:
-    """What `u` is in every element, where its shape only repeats one."""
+def unbroadcast(u: UOp) -> UOp:
+    """Return the value below the EXPANDs and RESHAPEs of `u`: the scalar, if `u` repeats one."""
     while u.op in ("EXPAND", "RESHAPE"):
         u = u.src[0]
     return u
 
 
 def is_zero(u: UOp) -> bool:
-    """True for the constant 0, in any shape."""
-    u = everywhere(u)
+    """Whether `u` is the constant 0, broadcast to any shape."""
+    u = unbroadcast(u)
     return u.op == "CONST" and bool(u.value == 0)
 
 
 def count(shape: tuple) -> Any:
-    """The number of elements of `shape`: an int, or an index UOp when a size is symbolic."""
+    """Return the number of elements of `shape`: an int, or an index UOp if a size is symbolic."""
     if all(s.__class__ is int for s in shape):
         return prod(shape)
     acc = idx(1)
@@ -534,6 +548,6 @@ def count(shape: tuple) -> Any:
 
 
 __all__ = [
-    "FALSE", "MARKS", "TRUE", "conjuncts", "count", "everywhere", "fold", "from_linear", "is_mark", "is_unbounded",
-    "is_zero", "less", "limits", "linear", "negate", "smaller", "told_apart", "within",
+    "FALSE", "MARKS", "TRUE", "conjuncts", "count", "unbroadcast", "fold", "from_linear", "is_mark", "is_unbounded",
+    "is_zero", "less", "limits", "linear", "negate", "smaller", "with_dependencies", "within",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Patterns and named rules: what a rewrite looks for, and what it puts there.
+"""Define patterns and named rules, and compile tables of rules into matchers.
 
     x, c = Var("x"), Const("c")
     TIDY = RuleSet("tidy",
@@ -6,14 +6,14 @@
         Rule("add_twice", (x + c.named("a")) + Const("b"), lambda x, a, b: x + (a + b)),
     )
 
-A pattern is built with operators and `Pat`. A name captures the node it stands for; a name that occurs twice must be
-the same node. Operands of commutative ops match in both orders. A rule's right side is an expression over the same
-names, or a function of captured nodes, by parameter name (`root` is the whole match, `context` what the caller of
-`rewrite` gave), that returns the new node or None. `when` is a condition of the same kind.
+A pattern is built with operators and `Pat`. A name captures the matched node; if a name occurs twice, both must be the
+same node. Operands of commutative ops match in both orders. The right side of a rule is an expression over the same
+names, or a function that returns the new node or None. Its parameters are captured nodes by name; `root` is the whole
+match, and `context` the value given to `rewrite`. `when` is a condition of the same kind.
 
-What it is not: an order of rules beyond the order in the table, or a driver (that is `rewrite`).
-Invariant: a rule set compiles once into one Python function a root op, whose text stands in tracebacks; a rule keeps
-dtype and shape unless it says `changes_type`.
+What it is not: an order of rules other than the order in the table, or a driver (that is `rewrite`).
+Invariant: a rule set compiles once into one Python function for each root op; tracebacks show its text. A rule keeps
+dtype and shape unless it has `changes_type`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _DTYPE_KINDS = {
 
 
 class P:
-    """One pattern: an op (or several, or any), its sources (or any), and guards on dtype, arg and the node.
+    """A pattern of a node: its op (or several, or any), its sources (or any), and guards on dtype, arg and the node.
 
-    `value` is set in a Const that stands for one number. Patterns are immutable; `named` and `guard` return new ones.
+    `value` is set in a pattern of one constant. Patterns are immutable; `named` and `guard` return new ones.
     """
 
     __slots__ = ("arg", "dtype", "name", "ops", "src", "value", "where")
@@ -74,11 +74,11 @@ class P:
         return P(fields.pop("ops"), fields.pop("src"), **fields)
 
     def named(self, name: str) -> P:
-        """The same pattern, capturing its node as `name`."""
+        """Return the same pattern, which captures its node as `name`."""
         return self._with(name=name)
 
     def guard(self, where: Callable[[UOp], Any]) -> P:
-        """The same pattern, where `where(node)` holds."""
+        """Return the same pattern, which matches only if `where(node)` is true."""
         return self._with(where=where)
 
     def __repr__(self) -> str:
@@ -133,25 +133,25 @@ class P:
         return Pat("SHR", self, o)
 
     def differs(self, o: Any) -> P:
-        """`self != o`, as CMPNE."""
+        """Return the pattern of `self != o` (CMPNE)."""
         return Pat("CMPNE", self, o)
 
     def maximum(self, o: Any) -> P:
-        """The larger of both, as MAX."""
+        """Return the pattern of the maximum of `self` and `o` (MAX)."""
         return Pat("MAX", self, o)
 
     def choose(self, a: Any, b: Any) -> P:
-        """`a` where `self`, else `b`, as WHERE."""
+        """Return the pattern of `a` where `self` is true, else `b` (WHERE)."""
         return Pat("WHERE", self, a, b)
 
 
 def Var(name: str, dtype: Any = None, where: Callable[[UOp], Any] | None = None) -> P:
-    """Any node, captured as `name`; `dtype` is a DType, or a kind such as "float", "int", "index", "bool"."""
+    """Return a pattern of any node, captured as `name`. `dtype`: a DType or a kind such as "float", "int", "index"."""
     return P(None, name=name, dtype=dtype, where=where)
 
 
 def Const(of: Any = None, dtype: Any = None, where: Callable[[UOp], Any] | None = None) -> P:
-    """A CONST: of any value but invalid, captured as `of` when that is a name; or of the value `of`."""
+    """Return a pattern of a CONST of value `of`. If `of` is a str (the name to capture) or None: of any valid value."""
     if of is None or isinstance(of, str):
         guard = _is_valid if where is None else lambda u: _is_valid(u) and where(u)
         return P(("CONST",), name=of, dtype=dtype, where=guard)
@@ -166,7 +166,7 @@ def Pat(
     arg: Any = _ANY,
     where: Callable[[UOp], Any] | None = None,
 ) -> P:
-    """A node of one of the ops `op` (None: any) with exactly the sources `src`; without `src`, with any sources."""
+    """Return a pattern of a node of one of the ops `op` (None: any) with the sources `src`; no `src`: any sources."""
     ops = None if op is None else (op,) if isinstance(op, str) else tuple(op)
     return P(ops, tuple(map(_lift, src)) or None, name=name, dtype=dtype, arg=arg, where=where)
 
@@ -180,8 +180,9 @@ def _is_valid(u: UOp) -> bool:
 
 
 class Rule:
-    """One named rewrite, and its `text` as a formula. Raises InternalError when made with a right side that uses names
-    the left side lacks.
+    """A named rewrite rule; `text` is its formula for people.
+
+    Raises InternalError if the right side or the condition uses a name that the pattern does not capture.
     """
 
     __slots__ = ("changes_type", "name", "pattern", "replacement", "text", "when")
@@ -215,7 +216,7 @@ class Rule:
 
 
 def parameters(f: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the captured nodes that a replacement or condition takes."""
+    """Return the parameter names of a replacement or condition: the captured nodes that it needs."""
     code = getattr(f, "__code__", None)
     if code is None:
         raise InternalError("a rule needs a plain function or a lambda", expected="def or lambda", found=repr(f))
@@ -229,7 +230,7 @@ def _walk(p: P) -> Iterator[P]:
 
 
 class RuleSet:
-    """A table of rules, tried in order. Sets are added with `+`. Raises InternalError for a name used twice."""
+    """A table of rules, tried in order; `+` concatenates two sets. Raises InternalError for a name used twice."""
 
     def __init__(self, name: str, *rules: Rule) -> None:
         self.name, self.rules = name, rules
@@ -248,19 +249,22 @@ class RuleSet:
         return RuleSet(f"{self.name}+{o.name}", *self.rules, *o.rules)
 
     def without(self, names: frozenset[str]) -> RuleSet:
-        """The set but for the rules of these names; itself where it has none of them."""
+        """Return the set without the rules `names`; the set itself if it has none of them."""
         if names.isdisjoint(r.name for r in self.rules):
             return self
         return RuleSet(self.name, *(r for r in self.rules if r.name not in names))
 
     def compile(self) -> RuleSet:
-        """Compile for every op now, rather than for each op when it is first met."""
+        """Compile the matchers of all ops now, instead of at first use, and return the set."""
         for op in ROWS:
             self.matcher(op)
         return self
 
     def matcher(self, op: str) -> Matcher | None:
-        """`f(node, context) -> (new node, rule name) or None`; None when no rule is about `op`."""
+        """Return the matcher of nodes of `op`, or None if no rule has that root op.
+
+        A matcher is `f(node, context) -> (new node, rule name)`, or None if no rule matches.
+        """
         if op in self.matchers:
             return self.matchers[op]
         rules = [r for r in self.rules if r.pattern.ops is None or op in r.pattern.ops]
@@ -268,17 +272,18 @@ class RuleSet:
         return f
 
     def source(self, op: str) -> str:
-        """The text of the function compiled for `op`; empty when no rule is about it."""
+        """Return the source text of the matcher for `op`; "" if there is none."""
         f = self.matcher(op)
         return "" if f is None else "".join(linecache.getlines(f.__code__.co_filename))
 
 
 # ---- compiling -------------------------------------------------------------------------------------------------------
-Way = list[tuple[P, tuple[int, ...]]]  # a pattern's nodes, each with its path of source numbers below the root
+# One way to match a pattern: its nodes, each with its path of source numbers below the root, in the order of checks.
+Way = list[tuple[P, tuple[int, ...]]]
 
 
 class _Generator:
-    """Writes and compiles the matcher of one op: nested `if`s, shared by a rule's ways to match as far as they go."""
+    """A generator of the matcher of one op: nested `if`s, whose common prefixes are shared by a rule's ways."""
 
     def __init__(self, ruleset: str, op: str) -> None:
         self.ruleset, self.op = ruleset, op
@@ -286,6 +291,7 @@ class _Generator:
         self.lines: list[str] = []
 
     def function(self, rules: list[Rule]) -> Matcher:
+        """Generate and compile the matcher for `rules`."""
         row = ROWS[self.op]
         fixed = row.lo if row.lo == row.hi else 0
         self.lines = [f"def rewrite_{self.op}(root, context):"]
@@ -306,7 +312,10 @@ class _Generator:
     def ways(
         self, rule: Rule, ways: list[Way], at: int, depth: int, variables: dict[tuple[int, ...], str], captured: dict
     ) -> None:
-        """The block for `ways`, which are the same up to step `at`."""
+        """Write the block for `ways`, which are the same up to step `at`.
+
+        `variables`: Python variable of each path that is bound; `captured`: variable of each captured name.
+        """
         groups: dict[Any, list[Way]] = {}
         for way in ways:
             groups.setdefault((id(way[at][0]), way[at][1]) if at < len(way) else None, []).append(way)
@@ -331,6 +340,7 @@ class _Generator:
             self.ways(rule, group, at + 1, d, v, names)
 
     def result(self, rule: Rule, depth: int, captured: dict[str, str]) -> None:
+        """Write the block that checks `when`, computes the right side and returns it."""
         if rule.when is not None:
             self.line(depth, f"if {self.call(rule.when, captured)}:")
             depth += 1
@@ -347,7 +357,7 @@ class _Generator:
         self.lines.append("    " * depth + text)
 
     def object(self, kind: str, value: Any) -> str:
-        """A name in the function's globals for a Python object."""
+        """Return the name of a Python object in the function's globals, adding it if necessary."""
         for name, v in self.names.items():
             if v is value and name.startswith(kind):
                 return name
@@ -356,6 +366,7 @@ class _Generator:
         return name
 
     def conditions(self, p: P, v: str, path: tuple[int, ...]) -> list[str]:
+        """Return Python conditions under which variable `v` matches `p`, apart from its sources."""
         out = []
         if path and p.ops is not None:
             out.append(f"{v}.op == {p.ops[0]!r}" if len(p.ops) == 1 else f"{v}.op in {tuple(p.ops)!r}")
@@ -384,7 +395,7 @@ class _Generator:
         return repr(x) if x.__class__ in (int, str, bool) or x is None else self.object("arg", x)
 
     def value(self, x: Any, v: str) -> list[str]:
-        """A CONST of the number `x`: True is not 1, and 0 is not -0.0."""
+        """Return Python conditions under which the CONST in variable `v` is `x`. True is not 1, and 0.0 is not -0.0."""
         if x is INVALID or isinstance(x, bool):
             return [f"{v}.arg[0] is {x if isinstance(x, bool) else 'INVALID'}"]
         same = (
@@ -396,7 +407,7 @@ class _Generator:
         return f"{self.object('f', f)}({', '.join(captured[n] for n in parameters(f))})"
 
     def expression(self, p: P, captured: dict[str, str], like: str) -> str:
-        """Python text that builds the right side `p`; numbers take the dtype of the operand beside them."""
+        """Return Python text that builds the right side `p`; a number takes the dtype of a sibling operand."""
         if p.value is not _ANY:
             return f"const({self.object('number', p.value)}, {like}.dtype)"
         if p.name is not None:
@@ -404,14 +415,14 @@ class _Generator:
         if p.ops is None or len(p.ops) != 1 or p.src is None:
             raise InternalError("a right side must build one op", expected="Pat(op, sources...)", found=repr(p))
         operands = p.src[1:] if p.ops[0] == "WHERE" else p.src
-        beside = next((self.expression(s, captured, like) for s in operands if s.value is _ANY), like)
-        inner = [self.expression(s, captured, beside) for s in p.src]
+        sibling = next((self.expression(s, captured, like) for s in operands if s.value is _ANY), like)
+        inner = [self.expression(s, captured, sibling) for s in p.src]
         arg = "" if p.arg is _ANY else f", arg={self.literal(p.arg)}"
         return f"build({p.ops[0]!r}, {', '.join(inner)}{arg})"
 
 
 def _alternatives(p: P, path: tuple[int, ...] = ()) -> list[Way]:
-    """Every way to lay `p` over a node: (pattern, path) from the outside in, with commutative operands both ways."""
+    """Return all ways to match `p`, each a list of (pattern, path), outer nodes first; commutative ops have two."""
     if p.src is None:
         return [[(p, path)]]
     n = len(p.src)
@@ -428,12 +439,12 @@ def _alternatives(p: P, path: tuple[int, ...] = ()) -> list[Way]:
 
 
 def _looseness(p: P) -> int:
-    """Patterns that fail often are tried first."""
+    """Return the sort key of a pattern: patterns that fail often are checked first."""
     return 0 if p.value is not _ANY else 1 if p.ops is not None else 2
 
 
 def _unique(ways: list[Way]) -> Iterator[Way]:
-    """Without the ways that only swap two equal operands."""
+    """Yield the ways without those that only swap two equal operands."""
     seen = set()
     for way in ways:
         key = frozenset((_identity(p), path) for p, path in way)
@@ -443,13 +454,16 @@ def _unique(ways: list[Way]) -> Iterator[Way]:
 
 
 def _identity(p: P) -> Any:
-    """Equal for patterns that mean the same: a bare variable is its name."""
+    """Return a key that is equal for patterns of equal meaning: a bare variable is identified by name and dtype."""
     plain = p.ops is None and p.src is None and p.arg is _ANY and p.where is None and p.value is _ANY
     return (p.name, p.dtype) if plain and p.name else id(p)
 
 
 def _finish(root: UOp, r: UOp, name: str, expression: bool, keep: bool) -> UOp:
-    """`r` as what replaces `root`: as large as it, and from the same line of the user's program."""
+    """Return the result `r` of a rule as the replacement of `root`, broadcast to its shape and with its origin.
+
+    With `keep`, raises InternalError if dtype or shape differ. Only the result of an `expression` is broadcast.
+    """
     if keep and r.shape != root.shape and expression:
         ones = (1,) * (len(root.shape) - len(r.shape)) + r.shape
         r = build("EXPAND", build("RESHAPE", r, shape_source(ones)), shape_source(root.shape))

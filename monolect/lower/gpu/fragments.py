@@ -21,7 +21,7 @@ from __future__ import annotations
 from itertools import count
 
 from monolect.base.errors import ActionError, InternalError
-from monolect.base.matrix_units import CORE_BYTES, PANEL_BYTES, Cores, Run, runs
+from monolect.base.matrix_units import CORE_BYTES, PANEL_BYTES, BitRun, Cores, runs
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import ranges, unused_ranges
 from monolect.ir.ops import KernelInfo
@@ -59,7 +59,7 @@ class _Product:
         self.u, self.unit = u, unit
         self.steps = [r for r in u.src[1:] if r.arg[1] == "CONTRACT"]
         held = runs(unit.maps[2])
-        self.bits: dict[Run, UOp] = {}
+        self.bits: dict[BitRun, UOp] = {}
         for kind, is_lane in (("LOCAL", True), ("UPCAST", False)):
             mine = sorted((r for r in held if r.is_lane == is_lane), key=lambda r: r.first)
             found = sorted((r for r in ranges(u) if r.arg[1] == kind), key=lambda r: -r.arg[0])[: len(mine)]
@@ -112,8 +112,8 @@ class _Product:
         cores = Cores(strides.get(outer_steps, 0), at_row(3), transposed)
         if panels:
             cores = Cores(at_row((PANEL_BYTES // n).bit_length() - 1) if transposed else 0, 0, transposed, True)
-        expected = {r: cores.place(1 << run.at, 0, n) for r, run in runs_of.items()}
-        expected |= {inner_steps: cores.place(0, 1, n), outer_steps: cores.place(0, CORE_BYTES // n, n)}
+        expected = {r: cores.offset(1 << run.at, 0, n) for r, run in runs_of.items()}
+        expected |= {inner_steps: cores.offset(0, 1, n), outer_steps: cores.offset(0, CORE_BYTES // n, n)}
         if any(strides.get(r, 0) != c for r, c in expected.items()):
             raise InternalError(
                 f"{self.unit.name}: an operand that is not in core matrices", expected=expected, found=strides
@@ -139,7 +139,7 @@ class _Product:
                 mapping[r] = _sliced(bits_of[0], run.at, run.n_bits)
         return substitute(load, mapping)
 
-    def _bits(self, word: str, axis: int, own: dict[Run, UOp]) -> list[tuple[UOp, int]]:
+    def _bits(self, word: str, axis: int, own: dict[BitRun, UOp]) -> list[tuple[UOp, int]]:
         """Return (range, bit of the range) for each bit of an index along an axis."""
         out = []
         for at, bit in enumerate(word.split()):
@@ -154,7 +154,7 @@ class _Product:
         return out
 
 
-def _has(run: Run, number: int) -> bool:
+def _has(run: BitRun, number: int) -> bool:
     """Whether the run contains the bit `number`."""
     return run.first <= number < run.first + run.n_bits
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_ranges
-from monolect.ir.rewrite.normal import FALSE, TRUE, conjuncts, from_linear, limits, linear, smaller, told_apart
+from monolect.ir.rewrite.normal import FALSE, TRUE, conjuncts, from_linear, limits, linear, smaller, with_dependencies
 from monolect.ir.uop import UOp, build, idx, node, toposort
 
 if TYPE_CHECKING:
@@ -281,6 +281,6 @@ def _close_section(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | Non
     An ATOMICADD in a section of a `single` iteration stays distinct from equal additions in other sections.
     """
     body = replace_ranges(end.src[0], mapping)
-    body = told_apart(body, single) if body.op == "ATOMICADD" else body
+    body = with_dependencies(body, single) if body.op == "ATOMICADD" else body
     loops = [x for x in (fresh.get(r, r) for r in end.src[1:]) if x is not None]
     return build("END", body, *sorted(loops, key=_loop_number)) if loops else body

@@ -23,7 +23,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
-from monolect.base.matrix_units import place, runs
+from monolect.base.matrix_units import position, runs
 from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.rewrite.normal import TRUE, linear
 from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
@@ -194,7 +194,7 @@ class SharedBlock(PackedBlock):
         mine = sorted((p for p in self.inner if p.root is side), key=lambda p: p.stride)
         out = []
         for lane in range(unit.threads):
-            row, step = place(self._words, lane, 0)
+            row, step = position(self._words, lane, 0)
             at = {p: step for p in self.inner if p.type == "CONTRACT"}
             for p in mine:
                 at[p], row = row % p.size, row // p.size

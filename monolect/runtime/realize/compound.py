@@ -19,7 +19,7 @@ from monolect.command.rewrites.join import items_of_run
 from monolect.ir.check.custom_kernels import admit_called
 from monolect.ir.ops import BufferArg, LoadArg, ParamArg
 from monolect.ir.placement import device as device_of
-from monolect.ir.rewrite.calls import applied, check_arguments, is_body, is_opaque, stored_slots
+from monolect.ir.rewrite.calls import check_arguments, inlined, is_body, is_opaque, stored_slots
 from monolect.ir.uop import UOp, build, node, rebuild, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_bytes, one_device
 from monolect.schedule.callify import callify, resolve_functions
@@ -146,7 +146,7 @@ class _Parts:
         body, dev = call.src[0], device_of(call)
         if body.op == "TUPLE":
             given = self.stored([self.whole(a, dev) for a in args])
-            inner = self.resolved([*applied(body, tuple(given))])
+            inner = self.resolved([*inlined(body, tuple(given))])
             return self.stored([self.whole(v, dev) for v in inner])
         check_arguments(body, tuple(args), is_typed=True)
         if body.op == "SINK":

@@ -35,7 +35,7 @@ def lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str
         linear = lower_kernel(s, target, first=first)
         if linear.op != "LINEAR":
             raise pipeline.nothing_to_run()
-        pipeline.looked_at(linear, target)
+        pipeline.inspect_program(linear, target)
         yield linear.arg.name, f"{key}/not searched" if s in failed else key, linear
 
 

@@ -132,7 +132,7 @@ def _check_of(device: Any, call: UOp, operands: Sequence[Piece | int]) -> Kernel
     written = [_as_piece(operands[slot]) for slot in check.written]
     for p in check.params:
         piece = _as_piece(operands[p.arg.slot])
-        needed = p.arg.slot in check.read or p.arg.slot in check.met
+        needed = p.arg.slot in check.read or p.arg.slot in check.overlapping
         if needed and any(piece.overlaps(w) for w in written):
             check.before[p.arg.slot] = piece.read(p.dtype, device).copy()
     return check

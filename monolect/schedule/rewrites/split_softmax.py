@@ -25,7 +25,7 @@ import numpy as np
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import size_max
 from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.rewrite.normal import count, everywhere, is_zero
+from monolect.ir.rewrite.normal import count, is_zero, unbroadcast
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source
 from monolect.schedule.materialize import Cost, costs, is_forced, operands_of, values
 from monolect.schedule.provenance import replace_roots
@@ -95,7 +95,7 @@ def _match_softmax(u: UOp) -> Softmax | None:
 def _difference(e: UOp) -> UOp:
     """Return the argument of the exponential `e`, without a positive constant factor."""
     x = e.src[0]
-    scale = everywhere(x.src[1]) if x.op == "MUL" else None
+    scale = unbroadcast(x.src[1]) if x.op == "MUL" else None
     return x.src[0] if scale is not None and scale.op == "CONST" and scale.value > 0 else x
 
 
@@ -287,7 +287,7 @@ class Blocks:
         out = build("SUB", of, _finite(highest))
         scaled = self.x.e.src[0]
         if scaled.op == "MUL":
-            out = build("MUL", out, everywhere(scaled.src[1]))
+            out = build("MUL", out, unbroadcast(scaled.src[1]))
         return build(self.x.e.op, out)
 
     def joined(self, r: UOp, axes: dict[UOp, int], highest: UOp) -> UOp:

@@ -21,7 +21,7 @@ from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, refused
+from monolect.tensor.base import TensorBase, on_device_of, refused
 from monolect.tensor.guard import guard_methods
 
 if TYPE_CHECKING:

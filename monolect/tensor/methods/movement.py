@@ -445,7 +445,7 @@ class MovementMixin(TensorBase):
             expected = f"0 < size <= {bounds_text(n)} and step >= 1"
             raise ArgumentError("unfold: bad window", expected=expected, found=(size, step))
         if n.__class__ is not int:  # build the windows of the largest size and keep the leading ones
-            u = self._wrap(graph.as_long_as_may_be(self._uop, 0, (a,))).unfold(a, size, step)._uop
+            u = self._wrap(graph.padded_to_max(self._uop, 0, (a,))).unfold(a, size, step)._uop
             return self._wrap(shrink_axis(u, a, 0, (n - size) // step + 1))
         x = self.movedim(a, -1)
         out = (n - size) // step + 1

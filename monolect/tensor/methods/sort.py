@@ -153,7 +153,7 @@ class SortMixin(TensorBase):
         """
         u = self._uop if self._uop.shape else graph.reshape(self._uop, (1,))
         a = self._axis(dim, len(u.shape))
-        u = graph.as_long_as_may_be(u, fill, range(len(u.shape)))
+        u = graph.padded_to_max(u, fill, range(len(u.shape)))
         n = u.shape[a]
         if n >= 1 << 31:
             raise ShapeError("the axis is too long to be sorted", expected="fewer than 2**31 elements", found=n)
@@ -164,7 +164,7 @@ class SortMixin(TensorBase):
         """Return all elements as one axis, padded with the largest number if a size is symbolic, and the number of
         elements.
         """
-        u = graph.as_long_as_may_be(self._uop, self._largest_number(), range(len(self._uop.shape)))
+        u = graph.padded_to_max(self._uop, self._largest_number(), range(len(self._uop.shape)))
         return self._wrap(graph.reshape(u, (count(u.shape),))), count(self._uop.shape)
 
     def _length(self, a: int) -> Any:

@@ -102,7 +102,7 @@ class ConvMixin(PoolMixin):
         outs = check_windows(padded(x, c), w.shape[2:], strides, dilations, name)
         axes = range(2, 2 + n)
         weight_cached = not weight.requires_grad and is_external_state(w)
-        y = leading_windows(convolve(g.as_long_as_may_be(x, 0, axes), w, c, weight_cached=weight_cached), axes, outs)
+        y = leading_windows(convolve(g.padded_to_max(x, 0, axes), w, c, weight_cached=weight_cached), axes, outs)
         return self._with_bias(y, batched, bias, name)
 
     def conv1d(

@@ -162,7 +162,7 @@ class PoolMixin(TensorBase):
         axes = range(len(x.shape) - n, len(x.shape))
         sizes = tuple(x.shape[i] + p + e for i, p, e in zip(axes, padding, after, strict=True))
         outs = check_windows(sizes, kernel, stride, dilation, name)
-        padded = pad_or_crop(g.as_long_as_may_be(x, fill, axes), padding, after, fill)
+        padded = pad_or_crop(g.padded_to_max(x, fill, axes), padding, after, fill)
         view = leading_windows(windows(padded, kernel, stride, dilation), axes, outs)
         return view, padded, (kernel, stride, padding, dilation)
 
