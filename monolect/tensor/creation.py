@@ -270,11 +270,11 @@ class CreationMixin(TensorBase):
         else:
             n = max(0, ceil((end - start) / step))
         floats = any(isinstance(x, float) for x in numbers)
-        asked = None if dtype is None else as_dtype(dtype)
-        d = asked or (dtypes.float32 if floats else dtypes.int64)
+        given = None if dtype is None else as_dtype(dtype)
+        d = given or (dtypes.float32 if floats else dtypes.int64)
         if n.__class__ is int and n:
             for x in (start, start + (n - 1) * step):
-                _checked(x, d, asked)
+                _checked(x, d, given)
         counter = d if d.is_int else dtypes.int64 if floats else dtypes.int32
         u = iota(n, counter)
         if d.is_float:

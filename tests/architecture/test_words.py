@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "monolect"
 # folders whose prose was rewritten
 REWRITTEN = (
-    "rules", "rules/loops", "schedule", "schedule/rewrites", "optimize", "optimize/actions", "optimize/cpu",
-    "optimize/gpu", "optimize/search", "lower", "lower/gpu", "command", "command/rewrites", "runtime",
-    "runtime/realize", "runtime/replay", "runtime/search", "graphs", "tensor/methods", "tensor/neural", "capture",
-    "capture/environment",
+    ".", "base", "base/disk", "ir", "ir/check", "ir/rewrite", "rules", "rules/loops", "autograd", "schedule",
+    "schedule/rewrites", "optimize", "optimize/actions", "optimize/cpu", "optimize/gpu", "optimize/search", "lower",
+    "lower/gpu", "command", "command/rewrites", "backend", "backend/disk", "backend/null", "backend/python", "runtime",
+    "runtime/realize", "runtime/replay", "runtime/search", "graphs", "tensor", "tensor/methods", "tensor/neural",
+    "capture", "capture/environment", "interop", "nn", "export", "cli",
 )  # fmt: skip
 NAMES = frozenset(
     "place places placed beside besides stand stands standing anew seldom lonely dear nobody somebody whoever"

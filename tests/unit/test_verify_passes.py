@@ -17,6 +17,7 @@ from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.optimize.apply import apply_actions
 from monolect.pipeline import KERNEL, lower_kernel, schedule
+from monolect.runtime.realize import lowering  # noqa: F401  (gives the pipeline its interpreter of programs)
 from monolect.schedule.callify import over_params
 from tests.unit.planted import Rule, plant
 
