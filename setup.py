@@ -15,7 +15,7 @@ from setuptools import setup
 
 NODE = "monolect___ir___uop___UOpObject"
 FIELDS = ("op", "src", "arg", "tag", "dtype", "shape", "origin", "storage")
-DERIVED = ("_min_max", "_ranges", "_place", "_linear", "_sizes")
+DERIVED = ("_min_max", "_ranges", "_placement", "_linear", "_sizes")
 
 
 def extensions() -> list:

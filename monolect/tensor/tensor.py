@@ -48,7 +48,7 @@ from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
-from monolect.tensor.methods.elementwise import ElementwiseMixin
+from monolect.tensor.methods.elementwise import REFLECTED, ElementwiseMixin
 from monolect.tensor.methods.files import compute_device, is_pending, write, written_file
 from monolect.tensor.methods.functions import FunctionsMixin
 from monolect.tensor.methods.in_place import InPlaceMixin
@@ -80,14 +80,6 @@ from monolect.tensor.view import (
 # the tensor was computed or assigned to holds an earlier node.
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
-# Maps NumPy's function of each binary operator to the reflected method of its right operand.
-_REFLECTED: dict[str, str] = {
-    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
-    "true_divide": "__rtruediv__", "floor_divide": "__rfloordiv__", "remainder": "__rmod__", "power": "__rpow__",
-    "matmul": "__rmatmul__", "left_shift": "__rlshift__", "right_shift": "__rrshift__", "bitwise_and": "__rand__",
-    "bitwise_or": "__ror__", "bitwise_xor": "__rxor__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__",
-    "greater_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
-}  # fmt: skip
 
 
 def _dlpack() -> Any:
@@ -524,7 +516,7 @@ class Tensor(
         >>> (np.float64(3) * x).tolist(), np.exp2(x)
         ([3.0, 6.0], array([2., 4.], dtype=float32))
         """
-        operator = _REFLECTED.get(ufunc.__name__)
+        operator = REFLECTED.get(ufunc.__name__)
         if operator and method == "__call__" and not options and not isinstance(inputs[0], Tensor):
             return getattr(self, operator)(inputs[0])
         return getattr(ufunc, method)(*(x.numpy() if isinstance(x, Tensor) else x for x in inputs), **options)

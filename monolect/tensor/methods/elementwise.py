@@ -27,6 +27,14 @@ from monolect.tensor.guard import guard_methods
 if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
 
+# Maps NumPy's function of each binary operator to the reflected method of its right operand.
+REFLECTED: dict[str, str] = {
+    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
+    "true_divide": "__rtruediv__", "floor_divide": "__rfloordiv__", "remainder": "__rmod__", "power": "__rpow__",
+    "matmul": "__rmatmul__", "left_shift": "__rlshift__", "right_shift": "__rrshift__", "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__", "bitwise_xor": "__rxor__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__",
+    "greater_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
+}  # fmt: skip
 _NUMBERS = (bool, int, float)
 # Exponents of floats computed by products; each further product adds a rounding error.
 _MULTIPLIED_EXPONENTS = range(-2, 5)
