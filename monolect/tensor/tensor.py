@@ -208,10 +208,6 @@ def in_own_memory(u: UOp) -> UOp:
     return u if memory is None or memory.storage is None else copied(u)
 
 
-def _whole(u: UOp) -> UOp:
-    return u
-
-
 @guard_methods
 class Tensor(
     CreationMixin,
@@ -668,7 +664,7 @@ class Tensor(
         if v.dtype is not self.dtype:
             raise DTypeError("assign: dtypes differ", expected=self.dtype.name, found=v.dtype.name)
         if self._is_view or self._uop.op in MEMORY or is_on_disk(self.device):
-            self._store(_whole, v._uop)
+            self._store(lambda u: u, v._uop)
         else:
             self._store(None, v._uop)
         return self
