@@ -664,7 +664,9 @@ def _before_other_parts(view: UOp, new: UOp) -> UOp:
 
 
 def _are_disjoint(a: UOp, b: UOp) -> bool:
-    """Whether two SHRINKs of one shape have no element in common."""
+    """Whether two SHRINKs of arrays of one shape are proven to have no element in common. Axes with symbolic offsets or
+    sizes prove nothing.
+    """
     axes = zip(a.src[1].sizes, a.shape, b.src[1].sizes, b.shape, strict=True)
     known = ((o, n, p, m) for o, n, p, m in axes if all(x.__class__ is int for x in (o, n, p, m)))
     return any(o + n <= p or p + m <= o for o, n, p, m in known)

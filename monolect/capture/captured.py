@@ -62,7 +62,10 @@ def call_key(
     attributes: frozenset[str],
     steering: tuple,
 ) -> Any:
-    """Return the key of a `Spec`. An object counts by those of its attributes that the function reads."""
+    """Return the hashable key of a call from the fields of its `Spec`, which explains them: the signature of the
+    arguments, the environment, which arguments are one Tensor, and the settings. Objects count by those of their
+    `attributes`.
+    """
     part = lambda x: Dependencies((x,), attributes).key  # noqa: E731
     own = lambda x: x.__class__ if x.__class__ in _CONTAINERS else _container_key(x, attributes)  # noqa: E731
     return (signature(args, part, own), signature(kwargs, part, own), environment, positions, steering)

@@ -346,7 +346,10 @@ def _size_names(capture: Capture, names: dict[str, Any]) -> list[str]:
 
 
 def _result_buffer(k: int, made: Fresh, names: dict[str, Any], origin: Any, device: Any) -> list[str]:
-    """Return lines after which `y{k}` is a BUFFER that no other code holds, and `n{k}` its memory."""
+    """Return lines after which `y{k}` is a BUFFER that no other code holds, and `n{k}` its memory: that of an earlier
+    call if it is free and small, else new memory on `device`. `origin`: (file, line, what) of new nodes. Adds to
+    `names`.
+    """
 
     def fresh() -> UOp:
         u = new_buffer_like(made.mark)

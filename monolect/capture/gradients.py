@@ -153,9 +153,11 @@ def refuse_duplicates(tensors: Sequence[Tensor], assigned: Sequence[Any]) -> Non
 
 
 def refuse_ambiguous_gradients(tensors: Sequence[Tensor], looked: Sequence[Any]) -> None:
-    """Raise JitError if an argument is also an external Tensor and the step reads or sets the gradient of either.
+    """Raise JitError if the step reads or sets the gradient of one Tensor both as an argument and as an external
+    Tensor.
 
-    Each of the two would have the gradient of its own uses. `looked`: external Tensors, and positions of arguments.
+    Each role would have only the gradient of its own uses. `looked`: the Tensors whose gradient the step reads or sets,
+    external ones as themselves, arguments as positions.
     """
     outside = {id(t) for t in looked if t.__class__ is not int}
     if both := [tensors[i] for i in looked if i.__class__ is int and id(tensors[i]) in outside]:

@@ -371,7 +371,9 @@ class Jit:
             self.__call__ = self._general
 
     def _origins(self, captured: Captured) -> list[tuple]:
-        """Return the origin of each result that the capture makes."""
+        """Return the (file, line, note) that error messages name for each result of a replay; the note tells whether an
+        unjitted call would have given it a graph.
+        """
         return [self._origin(k in captured.without_graph) for k in range(len(captured.capture.made))]
 
     def _origin(self, is_lost: bool) -> tuple:

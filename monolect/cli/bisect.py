@@ -105,7 +105,7 @@ class Program:
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the options of the command."""
+    """Add the options of `monolect bisect` to `parser`. `title` is the command's name, which this module ignores."""
     text = "compare the arrays in these files (.npy, .npz, .safetensors) that each run writes, not the printed text"
     parser.add_argument("--outputs", action="append", default=[], metavar="FILE", help=text)
     text = "relative tolerance of floats, times the largest number of the line or array; 0 compares exactly"
@@ -124,8 +124,8 @@ def command(options: argparse.Namespace) -> None:
 
 
 def bisect(program: Program, skipped: Sequence[str] = (), kinds: Sequence[str] = KINDS) -> None:
-    """Bisect `kinds` without `skipped` and print the findings. Raises ArgumentError for a program whose results
-    vary.
+    """Find the candidate of `kinds` ("action", "pass", "rule") that changes the program's result when switched off, and
+    print it. The names in `skipped` stay on. Raises ArgumentError if two equal runs differ.
     """
     check_disabled(skipped)
     off = {*skipped, *settings.disabled}

@@ -20,7 +20,7 @@ from monolect.runtime import profile
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the options of the command."""
+    """Add the options of `monolect explain` to `parser`. `title` is the command's name, which this module ignores."""
     parser.add_argument("--brief", action="store_true", help="leave out the IR and the generated code")
     parser.add_argument("location", metavar="FILE.py[:LINE]", help="the program, and the line whose kernels to show")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")

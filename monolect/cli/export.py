@@ -12,7 +12,7 @@ from monolect.export.write import TARGETS, export
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the options of the command."""
+    """Add the options of `monolect export` to `parser`. `title` is the command's name, which this module ignores."""
     parser.add_argument("file", help="a saved step, from `step.save`")
     parser.add_argument("-o", dest="folder", required=True, help="the folder to make")
     parser.add_argument("--target", default="c", help=" or ".join(TARGETS))

@@ -66,7 +66,7 @@ class Report(NamedTuple):
 
 # ---- a program -------------------------------------------------------------------------------------------------------
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the options of the command."""
+    """Add the options of `monolect report` to `parser`. `title` is the command's name, which this module ignores."""
     parser.add_argument("location", metavar="FILE.py[:LINE]|BUG.ir", help="a program and a line, or a report to run")
     parser.add_argument("-o", dest="output", metavar="BUG.ir", default="bug.ir", help="the file to write")
     parser.add_argument("--no-data", action="store_true", help="replace the inputs by random numbers")

@@ -35,7 +35,7 @@ SECTIONS = (GRAPH, (*KERNEL, *MACHINE), COMMAND)
 
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the options of the command."""
+    """Add the options of `monolect run` to `parser`. `title` is the command's name, which this module ignores."""
     parser.add_argument("file", help="text IR; - reads standard input")
     names = ", ".join(row.name for row in PIPELINE)
     parser.add_argument("--from", dest="first", metavar="PASS", default="", help=f"one of {names}")

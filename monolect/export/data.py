@@ -39,7 +39,7 @@ def identity(model: Model, data: Sequence[Any]) -> int:
 
 
 def head_of(model: Model, number: int) -> bytes:
-    """Return the 64-byte header of the weights file."""
+    """Return the 64-byte header of the weights file; `number` is the result of `identity`."""
     words = [MAGIC, number, *(model.n_bytes[s] for s in STORED), 0, 0, 0]
     return np.array(words, np.uint64).tobytes()
 

@@ -217,7 +217,9 @@ class _Whole:
         return items_of_run(node("FUNCTION", (schedule, p, new)), self.slots)
 
     def step(self) -> UOp:
-        """Return the step with the added PARAMs and items; its results are the slots that `own` returned."""
+        """Return the FUNCTION of the step with the added PARAMs and items. Its results are the PARAMs of role "result"
+        or "state" that no Copy fills.
+        """
         linear = node("LINEAR", tuple(self.items))
         copied = {c.to for c in self.copies}
         kept = [p for k, p in enumerate(self.params) if self.roles[k] in ("result", "state") and k not in copied]
@@ -238,7 +240,10 @@ def _parameters(
     shown: Mapping[int, int],
     names: Names,
 ) -> tuple[tuple[Parameter, ...], tuple[str, ...]]:
-    """Return the parameters, in order, and a note on each result that is not a parameter."""
+    """Return the parameters (arguments, then sizes, then outputs), and a note on each result that is not one. `known`:
+    as in `_arguments`. `made`: PARAMs by slot. `outs`: slots of the results. `shown`: id of an external tensor's root
+    -> slot of the copy of its new value.
+    """
     out, notes = [], []
     for slot, text in _arguments(c, known).items():
         p = step.src[1 + slot]
@@ -263,7 +268,9 @@ def _parameters(
 
 
 def _arguments(c: Captured, known: Sequence[str]) -> dict[int, str]:
-    """Return the name of each argument, by slot."""
+    """Return the name of each tensor argument of the capture, by slot. `known`: names of the function's positional
+    parameters; missing ones become arg0, arg1, ...
+    """
     texts: list[str] = []
     for k, x in enumerate(c.spec.args):
         texts += _paths(x, known[k] if k < len(known) else f"arg{k}")

@@ -181,8 +181,8 @@ def _compare_exchange(words: Words, row_bits: int, lane_bits: int, top: tuple[st
 
 
 def _step(words: Words, bits: int, top: int, shift: int, first: str) -> Words:
-    """Call `_compare_exchange` for `bits` of the element number, whose lowest `shift` bits number rows or lanes as
-    `first` says.
+    """Compare each element with the one whose number differs in `bits`; the one with a 0 in bit `top` gets the smaller.
+    The lowest `shift` bits of a number are its row or its lane (`first`), the higher bits the other.
     """
     low, high = bits & (1 << shift) - 1, bits >> shift
     at = (first, top) if top < 1 << shift else ("lane" if first == "row" else "row", top >> shift)

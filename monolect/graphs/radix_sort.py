@@ -106,7 +106,7 @@ def _pack(k: UOp, index: UOp, flag: UOp | None = None) -> UOp:
 
 
 def _indices_of(words: UOp, room: int) -> UOp:
-    """Return the int32 indices of packed words, which are in the lowest `room` bits above the flag."""
+    """Return the int32 indices of words made by `_pack`: bits 1 to `room` - 1; bit 0 is the flag."""
     return cast(e("SHR", e("AND", words, (1 << room) - 1), 1), dtypes.int32)
 
 

@@ -144,7 +144,9 @@ class OverlapAdd:
         )
 
     def elements(self, x: UOp) -> UOp:
-        """Return `x`, of `shape`, in the shape of terms."""
+        """Return `x`, of `shape`, with each window axis padded or cropped and split into a pair (J, stride), as terms
+        are.
+        """
         ends = tuple(v - m for m, v in zip(self.shape[self.head :], self.sizes, strict=True))
         return g.reshape(pad_or_crop(x, (0,) * self.n, ends), self.split_shape)
 

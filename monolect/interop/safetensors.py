@@ -99,7 +99,9 @@ def safe_load(path: str | os.PathLike[str], device: Any = None) -> dict[str, Ten
 
 
 def _expected_size(data: bytes) -> str:
-    """Return for an error message the size that the header promises, as far as the header can be read."""
+    """Return for an error message what a valid file would have here: a header length, a whole header, or tensors that
+    fill the rest of `data`.
+    """
     if len(data) < 8:
         return "a header of 8 bytes or more"
     header = int.from_bytes(data[:8], "little")

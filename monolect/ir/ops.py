@@ -376,7 +376,9 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
 
 
 def _stored_shape(src: tuple, arg: Any) -> tuple:
-    """Check that the value and the gate broadcast to the shape of the written memory src[0]. Raises IRError."""
+    """Return (), the shape of a STORE, after checking that the value and the gate broadcast to the shape of the memory
+    src[0]. Raises IRError.
+    """
     target, shape = src[0].shape, src[1].shape
     if (not shape or shape == target) and len(src) == 2:
         return ()  # fast path

@@ -101,9 +101,11 @@ def _min_part(u: UOp) -> int:
 
 
 def split(loops: list[UOp], least: int, ids: Iterator[int]) -> tuple[list[UOp], list[UOp], dict[UOp, UOp]]:
-    """Split `loops`, outermost first, into loops over blocks and loops within a block of about `least` steps or more.
+    """Split `loops`, outermost first, into loops over blocks and loops within a block of about sqrt(iterations) steps,
+    or `least` if that is more.
 
-    Return (outer loops, inner loops, the replacement of each split or renumbered loop).
+    Return (outer loops, inner loops, the replacement of each split or renumbered loop; empty if no loop had to be
+    split).
     """
     wanted = max(least, isqrt(prod(map(_max_iterations, loops))), 1)
     over, done = list(loops), 1

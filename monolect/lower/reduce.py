@@ -144,7 +144,10 @@ class ReduceLowering:
         return mapping
 
     def _add_clones(self, key: tuple, body: UOp, old: set[UOp], mapping: dict[UOp, UOp]) -> None:
-        """Add fresh loops and accumulators for `old` to `mapping`. Loops that bound other loops come first."""
+        """Map the loops and buffers `old` in `body` to copies, one set of copies for each `key`; add them to `mapping`.
+
+        Loops that bound other loops come first.
+        """
         clones = self.clones.setdefault(key, {})
         for u in toposort(body) if old else ():
             if u not in old or u in mapping:

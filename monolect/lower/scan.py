@@ -29,7 +29,10 @@ class ScanStep(NamedTuple):
 
 
 class Scans:
-    """The running sums of a kernel that are carried through a range of `axis_of`, by the node of each sum."""
+    """Finds a kernel's running sums over ranges that become axes, and rewrites each to a SCAN along that axis.
+
+    `axis_of`: the axis of each such range, counted from the last. `steps`: the ScanStep of each sum's node.
+    """
 
     def __init__(self, order: list[UOp], axis_of: dict[UOp, int]):
         self.axis_of = axis_of

@@ -23,7 +23,7 @@ class Identity(Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """Return `x` unchanged."""
         return x
 
 
@@ -84,7 +84,7 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """Return `x.gelu(self.approximate)`."""
         return x.gelu(self.approximate)
 
 
@@ -110,7 +110,7 @@ class Tanh(Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """Return the hyperbolic tangent of each element of `x`."""
         return x.tanh()
 
 
@@ -160,7 +160,7 @@ class MaxPool2d(Module):
         self.dilation, self.ceil_mode = dilation, ceil_mode
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """Return the maximum of each window: (N, C, H, W) -> (N, C, H', W')."""
         return x.max_pool2d(self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
     def extra_repr(self) -> str:

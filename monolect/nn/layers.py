@@ -260,7 +260,7 @@ class GroupNorm(Module):
         self.bias = _filled((num_channels,), 0.0) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """Return `x` of shape (N, C, ...) with each group of channels normalized, scaled and shifted."""
         return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:

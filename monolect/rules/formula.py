@@ -1,8 +1,8 @@
 """Provide shorthands for writing formulas over UOps, and the layout of float32 and float64.
 
 What it is for: rules that spell out a function in elementwise ops. What it is not: it contains no rules.
-Invariant: every function returns an elementwise UOp whose shape is that of its operands; numbers become scalar CONSTs,
-which broadcast.
+Invariant: every function that builds a formula returns an elementwise UOp with the shape of its operands; numbers
+become scalar CONSTs, which broadcast. `constant_of` and `magnitude_argument` only inspect a node.
 """
 
 from __future__ import annotations

@@ -178,7 +178,9 @@ def in_single(u: UOp) -> UOp:
 
 
 def _pair_in_single(u: UOp) -> UOp | None:
-    """Return a pattern of two nodes (exp, cos, log, |x|) in float32, or None if `u` is none."""
+    """Return exp, cos, log or |x| of a float32 copy of the argument, in float32, if the narrow `u` is that pattern of
+    two nodes; else None.
+    """
     if u.op == "EXP2" and (x := exp_argument(u)) is not None and is_on("exp_in_single"):
         return fired("exp_in_single", u, build("EXP2", cast(x, F32) * LOG2E))
     if u.op == "SIN" and (x := cosine_argument(u)) is not None and is_on("cos_in_single"):

@@ -279,7 +279,10 @@ def _window(words: list[UOp], p: UOp, count: int) -> list[UOp]:
 
 
 def _fraction_single(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
-    """Return m (24 bits) times the window at `p`, modulo 4, as 2 + 62 bits."""
+    """Return (m times the bits of 2/pi from bit `p` on, modulo 4, with 2 integer and 62 fraction bits; no lower word).
+
+    m has 24 bits.
+    """
     h, rest = _window(_words(24, 4), p, 2)
     return m * h + shift_right(m * shift_right(rest, 32), 32), None
 

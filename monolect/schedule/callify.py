@@ -145,11 +145,10 @@ def _effects(after: UOp) -> list[UOp]:
 
 
 def over_params(roots: list[UOp], with_calls: bool = False) -> tuple[UOp, list[UOp], list[UOp]]:
-    """Return (TUPLE of the roots over PARAMs, the buffers to bind, symbolic Variables). Overwritten targets are no
-    inputs.
+    """Return (TUPLE of the roots over PARAMs, the buffers to bind, the PARAMs of symbolic Variables).
 
-    The buffers include results of CALLs and the bytes of BINARYs, which have no storage yet. With `with_calls` the
-    CALLs stay, over PARAMs.
+    The buffers include targets of assigns, results of CALLs and the bytes of BINARYs, which have no storage yet. With
+    `with_calls` the CALLs stay, over PARAMs.
     """
     roots = resolve_functions(roots)
     buffers: list[UOp] = []

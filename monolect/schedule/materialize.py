@@ -232,7 +232,10 @@ def _weight(u: UOp) -> int:
 
 
 def reuses(u: UOp, cost: dict[UOp, Cost]) -> bool:
-    """Whether the REDUCE `u` reads its operands 4 times or more on average, as a matrix product or convolution does."""
+    """Whether the REDUCE `u` is no scan and has at least 4 terms per element of the largest buffer that it reads.
+
+    Matrix products and convolutions are such reductions.
+    """
     leaf = cost[u.src[0]].leaf
     return leaf > 0 and size_max(count(u.src[0].shape)) >= 4 * leaf and scanned_axis(u) is None
 

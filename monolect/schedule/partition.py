@@ -111,8 +111,9 @@ class Kernel:
 
 
 def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
-    """Split `blocks` so that `want` is a prefix of the chain (restricted to `out`). Return None if the chain forbids
-    it.
+    """Return `blocks` with one split where necessary, so that the union of the first few is `want`; None if impossible.
+
+    With `out`, only the ranges of `out` in each block count.
     """
     left = want
     done: list[RangeSet] = []
@@ -407,7 +408,7 @@ class Partition:
         return device(u) or self.default_device
 
     def _host(self, u: UOp, demands: list[Demand]) -> Demand | None:
-        """Return a demand whose kernel can also store `u`, or None.
+        """Return a demand whose kernel can also store `u`, after refining that kernel's blocks for the store; or None.
 
         At that demand each element is computed exactly once, and no other consumer of `u` runs before the kernel.
         """

@@ -164,10 +164,9 @@ def main_source(u: UOp, d: Demand) -> UOp | None:
 
 
 def zeroes_masked_rows(u: UOp) -> bool:
-    """Whether the WHERE `u` selects 0 in rows whose highest score is masked.
+    """Whether `u` is WHERE(x < c, 0, y) with a constant c <= HIDDEN, the form in which masked rows are zeroed.
 
-    A sum of multiples of `u` may be 0 in these rows whatever is multiplied (docs/semantics.md). Any other selection of
-    0 must stay a factor: 0 * inf is nan.
+    x is taken to be the highest score of a row, which is not checked.
     """
     c = u.src[0]
     limit = unbroadcast(c.src[1]) if c.op == "CMPLT" else c

@@ -156,7 +156,9 @@ class TensorBase:
 
 
 def as_int(value: Any, what: str) -> int:
-    """Return `value` as an int. Raises ArgumentError where it is not a whole number; `what` names it in the message."""
+    """Return an int, or an object with `__index__`, as an int. Raises ArgumentError for others, such as 2.0; `what`
+    names the value in the message.
+    """
     try:
         return int(value.__index__())
     except (AttributeError, TypeError):

@@ -130,7 +130,9 @@ def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:
 
 
 def _from_base(base: Any, made: str, writes: str | None, known: tuple[Any, Any]) -> Any:
-    """Return the view of `base` that `_view_as_text` described."""
+    """Return the view of `base` that `_view_as_text` described. `made`, `writes`: texts of its node and of the target
+    of writes, or None; `known`: the strides of base and view when pickled.
+    """
     before, after = known
     return shown(base, _over(made), lambda now: after if now == before else None, writes is not None and _over(writes))
 

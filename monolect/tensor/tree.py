@@ -45,7 +45,9 @@ def bytes_of(x: Any) -> bytes | None:
 
 
 def content_of(x: Any) -> tuple[bytes | None, Any, Any]:
-    """Return the bytes, dtype and shape of an array; dtype and shape can be changed in place, too."""
+    """Return (bytes, dtype, shape) of an array, to detect a change in place of any of them; bytes are None for an array
+    of objects or if they cannot be read.
+    """
     return bytes_of(x), getattr(x, "dtype", None), getattr(x, "shape", None)
 
 

@@ -503,7 +503,7 @@ def _is_wrapper(x: Any) -> bool:
 
 
 def _numeric_value(x: Any) -> Any:
-    """Return the value of an object of a subclass of int or float; None for other objects."""
+    """Return what a key holds for an object of a subclass of int (an int) or of float (its repr); else None."""
     return repr(float(x)) if isinstance(x, float) else int(x) if isinstance(x, int) else None
 
 

@@ -171,7 +171,9 @@ def dependencies(step: UOp) -> UOp:
 
 
 def _ordered(items: Sequence[UOp], same: dict[UOp, UOp]) -> list[UOp]:
-    """Return the items with AFTER on their operands."""
+    """Return the items with each operand AFTER the earlier items that it must wait for. `same`: {result: argument} of
+    the PARAMs that may share memory (`reused`).
+    """
     out: list[UOp] = []
     for item, rows in zip(items, needs([uses_of(c, same) for c in items]), strict=True):
         if any(rows):

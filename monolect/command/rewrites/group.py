@@ -142,7 +142,10 @@ def reused(step: UOp) -> dict[UOp, UOp]:
 
 
 def group(step: UOp, target: Target) -> UOp:
-    """The pass: return the step with GROUPs and BARRIERs; see the module docstring."""
+    """The pass: put items that may run at the same time into GROUPs, each followed by a BARRIER, or all into one GROUP
+    if the device orders single items. Steps with loops or copies, and steps that are not replayed on lanes, are
+    unchanged.
+    """
     linear = program_of(step)
     items = items_of(linear)
     if has_loops(items) or any(c.op == "STORE" for c in items):

@@ -134,7 +134,9 @@ class Blocks:
 
 
 class ConcurrentBlocks(Blocks):
-    """Blocks for concurrent steps; see the module docstring."""
+    """The allocated blocks for steps that run concurrently: an intermediate of at most SMALL_BYTES shares no memory
+    with one that may be alive at the same time.
+    """
 
     def collide(self, life: Life, other: Life) -> bool:
         is_small = min(life.n_bytes, other.n_bytes) <= SMALL_BYTES
@@ -142,7 +144,9 @@ class ConcurrentBlocks(Blocks):
 
 
 class ManyBlocks(Blocks):
-    """Blocks as rows of a NumPy array, for many intermediates."""
+    """The allocated blocks of the arena as a NumPy array, which is faster for many intermediates. `most`: the largest
+    number.
+    """
 
     def __init__(self, most: int) -> None:
         self.rows = np.empty((4, most), np.int64)

@@ -24,14 +24,18 @@ WORLDS = (8, 32)  # numbers of worlds that are tried in turn, until all differen
 SPREAD = 6.0  # multiple of the largest deviation between worlds up to which rounding explains a difference
 NEAR = 8.0  # ulps; a smaller difference needs no explanation
 MOST_OPEN = 16  # differing elements that are computed in other worlds; one unexplained element is enough
-NARROW_UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # `unit` of the 16-bit floats
+# by dtype: the machine epsilon, and the smallest normal value, of floats below 32 bits
+NARROW = {
+    "bfloat16": (2.0**-7, 2.0**-126), "float16": (2.0**-10, 2.0**-14), "fp8e4m3": (2.0**-3, 2.0**-6),
+    "fp8e5m2": (2.0**-2, 2.0**-14),
+}  # fmt: skip
 
 Evaluate = Callable[[int, Array], tuple[Array, Mask]]  # (world, sample numbers) -> (values, mask of those that exist)
 
 
 def unit(d: DType) -> float:
     """Return the machine epsilon of a float dtype: the largest relative distance of adjacent values."""
-    return {64: 2.0**-52, 32: 2.0**-23}.get(d.bits) or NARROW_UNIT.get(d.name, 2.0**-2)
+    return {64: 2.0**-52, 32: 2.0**-23}.get(d.bits) or NARROW[d.name][0]
 
 
 def noise(x: Array, world: int) -> Array:
@@ -137,7 +141,7 @@ def explained(found: Array, expected: Array, runs: Array, d: DType) -> Array:
 
 def _least(d: DType) -> float:
     """Return the smallest normal value of a dtype: a target may flush smaller ones to 0."""
-    return {64: 2.0**-1022, 32: 2.0**-126}.get(d.bits) or (2.0**-126 if d.name == "bfloat16" else 2.0**-14)
+    return {64: 2.0**-1022, 32: 2.0**-126}.get(d.bits) or NARROW[d.name][1]
 
 
 __all__ = ["Evaluate", "differing", "explained", "maximum", "multiply_add", "rounded_constant", "perturbed", "unit"]

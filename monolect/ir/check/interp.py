@@ -464,7 +464,9 @@ class _Loops:
             self.loop(e, left[1:], {**env, r: k})
 
     def value(self, roots: tuple[UOp, ...], env: Env) -> Evaluator:
-        """Evaluate `roots` in the iteration `env`, on the current memory."""
+        """Return an Evaluator that has evaluated `roots` in the iteration `env` on the current memory; BUFFERs are
+        allocated at first use.
+        """
         for u in _reachable(roots, env, effects=False):
             if u.op == "BUFFER":
                 self.storage(u)

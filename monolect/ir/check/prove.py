@@ -140,9 +140,8 @@ def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
 
 
 def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[UOp], solver: bool) -> bool:
-    """Whether the access is inside if each part that may overflow is replaced by an unknown 64-bit number.
-
-    Equal parts get the same number. The proof can succeed if the number is clamped, for example.
+    """Whether 0 <= index < size is proven with each possibly overflowing node in `terms` (factors in the polynomial of
+    `index`) and `gate` replaced by an unknown int64. False if `index` itself may overflow.
     """
     conditions = [] if gate is None else conjuncts(gate)
     hidden: dict[UOp, UOp] = {}

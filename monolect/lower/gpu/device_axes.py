@@ -180,7 +180,9 @@ class _Workgroups:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def _reduce_lanes(self, u: UOp, body: UOp) -> UOp:
-        """Return a REDUCE over lanes as partial results in local memory and a REDUCE of the partial results."""
+        """Return the REDUCE `u` over lanes: by SHUFFLEs within a warp where the target has them, the rest in one or two
+        rounds through local memory.
+        """
         kept = tuple(r for r in u.src[1:] if r not in self.values)
         partial = node("REDUCE", (body, *kept), u.arg) if kept else body
         shaped = sorted((r for r in ranges(u) if r.arg[1] == "UPCAST"), key=lambda r: r.arg[0])

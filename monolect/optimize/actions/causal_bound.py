@@ -57,7 +57,9 @@ def visible(plan: LoopPlan) -> Limit | None:
 
 
 def _limit(end: UOp) -> tuple[int, dict[UOp, int]] | None:
-    """Return (constant, steps) of the limit of a scratch value of masked scores, or None."""
+    """Return (c, {r: k}) if `end` fills a scratch buffer with masked scores, else None: scores of its own loop are
+    hidden from iteration c + sum(k * r) on, where r are loops around it.
+    """
     value, own = end.src[0].src[1], end.src[1:]
     if value.op != "WHERE" or len(own) != 1:
         return None

@@ -453,7 +453,9 @@ class PackedBlock:
         return clipped | {r: self.plan.size(r) for r in self.plan.padded if r in self.steps}
 
     def _squares(self) -> dict[UOp, int]:
-        """Sizes of the loops along which whole squares of words have more room than there are words."""
+        """Return {loop: its size} where a copy in whole squares of words runs beyond the end, so that its gate needs a
+        bound.
+        """
         words = (d for d in self.dims if self._are_words(d, self.dims) and self._padded_size(d, self.dims) > d.size)
         return {r: self.plan.size(r) for d in words for r in d.weights}
 
@@ -524,7 +526,7 @@ def _end_of_copy(d: BlockDim, k: int) -> int:
 
 
 def _next_row(d: BlockDim, dims: list[BlockDim]) -> float:
-    """Offset in the block of the second row along d."""
+    """Offset in the block where the run of elements along d repeats: the next larger `dst`; inf if d is outermost."""
     return min((x.dst for x in dims if x.dst > d.dst), default=inf)
 
 

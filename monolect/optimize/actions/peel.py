@@ -276,9 +276,11 @@ def _within(x: UOp, low: UOp, high: UOp) -> UOp:
 
 
 def _close_section(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | None], single: tuple[UOp, ...]) -> UOp:
-    """Return `end` in one section, with the section's loops.
+    """Return `end` for one section, or only its body if no loop is left.
 
-    An ATOMICADD in a section of a `single` iteration stays distinct from equal additions in other sections.
+    `mapping`: what replaces nodes of the body. `fresh`: the section's loop for each old one, None for a single
+    iteration. `single`: the start of a section of one iteration, else (); it keeps an ATOMICADD distinct from equal
+    additions in other sections.
     """
     body = replace_ranges(end.src[0], mapping)
     body = with_dependencies(body, single) if body.op == "ATOMICADD" else body

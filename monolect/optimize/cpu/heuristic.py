@@ -251,10 +251,11 @@ class Chooser:
         return self.act("SPLIT", axis, (k, "UPCAST", False), f"a side of {k}: {why}")
 
     def streamed_row_count(self, r: UOp) -> int:
-        """Number of matrix rows along r that the kernel's only reduction reads in parallel, limited by their L1 cache
-        sets.
+        """Number of rows, contiguous along r, that the kernel's only reduction (its index counts the rows) reads in
+        parallel.
 
-        0 if the rows are few, adjacent or cache-resident.
+        Limited by the L1 cache sets of the rows. 0 if rows are few, near each other or cached, or no such number
+        divides their count.
         """
         if len(self.plan.reduced) != 1:
             return 0
@@ -333,10 +334,9 @@ class Chooser:
         return True
 
     def padded_accumulator_count(self, j: UOp, n: int, vectors: tuple[int, ...]) -> int:
-        """Number of vector accumulators for a reduction over j when its rows cannot be interleaved.
-
-        `n` is the number of vectors in the reduction. Padding vectors are masked in the peeled last step
-        (`lower.peel_last`).
+        """Return the first of the accumulator counts `vectors` for which padding the `n` vectors of the reduction j is
+        cheap. It is 1 if rows can be interleaved instead, or the kernel has too many operations; the peeled last step
+        masks padding.
         """
         least = 2 * self.plan.target.n_threads
         rows = any(r in self.profile.scope(j) and self.plan.size(r) >= least for r in self.plan.outputs)
@@ -453,8 +453,8 @@ class Chooser:
         return (moving[0], r, k) if k and whole and row_bytes > PAGE_BYTES else None
 
     def stream_dot_rows(self, j: UOp, a: StridedAccess, r: UOp, rows: int) -> None:
-        """Read one vector of each of `rows` rows at a time. Prefetch the same columns of the next rows if they are
-        close.
+        """Read one vector of each of `rows` rows at a time. Note the load of `a` for `bypass_caches` to prefetch: the
+        same columns of the next rows if they are close, else a fixed distance ahead in the same rows.
         """
         if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             self.act("SPLIT", self.plan.axis_of(r), (rows, "UPCAST", False), f"{rows} rows at once")
@@ -566,8 +566,8 @@ class Chooser:
             self.vectorize_output()
 
     def vectorize_invariant_axis(self, contracted: list[UOp]) -> bool:
-        """Vectorize an output axis that no operand of the reductions depends on: each step reads the same for all its
-        elements.
+        """Vectorize an output axis that is contiguous in the stores and moves no operand of the reductions
+        `contracted`. Return whether that was done: a step of the sum then reads the same for all lanes.
         """
         inside = [a for j in contracted for a in self.profile.inside(j)]
         for r in reversed(self.plan.outputs):

@@ -108,7 +108,9 @@ class Staged:
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def shape_axes(self, row: UOp | None, k: int, tiles: list[RegisterTile | None]) -> None:
-        """Split lanes first, then vectors, then the shared rows."""
+        """Split and pad each product's axis by its tile in `tiles` (None: dot products), then vectorize all other
+        loops, then take `k` rows of the axis `row`, which all products share, at once (None: no shared rows).
+        """
         act, axis, size = self.chooser.act, self.plan.axis_of, self.plan.size
         shaped = {t.c for t in tiles if t is not None}
         for t in tiles:

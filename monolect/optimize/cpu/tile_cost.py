@@ -328,7 +328,9 @@ class TileCosts:
         return r is not None and self.plan.outputs.index(c) < self.plan.outputs.index(r)
 
     def has_set_conflicts(self, a: StridedAccess, r: UOp | None, k: int) -> bool:
-        """Whether the k rows of a broadcast operand exceed the L1 cache sets that they map to."""
+        """Whether k rows along r of a broadcast operand that is read in place exceed the L1 cache sets that they map
+        to; False for an operand that is packed.
+        """
         stride = abs(a.step(r) or 0) * a.uop.dtype.itemsize if r is not None else 0
         too_many = stride > 0 and k * gcd(stride, L1_SET_PERIOD_BYTES) > self.target.l1_bytes * 2 // 3
         return too_many and not self.wants_pack(a)
@@ -411,7 +413,9 @@ class TileCosts:
         return sum(memory.values()) > self.target.l2_bytes
 
     def panel_exceeds_l2(self, c: UOp, panel: list[StridedAccess]) -> bool:
-        """Whether all columns of a panel exceed the L2 cache."""
+        """Whether all columns of a panel together exceed the L2 cache, and so does the memory that one of its loads
+        reads.
+        """
         n_bytes = prod(self.plan.extent(j) for j in self.contracted) * self.plan.size(c) * self.item
         return n_bytes > self.target.l2_bytes and any(map(self.exceeds_l2, panel))
 
@@ -421,8 +425,9 @@ class TileCosts:
         return len(self.contracted) == 1 and long and self.panel_exceeds_l2(c, panel)
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
-        """Number of blocks of the longest reduction, for a panel of tiles `wide` columns each, so that a block fits the
-        L2 cache.
+        """Number of blocks to cut the longest reduction into, so that a block of a panel of `columns` columns fits the
+        L2 cache. `wide`: columns of one tile, the narrowest block. `again`: broadcast rows are packed again for each
+        block of columns.
 
         Blocks are equal where a divisor is close. It is 1 where no memory can hold partial sums or a size is symbolic.
         """
@@ -438,10 +443,9 @@ class TileCosts:
         return next((k for k in range(least, 2 * least) if max(sizes) % k == 0), least)
 
     def block_columns(self, wide: int, depth: int, again: bool) -> int:
-        """Number of columns of a cache block that has `depth` steps of the longest reduction.
-
-        The panel may fill the L2 cache, instead of half of it, where one block has the whole reduction and rows are
-        repacked.
+        """Number of columns, a multiple of the tile's `wide`, of a cache block with `depth` steps of the longest
+        reduction. The panel may take all of L2, not half, if rows are repacked (`again`) and `depth` is the whole
+        reduction.
         """
         sizes = [self.plan.extent(j) for j in self.contracted]
         room = self.target.l2_bytes // (1 if again and depth == max(sizes) else 2)

@@ -86,7 +86,9 @@ class SharedBlock(PackedBlock):
 
     @property
     def is_async(self) -> bool:
-        """Whether the copy bypasses registers: adjacent elements in memory and in the block, of at least 4 bytes."""
+        """Whether the copy bypasses registers: the target can, there are several buffers, the load has no gate, and a
+        lane copies at least 4 bytes that are adjacent in memory and in the block.
+        """
         v, mine = self._vector(self.dims), self._in_memory_order(self.dims)
         side_by_side = v == 1 or mine[0].dst == 1
         wide = v * self.load.dtype.itemsize >= BANK_BYTES

@@ -43,7 +43,9 @@ class Trail:
         self.steps: list[NamedAction] = []
 
     def act(self, action: Action, made: str = "") -> None:
-        """Perform an action. Raises ActionError and changes nothing when it is illegal."""
+        """Perform an action and record it; `made` names the part that it creates ("": a new name). Raises ActionError
+        and changes nothing when it is illegal.
+        """
         op, axis, arg = action
         before = list(self.plan.axes)
         self.plan.act(action)

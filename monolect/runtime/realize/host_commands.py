@@ -183,7 +183,9 @@ class _CopyPart:
         self.host.ns[self.k] += time.perf_counter_ns() - start
 
     def _by_the_host(self, home: Any, there: Any, source: int, to: int, a: int, b: int) -> None:
-        """Copy through host memory, from byte `a` of position `source` to byte `b` of position `to`."""
+        """Copy through host memory from byte `a` of position `source`, on device `home`, to byte `b` of position `to`,
+        on device `there`. `b` must be 0 unless `there` has host memory.
+        """
         data = _bytes(home, self.host, source)[a : a + self.n_bytes]
         if there.space == HOST:
             _bytes(there, self.host, to)[b : b + self.n_bytes] = data

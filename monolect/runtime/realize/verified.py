@@ -351,7 +351,9 @@ def _stored(plan: Plan, roots: tuple[UOp, ...]) -> list[StoredValue]:
 
 
 def _views(made: Schedule, plan: Plan) -> dict[UOp, UOp]:
-    """Return the operand of the command buffer for each buffer of a schedule that it takes as a whole."""
+    """Return {buffer of the schedule: operand of the plan that holds it}, for buffers of which an item of the plan
+    takes all bytes.
+    """
     out: dict[UOp, UOp] = {}
     for before, after in zip(made.linear.src, plan.items, strict=True):
         for b, u in zip(before.src[1:], after.src[1:], strict=True):

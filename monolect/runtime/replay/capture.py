@@ -210,7 +210,8 @@ def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
 
 
 def is_external_state(u: UOp) -> bool:
-    """Return whether `u` is a BUFFER from before the step under capture, and no argument.
+    """Return whether `u` is a BUFFER from before the step under capture, and no argument; False without a capture or
+    with HOIST off.
 
     Values computed from it may be hoisted: they are kept from call to call unless it is assigned.
     """
@@ -549,7 +550,9 @@ class Capture:
         return outs
 
     def _run_with_rollback(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
-        """Run launches of which one may fail; after a failure restore the states in host memory."""
+        """Run the launches; if one raises, restore the states that are updated in place and are in host memory, and
+        re-raise. `addresses`: those to bind, in order of `args`, sizes, `made`; `made`: the new BUFFERs of this call.
+        """
         assert self.device is not None
         saved = []
         for s in self.in_place:

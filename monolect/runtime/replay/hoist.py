@@ -25,7 +25,9 @@ known: dict[str, tuple[Packed, ...]] = {}  # by key: blocks that this process fo
 
 
 def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
-    """Return the blocks that a kernel packs on `target`; see `passes.Services`."""
+    """Return (source slot, bytes, layout) of each rearranged copy of a constant that the optimized kernel would read on
+    `target`; from the cache if known, () if kernels are not optimized or the target has workgroups.
+    """
     if settings.NOOPT or settings.STOP_AFTER or target.workgroups:
         return ()
     key = f"{digest(kernel)}/{target.key}/{compiler_version()}{settings.switches}"

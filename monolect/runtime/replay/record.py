@@ -126,7 +126,9 @@ class _Recorder:
     def _split(
         self, states: Any, written: set[UOp], returned: set[UOp], uses: Uses
     ) -> tuple[list[tuple[Any, UOp, UOp]], list[tuple[Any, UOp, UOp]]]:
-        """Return (states that can be updated in place, states that move)."""
+        """Split `states`, triples (tensor, BUFFER before, BUFFER after), into those whose old memory can take the new
+        value and those whose tensor gets the new BUFFER. States whose BUFFER is unchanged are left out.
+        """
         stays, moves = [], []
         afters = Counter(after for *_, after in states)
         for tensor, before, after in states:

@@ -29,7 +29,9 @@ MAX_READ_RATIO = 4  # operand elements per result element; above it, joining gai
 
 
 def join_products(roots: list[UOp]) -> list[UOp]:
-    """Pass: join the short products in sums below `roots`."""
+    """Pass: replace many equally shaped contractions that are terms of one sum by one contraction of their stacked
+    operands.
+    """
     order = values(roots)
     readers = Counter(s for u in toposort(*roots) for s in u.src)
     readers.update(roots)

@@ -138,7 +138,8 @@ def _leaves(x: UOp) -> list[UOp]:
 
 
 def _parts(n: int, wanted: int, unit: int, alone: bool) -> tuple[int, int]:
-    """Return (number of parts of an axis of size n, elements left over).
+    """Return (k, rest): cut an axis of size n into about `wanted` parts, k of equal size, with `rest` elements left
+    over.
 
     The parts have equal sizes, a multiple of `unit`, if a divisor is near. Otherwise there is a short tail, with fewer
     or shorter parts if needed. If other axes are reduced too (not `alone`), each element may be a part.

@@ -28,7 +28,10 @@ MIN_ADDITIONS_PER_ELEMENT = 4  # additions per table element; fewer do not pay f
 
 
 def split_scatters(roots: list[UOp]) -> list[UOp]:
-    """Pass: split the ATOMICADDs below `roots` that pay. Partial assigns own their targets already."""
+    """Pass: let the large ATOMICADDs below `roots` add to several tables, which are summed, where that pays.
+
+    `own_targets` must have run before.
+    """
     order = toposort(*roots)
     if not any(_parts(u) for u in order):
         return roots
