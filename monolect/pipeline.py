@@ -336,3 +336,25 @@ def passes() -> list[dict[str, Any]]:
         {"name": p.name, "reads": p.reads.name, "leaves": p.leaves.name, "removes": p.removes, "why": p.why}
         for p in PIPELINE
     ]
+
+
+__all__ = [
+    "FAMILIES",
+    "GRAPH",
+    "KERNEL",
+    "MACHINE",
+    "PIPELINE",
+    "check_disabled",
+    "check_order",
+    "check_stop_after",
+    "compile_program",
+    "inspect_program",
+    "lower_kernel",
+    "needed",
+    "nothing_to_run",
+    "passes",
+    "render",
+    "run_pass",
+    "schedule",
+    "scheduled",
+]

@@ -731,3 +731,24 @@ GRADIENTS: dict[str, tuple[Rule, ...]] = {
     "CONTIGUOUS_BACKWARD": (lambda u, g: build("CONTIGUOUS", g),),
     "LOAD": (_load, _load_alternative),
 }
+
+
+__all__ = [
+    "Backward",
+    "GRADIENTS",
+    "NOT_DIFFERENTIABLE",
+    "NO_GRAPH",
+    "SPENT",
+    "cat",
+    "closed_alone",
+    "closed_form",
+    "cosine",
+    "gradients",
+    "padded",
+    "reach",
+    "refuse_without_graph",
+    "remember",
+    "replace",
+    "running_product",
+    "spent",
+]

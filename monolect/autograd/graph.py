@@ -253,3 +253,32 @@ def joined(us: Sequence[UOp], axis: int) -> UOp:
     for part, stop in zip(reversed(parts[:-1]), reversed(ends[:-1]), strict=True):
         out = build("WHERE", build("CMPLT", i, idx(stop)), part, out)
     return out
+
+
+__all__ = [
+    "broadcast_to",
+    "cast",
+    "check_parts",
+    "e",
+    "expand",
+    "flip",
+    "full",
+    "inside",
+    "iota",
+    "joined",
+    "leading",
+    "multiply_add",
+    "number",
+    "on_axis",
+    "pad",
+    "pad_invalid",
+    "padded_to_max",
+    "permute",
+    "reduce",
+    "reshape",
+    "shrink",
+    "shrink_axis",
+    "size",
+    "sum_to",
+    "where",
+]

@@ -80,3 +80,6 @@ def _disjoint(axis: int, parts: list[Part]) -> list[list[Part]]:
         out[k].append((offsets, g))
         heappush(ends, (offsets[axis] + g.shape[axis], k))
     return out
+
+
+__all__ = ["MANY_PARTS", "Part", "joined_parts"]

@@ -496,3 +496,41 @@ def _ratio(a: UOp, b: UOp) -> UOp:
     """Return a / b, or 0 where b is 0."""
     zero = e("CMPEQ", b, 0.0)
     return where(zero, 0.0, e("DIV", a, where(zero, 1.0, b)))
+
+
+__all__ = [
+    "absolute",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "binary_cross_entropy",
+    "copysign",
+    "copysign_value",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "expm1",
+    "gelu",
+    "gelu_tanh",
+    "hypot",
+    "lerp",
+    "log1p",
+    "log_e",
+    "log_sigmoid",
+    "logaddexp",
+    "negative",
+    "normal_cdf",
+    "polynomial",
+    "rest_of_division",
+    "sigmoid",
+    "silu",
+    "sinh",
+    "softplus",
+    "tanh",
+    "with_sign",
+]

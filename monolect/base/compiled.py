@@ -14,3 +14,6 @@ else:
     def mypyc_attr(**options):
         """Return a class decorator; `native_class=False` keeps an ordinary Python class in compiled code."""
         return lambda cls: cls
+
+
+__all__ = ["mypyc_attr"]

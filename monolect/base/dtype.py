@@ -297,3 +297,24 @@ def _round_float(v: float, d: DType) -> float:
     except OverflowError:
         return math.copysign(_INF, v)
     return rounded
+
+
+__all__ = [
+    "ALL",
+    "DType",
+    "FLOATS",
+    "INTS",
+    "USER",
+    "accumulator",
+    "as_dtype",
+    "as_python",
+    "by_name",
+    "converted",
+    "dtypes",
+    "from_numpy",
+    "promote",
+    "scalar_dtype",
+    "sum_dtype",
+    "to_numpy",
+    "whole",
+]

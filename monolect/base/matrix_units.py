@@ -220,3 +220,23 @@ APPLE: tuple[MatrixUnit, ...] = tuple(
 )
 
 BY_NAME: dict[str, MatrixUnit] = {u.name: u for u in (*NVIDIA, *HOPPER, *RDNA3, *RDNA4, *CDNA3, *APPLE)}
+
+
+__all__ = [
+    "APPLE",
+    "BY_NAME",
+    "BitRun",
+    "CDNA2",
+    "CDNA3",
+    "CORE_BYTES",
+    "CORE_LINES",
+    "Cores",
+    "HOPPER",
+    "NVIDIA",
+    "PANEL_BYTES",
+    "RDNA3",
+    "RDNA4",
+    "n_elements",
+    "position",
+    "runs",
+]

@@ -32,3 +32,6 @@ def provenance() -> tuple[str, int, str]:
         name = code.co_name
         frame = frame.f_back
     return "", 0, name
+
+
+__all__ = ["provenance"]

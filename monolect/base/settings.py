@@ -265,3 +265,20 @@ class Context(ContextDecorator):
         for name, value in values.items():
             setattr(settings, name, value)
         settings._derive(looking)  # the old number: kernels that were compiled before the block are reused
+
+
+__all__ = [
+    "BY_NAME",
+    "CPU_UNITS",
+    "Context",
+    "DEBUG_PRESETS",
+    "STEERING",
+    "Setting",
+    "Settings",
+    "TABLE",
+    "TRACE_WORDS",
+    "find_setting",
+    "settings",
+    "switched",
+    "watchers",
+]

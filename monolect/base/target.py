@@ -73,3 +73,6 @@ class Target(NamedTuple):
     def lanes(self, itemsize: int) -> int:
         """Return the number of elements of `itemsize` bytes in a vector register; 1 on a scalar target."""
         return max(1, self.vector_bytes // itemsize)
+
+
+__all__ = ["MatrixUnit", "Target"]

@@ -189,3 +189,17 @@ def refuse_external_arguments(shared: list[Tensor]) -> None:
     found = f"a tensor of shape {shared[0].shape} that is both"
     message = "a jitted function assigns to an argument that it also reaches from outside"
     raise JitError(message, expected=expected, found=found)
+
+
+__all__ = [
+    "copy_foreign_storage",
+    "external_reads",
+    "random_generators",
+    "realize_dependencies",
+    "realize_external_values",
+    "refuse_aliased",
+    "refuse_draws",
+    "refuse_external_arguments",
+    "refuse_nondeterminism",
+    "separate_storage",
+]

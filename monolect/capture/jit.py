@@ -591,3 +591,6 @@ class Decorator:
 
 
 jit = Decorator()
+
+
+__all__ = ["Decorator", "Jit", "Method", "jit"]

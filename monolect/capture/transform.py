@@ -122,3 +122,6 @@ def _map(f: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(_map(f, v) for v in tree)
     return tree
+
+
+__all__ = ["grad", "value_and_grad"]

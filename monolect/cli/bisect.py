@@ -239,3 +239,6 @@ def _same_line(a: str, b: str, rtol: float) -> bool:
 def program_at(location: str, arguments: Sequence[str], outputs: Sequence[str], rtol: float, timeout: float) -> Program:
     """Return the Program of FILE.py or FILE.py:LINE. Raises ArgumentError if there is no such file."""
     return Program(split_location(location)[0], arguments, outputs, rtol, timeout)
+
+
+__all__ = ["Candidate", "KINDS", "Program", "Result", "add_options", "bisect", "candidates", "command", "program_at"]

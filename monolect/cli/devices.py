@@ -147,3 +147,6 @@ def _kernel(target: Target) -> list[tuple[str, UOp]]:
     sink, _, _ = over_params([(Tensor.empty(64) * 2 + 1).uop])
     (call,) = schedule(list(sink.src), "null", 0).linear.src
     return [("kernel", lower_kernel(call.src[0], target))]
+
+
+__all__ = ["Row", "Way", "rows", "ways"]

@@ -83,3 +83,6 @@ def lines_of(call: UOp, file: str) -> set[int]:
     """Return the lines of `file` that built a kernel."""
     same = os.path.abspath(file)
     return {number for path, number, _ in profile.origins(call.src[0]) if os.path.abspath(path) == same}
+
+
+__all__ = ["add_options", "command", "explain", "lines_of", "recorded", "run_program", "split_location"]

@@ -34,3 +34,6 @@ def command(options: argparse.Namespace) -> None:
     export(step, options.folder, **{k: getattr(options, k) for k in keys})
     for name in sorted(os.listdir(options.folder)):
         print(f"{name}, {os.path.getsize(os.path.join(options.folder, name))} bytes")
+
+
+__all__ = ["add_options", "command"]

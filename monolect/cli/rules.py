@@ -51,3 +51,6 @@ def _words(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
     for f in ast.walk(tree):
         if isinstance(f, ast.FunctionDef):
             yield f.name, {x.value for x in ast.walk(f) if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+
+
+__all__ = ["HEADER", "rules"]

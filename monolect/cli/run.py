@@ -116,3 +116,6 @@ def _read(file: str) -> str:
         raise FileFormatError("cannot read text IR", expected="a readable file", found=f"{file}: {error}") from None
     except UnicodeDecodeError as error:
         raise FileFormatError("not text IR", expected="UTF-8 text", found=f"{file}: {error}") from None
+
+
+__all__ = ["add_options", "command"]

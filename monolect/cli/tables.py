@@ -192,3 +192,6 @@ _PRINTERS = {
     "ops": _ops, "passes": _passes, "rules": _rules, "accuracy": _accuracy, "devices": _devices, "settings": _settings,
     "modules": _modules, "glossary": _glossary, "where": _where,
 }  # fmt: skip
+
+
+__all__ = ["add_options", "command"]

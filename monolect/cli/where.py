@@ -74,3 +74,6 @@ def _sentence(text: str) -> str:
     first = " ".join(text.partition("\n\n")[0].split())
     end = first.find(". ")
     return first if end < 0 else first[: end + 1]
+
+
+__all__ = ["LAYERS", "ROOT", "find", "modules"]

@@ -111,3 +111,6 @@ def weighted_sum(weights: UOp, v: UOp, shape: tuple[Any, ...] | None) -> UOp:
     """Return `weights @ v` in the dtype of `v`, reshaped to `shape` unless it is None."""
     out = g.cast(matmul(weights, g.cast(v, weights.dtype), "attention"), v.dtype)
     return out if shape is None else g.reshape(out, shape)
+
+
+__all__ = ["apply_mask", "causal_mask", "prepare_operands", "scores", "weighted_sum", "zero_fully_masked_rows"]

@@ -372,3 +372,6 @@ def _flat_indices(rows: int, lanes: int) -> UOp:
     """Return the offsets 0, 1, ... of a block's elements in memory order, shape (rows, lanes)."""
     flat = node("STACK", tuple(idx(k) for k in range(rows * lanes)))
     return build("RESHAPE", flat, shape_source((rows, lanes)))
+
+
+__all__ = ["Block", "Sorting", "block_of", "kernel", "n_steps", "sort_by_network", "uses_network"]

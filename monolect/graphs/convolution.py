@@ -247,3 +247,6 @@ def _transposed_weight(w: UOp, groups: int) -> UOp:
     n = len(kernel)
     w = g.permute(g.reshape(w, (groups, inner, out, *kernel)), (0, 2, 1, *range(3, 3 + n)))
     return g.flip(g.reshape(w, (groups * out, inner, *kernel)), range(2, 2 + n))
+
+
+__all__ = ["ConvGeometry", "convolve", "convolve_back", "padded"]

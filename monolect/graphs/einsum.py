@@ -91,3 +91,6 @@ def _output(text: str, terms: tuple[tuple[str, ...], ...], dots: int, right: str
         if (before + after).count(c) > 1:
             raise ArgumentError(f'einsum "{text}": result', expected="each name once", found=f"{c!r} twice")
     return (*before, *(under if found else ()), *after)
+
+
+__all__ = ["Formula"]

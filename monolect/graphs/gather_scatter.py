@@ -52,3 +52,6 @@ def _elements_at(out: UOp, at: UOp) -> UOp:
 def _flat(indices: UOp, n: int) -> UOp:
     """Return the row-major offsets of `indices`, given for rows of `n` elements."""
     return iota(indices.shape[0], dtypes.index, 0, 2) * n + cast(indices, dtypes.index)
+
+
+__all__ = ["add_rows", "empty", "gather_rows", "scatter_rows", "store_flat"]

@@ -189,3 +189,6 @@ def paired_axes(dims: Any, a: UOp, b: UOp) -> tuple[list[int], list[int]]:
         if len(set(axes)) < len(axes):
             raise AxisError("tensordot: axis named twice", expected="distinct axes", found=axes)
     return left, right
+
+
+__all__ = ["check_rank", "contract", "diagonal", "einsum", "matmul", "paired_axes", "swap_last_axes", "tensordot"]

@@ -245,3 +245,6 @@ def _extract_maxima(key: UOp, index: UOp, k: int) -> UOp:
         found.append(graph.reduce(left, "MAX", (1,), keep=False))
     both = graph.permute(build("STACK", *found), (1, 0))
     return e("SUB", const(dtypes.int32.max, dtypes.int32), cast(e("AND", both, 0xFFFFFFFF), dtypes.int32))
+
+
+__all__ = ["Sorted", "is_cheaper_to_count", "sort_rows", "top_rows"]

@@ -68,3 +68,6 @@ def _key_of_rank(keys: UOp, ranks: UOp, bits: int) -> UOp:
         assert digit is not None
         found = build("ADD", found, e("SHL", digit, low))
     return found
+
+
+__all__ = ["bits_of", "index_of_rank", "is_cheaper_than_sorting"]

@@ -164,3 +164,6 @@ def _first_by_blocks(u: UOp) -> UOp:
     indices = e("ADD", start, iota(block, dtypes.index, 1, 2))
     inside = first_maximum(gather_rows(flat, indices), 1)
     return graph.reshape(e("ADD", cast(start, dtypes.int64), inside), (*u.shape[:-1], 1))
+
+
+__all__ = ["LONG_ROW", "SHORT_ROW", "bits", "first_maximum", "key", "maximum_gradient", "unsigned", "value"]

@@ -206,3 +206,17 @@ def leading_windows(x: UOp, axes: Sequence[int], counts: Sequence[Any]) -> UOp:
     for a, n in zip(axes, counts, strict=True):
         shape[a] = n
     return g.leading(x, tuple(shape))
+
+
+__all__ = [
+    "Ints",
+    "OverlapAdd",
+    "as_ints",
+    "check_windows",
+    "count_windows",
+    "leading_windows",
+    "overlap",
+    "pad_or_crop",
+    "refuse_symbolic",
+    "windows",
+]

@@ -115,3 +115,6 @@ def _decoded(name: str, info: Mapping[str, Any], device: str) -> UOp:
     if dtype is None:
         raise DTypeError(f"safe_load: {name}", expected=", ".join(_NAMES), found=info["dtype"])
     return from_bytes(bytes(info["data"]), tuple(info["shape"]), dtype, device)
+
+
+__all__ = ["safe_load", "safe_save"]

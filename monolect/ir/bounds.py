@@ -267,3 +267,17 @@ def replace_ranges(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
         if u not in new:
             new[u] = u if keys.isdisjoint(ranges(u)) else rebuild(u, tuple(new[s] for s in u.src))
     return new[root]
+
+
+__all__ = [
+    "Interval",
+    "at_most",
+    "bounds_text",
+    "may_wrap",
+    "min_max",
+    "ranges",
+    "replace_ranges",
+    "size_max",
+    "unused_ranges",
+    "unused_slots",
+]

@@ -27,3 +27,6 @@ def digests(u: UOp) -> dict[UOp, bytes]:
         text = f"{n.op} {n.arg!r} {n.tag!r}".encode()
         names[n] = blake2b(b"".join((*below, text)), digest_size=16).digest()
     return names
+
+
+__all__ = ["digest", "digests"]

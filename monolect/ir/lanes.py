@@ -74,3 +74,6 @@ def fitted(sizes: list[int], limits: tuple[int, ...], name: str = "gidx") -> lis
     if left > 1:
         raise ActionError(f"too many {name}", expected=f"at most {limits} along the dimensions", found=prod(sizes))
     return out
+
+
+__all__ = ["MOST_DIMENSIONS", "MOST_SLOTS", "fitted", "in_warp", "shared_lanes"]

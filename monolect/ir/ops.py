@@ -713,3 +713,27 @@ ELEMENTWISE = with_trait("elementwise")
 COMMUTATIVE = with_trait("commutative")
 MOVEMENT = with_trait("movement")
 DECOMPOSED = with_trait("decomposed")
+
+
+__all__ = [
+    "AXIS_TYPES",
+    "BufferArg",
+    "CALLS",
+    "COMMUTATIVE",
+    "DECOMPOSED",
+    "ELEMENTWISE",
+    "INVALID",
+    "KernelInfo",
+    "LoadArg",
+    "MOVEMENT",
+    "ParamArg",
+    "ProgramInfo",
+    "ROLES",
+    "ROWS",
+    "Row",
+    "Stage",
+    "StepInfo",
+    "TmaCopyArg",
+    "broadcast",
+    "with_trait",
+]

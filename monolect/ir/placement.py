@@ -154,3 +154,6 @@ def _moved(u: UOp, ax: int, expected: str) -> DeviceError:
     copy = f'LOAD of it with LoadArg(device="{d[0]}", addrspace="GLOBAL") before, a copy to one device'
     found = f"{u.src[0].shape} on {len(d)} devices along axis {ax} to {u.shape}"
     return DeviceError(f"{u.op} moves the shard boundary", expected=f"{expected}; or {copy}", found=found)
+
+
+__all__ = ["VIEWS", "addrspace", "axis", "device", "is_memory", "memory_of"]

@@ -172,3 +172,6 @@ def _written(u: UOp, texts: dict[UOp, tuple[str, int]]) -> tuple[str, int]:
     if u.op == "NEG":
         return f"-{src[0] if texts[u.src[0]][1] == _TIGHT else f'({src[0]})'}", 7
     return f"{u.op.lower()}({', '.join(src)})", _TIGHT
+
+
+__all__ = ["brief", "pseudocode"]

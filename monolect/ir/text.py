@@ -439,3 +439,6 @@ class _Arguments:
                 wanted = types[f].__name__ if isinstance(types[f], type) else types[f]
                 raise _error(self.number, f"{f} of {kind.__name__} has another type", wanted, repr(v)[:80])
         return kind(**fields)
+
+
+__all__ = ["parse", "show", "show_origin", "summary"]

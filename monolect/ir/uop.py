@@ -337,3 +337,25 @@ def rebuild(u: UOp, src: tuple[UOp, ...]) -> UOp:
     if out.origin is None:
         out.origin = u.origin
     return out
+
+
+__all__ = [
+    "NAN",
+    "NEGATIVE_ZERO",
+    "SIMPLIFIERS",
+    "UOp",
+    "build",
+    "const",
+    "idx",
+    "lift",
+    "live_nodes",
+    "new_buffer",
+    "new_buffer_like",
+    "next_serial",
+    "node",
+    "rebuild",
+    "shape_source",
+    "substitute",
+    "substitute_all",
+    "toposort",
+]

@@ -139,3 +139,6 @@ def _nearest_divisor(n: int, wanted: int) -> int:
     """Return the divisor of n that is nearest to `wanted`, within a factor of 2, or else `wanted`."""
     near = [d for d in range(max(wanted // 2, 2), 2 * wanted + 1) if n % d == 0]
     return min(near, key=lambda d: max(d, wanted) / min(d, wanted), default=wanted)
+
+
+__all__ = ["fold_sums", "split"]

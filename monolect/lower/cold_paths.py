@@ -91,3 +91,6 @@ def _exclusive_operands(marked: list[UOp], order: list[UOp], users: dict[UOp, li
             if all(v in exclusive or (v in marked and u not in (v.src[0], v.src[2])) for v in users[u]):
                 exclusive.add(u)
     return exclusive
+
+
+__all__ = ["branch_cold_paths"]

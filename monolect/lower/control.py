@@ -53,3 +53,6 @@ def control(linear: UOp, target: Target) -> UOp:
 def _is_gated(u: UOp) -> bool:
     """Whether `u` writes one element under a condition."""
     return u.op in ("STORE", "ATOMICADD") and len(u.src) == 3 and u.src[2].shape == () and u.src[0].shape == ()
+
+
+__all__ = ["control"]

@@ -35,3 +35,6 @@ def demote_registers(sink: UOp, target: Target) -> UOp:
     return substitute(
         sink, {b: node("BUFFER", b.src, b.arg._replace(slot=next(slots), addrspace="LOCAL")) for b in found}
     )
+
+
+__all__ = ["demote_registers"]

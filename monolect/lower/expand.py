@@ -347,3 +347,6 @@ def _reduce(u: UOp, body: UOp, axis_of: dict[UOp, int]) -> UOp:
     rank = len(out.shape)
     out = build("REDUCE", out, arg=(u.arg[0], tuple(sorted(rank - axis_of[r] for r in shaped))))
     return build("RESHAPE", out, shape_source(())) if all(n == 1 for n in out.shape) else out
+
+
+__all__ = ["expand"]

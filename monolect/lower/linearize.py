@@ -182,3 +182,6 @@ def _position(item: UOp | Loop) -> int:
 def linearize(sink: UOp) -> UOp:
     """Pass: turn a SINK into a LINEAR."""
     return Linearizer(sink).run()
+
+
+__all__ = ["Linearizer", "Loop", "linearize"]

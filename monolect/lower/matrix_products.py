@@ -87,3 +87,6 @@ def _as(x: UOp, d: DType) -> UOp | None:
     if x.op == "CONST" and d.min <= x.arg[0] <= d.max:
         return const(x.arg[0], d)
     return None
+
+
+__all__ = ["matrix_units", "multiply", "row_axis"]

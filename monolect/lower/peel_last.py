@@ -135,3 +135,6 @@ def _facts(u: UOp) -> Facts | None:
             if bool(low) == bool(high):
                 out[c] = TRUE if low else FALSE
     return out
+
+
+__all__ = ["Loops", "OWN", "PEELED", "loops_of", "peel_last", "step_of"]

@@ -177,3 +177,6 @@ def _of_shape(v: UOp, shape: tuple) -> UOp:
 def lower_reduce(sink: UOp) -> UOp:
     """Pass: lower the REDUCEs over ranges of a kernel."""
     return ReduceLowering(sink).run()
+
+
+__all__ = ["ReduceLowering", "lower_reduce", "neutral"]

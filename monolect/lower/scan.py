@@ -103,3 +103,6 @@ def widen(body: UOp, axis: int, n: int) -> UOp:
         return body
     wide = (*shape[: rank - axis], n, *shape[rank - axis + 1 :])
     return build("EXPAND", build("RESHAPE", body, shape_source(shape)), shape_source(wide))
+
+
+__all__ = ["ScanStep", "Scans", "widen"]

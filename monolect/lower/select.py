@@ -44,3 +44,6 @@ def _replacement(u: UOp, target: Target) -> UOp:
     out = legalize(u, target.native_dtypes, target.cast_dtypes)
     out = decompose(u, target.native) if out is None else out
     return u if out is None else out
+
+
+__all__ = ["select"]

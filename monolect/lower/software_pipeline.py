@@ -155,3 +155,6 @@ def _without_flag(value: UOp) -> UOp:
         if not is_pipelined(value)
         else node("LOAD", value.src)
     )
+
+
+__all__ = ["PipelinedCopy", "ahead", "is_pipelined"]

@@ -210,3 +210,19 @@ class AdaptiveAvgPool2d(Module):
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
         return x.adaptive_avg_pool2d(self.output_size)
+
+
+__all__ = [
+    "AdaptiveAvgPool2d",
+    "AvgPool2d",
+    "Flatten",
+    "GELU",
+    "Identity",
+    "LeakyReLU",
+    "MaxPool2d",
+    "ReLU",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Tanh",
+]

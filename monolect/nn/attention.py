@@ -104,3 +104,6 @@ class MultiheadAttention(Module):
         mask = added[0] if len(added) == 1 else added[0] + added[1]
         blind = mask.amax(-1, keepdim=True) == -inf
         return blind.where(0.0, mask), blind
+
+
+__all__ = ["MultiheadAttention"]

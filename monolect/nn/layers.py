@@ -322,3 +322,19 @@ class Dropout(Module):
     def extra_repr(self) -> str:
         """Return the probability as text."""
         return f"p={self.p}"
+
+
+__all__ = [
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "Dropout",
+    "Embedding",
+    "GroupNorm",
+    "LayerNorm",
+    "Linear",
+    "RMSNorm",
+]

@@ -267,3 +267,6 @@ class ModuleList(Sequential):
     def forward(self, x: Any) -> Any:
         """Raise NotImplementedError, because a list does not say how its modules are used."""
         raise NotImplementedError("a ModuleList has no forward; iterate over it")
+
+
+__all__ = ["Module", "ModuleList", "Sequential"]

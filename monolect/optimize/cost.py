@@ -183,3 +183,6 @@ def _slow_ranges(x: UOp, c: int) -> frozenset[UOp]:
         r for r, k in linear(x.src[0])[1] if r.op == "RANGE" and (x.op == "MOD" or abs(c * k) <= MAX_GATHER_STRIDE * n)
     ]
     return frozenset(few) if x.op == "IDIV" or n <= MAX_GATHER_STRIDE else frozenset()
+
+
+__all__ = ["MAX_GATHER_STRIDE", "Profile", "StridedAccess", "is_operation", "operations"]

@@ -137,3 +137,6 @@ def _merge(sink: UOp, order: list[UOp], a: UOp, b: UOp) -> UOp | None:
                 return None
     left = (one // n, one % n)
     return None if any(u in left for u in toposort(new[sink])) else new[sink]
+
+
+__all__ = ["merge_ranges"]

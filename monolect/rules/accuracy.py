@@ -59,3 +59,6 @@ MAX_ULP: dict[str, Bound] = {
     "erf": Bound(2.7, 2.7),
     "erfc": Bound(6.0, 7.5),
 }
+
+
+__all__ = ["Bound", "MAX_ULP", "NARROW_ULP", "RUNNING_ULP", "SMALL_POWER"]

@@ -88,3 +88,6 @@ def simplify(sink: UOp, target: Target) -> UOp:
     """Pass: flatten memory, and apply the algebra rules that DISABLE leaves until none applies."""
     trace = fired if listener.callback is not None else None
     return rewrite(flat_memory(sink), ALGEBRA.without(settings.disabled), trace=trace)
+
+
+__all__ = ["ALGEBRA", "gated", "larger", "scaled", "simplify", "widened"]

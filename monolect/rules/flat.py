@@ -93,3 +93,6 @@ def _expanded(x: UOp, shape: tuple) -> UOp:
         return x
     ones = (1,) * (len(shape) - len(x.shape))
     return build("EXPAND", build("RESHAPE", x, shape_source((*ones, *x.shape))), shape_source(shape))
+
+
+__all__ = ["flat_memory"]

@@ -150,3 +150,29 @@ def constant_of(u: UOp) -> Any:
     while u.op == "EXPAND" or u.op == "RESHAPE":
         u = u.src[0]
     return u.arg[0] if u.op == "CONST" and u.arg[0] is not INVALID else None
+
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "UNLIKELY",
+    "bits",
+    "both",
+    "cast",
+    "constant_of",
+    "differ",
+    "either",
+    "exclusive",
+    "less",
+    "magnitude",
+    "magnitude_argument",
+    "mulacc",
+    "negate",
+    "polynomial",
+    "shift_left",
+    "shift_right",
+    "sub",
+    "union",
+    "unlikely",
+    "where",
+]

@@ -211,3 +211,6 @@ def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | No
             return fired("round_to_odd", u, cast(to_odd(x), d))
         return fired("cast_through_single", u, cast(cast(x, F32), d))
     return None
+
+
+__all__ = ["NARROW", "Narrow", "ROWS", "in_single", "legalize", "narrow", "to_odd", "widen"]

@@ -375,3 +375,25 @@ def _power_limits(x: UOp, y: UOp, a: UOp, finite: UOp, f: Format) -> UOp:
     root = both(both(less(x, 0.0), less(-INF, x)), differ(y, build("TRUNC", y)))
     r = where(either(root, either(differ(x, x), differ(y, y))), NAN, r)
     return where(either(negate(differ(x, 1.0)), negate(differ(y, 0.0))), 1.0, r)
+
+
+__all__ = [
+    "Extended",
+    "INF",
+    "LN2",
+    "LOG2E",
+    "NAN",
+    "Tables",
+    "exp",
+    "exp2",
+    "exp2_by_ldexp",
+    "exp_argument",
+    "exp_by_ldexp",
+    "is_factor",
+    "is_log",
+    "log",
+    "log2",
+    "power",
+    "power_by_scaling",
+    "sqrt",
+]

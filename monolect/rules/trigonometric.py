@@ -302,3 +302,6 @@ def _high_product(a: UOp, b: UOp) -> UOp:
     t = a_high * b_low + shift_right(a_low * b_low, 32)
     v = a_low * b_high + (t & 0xFFFFFFFF)
     return a_high * b_high + shift_right(t, 32) + shift_right(v, 32)
+
+
+__all__ = ["HALF_PI", "Tables", "cosine", "cosine_argument", "cosine_by_sine", "sine", "upper_bound"]

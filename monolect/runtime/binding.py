@@ -69,3 +69,6 @@ def concrete(shape: tuple) -> tuple[Any, ...]:
             n = count((substitute(n, {p: idx(value_of(p)) for p in variables(n)}),))
         out.append(n)
     return tuple(out)
+
+
+__all__ = ["BY", "as_written", "bound", "concrete", "value_of", "values", "variables"]

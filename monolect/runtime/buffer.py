@@ -248,3 +248,23 @@ def one_device(us: list[UOp]) -> str:
         found = sorted(map(str, names))
         raise DeviceError("values of several devices in one kernel", expected="one device", found=found)
     return str(names.pop()) if names else Device.default
+
+
+__all__ = [
+    "ALIGN_BYTES",
+    "LETTERS",
+    "VIEWS",
+    "aliased_memory",
+    "base_of",
+    "contiguous_part",
+    "element",
+    "element_at",
+    "from_bytes",
+    "from_numpy",
+    "is_realized",
+    "one_device",
+    "open_disk",
+    "to_list",
+    "to_numpy",
+    "with_storage",
+]

@@ -171,3 +171,20 @@ def origins(sink: UOp) -> list[tuple[str, int, str]]:
     values = [u for u in order if u.op not in _ADDRESS_OPS and u.dtype.kind != "x"]
     constants = [u for u in order if u.op == "CONST" and u.dtype.kind != "x"]
     return [u.origin for u in values or constants or order]
+
+
+__all__ = [
+    "KernelRun",
+    "Recorder",
+    "captured",
+    "compiled",
+    "device_of",
+    "kernel_table",
+    "line",
+    "origin_of",
+    "origins",
+    "peaks",
+    "record",
+    "show_source",
+    "show_totals",
+]

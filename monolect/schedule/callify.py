@@ -174,3 +174,6 @@ def callify(values: UOp) -> UOp:
     """Pass: turn a TUPLE of values over BUFFERs into FUNCTION(TUPLE over PARAMs, buffers...)."""
     body, buffers, _ = over_params([*values.src])
     return node("FUNCTION", (body, *buffers))
+
+
+__all__ = ["callify", "independent", "over_params", "resolve_functions", "structure"]

@@ -449,3 +449,6 @@ def _bitcast(u: UOp, index: Index, vals: list[UOp]) -> UOp:
     if acc is None:
         raise InternalError("BITCAST of nothing")
     return build("BITCAST", acc, arg=new)
+
+
+__all__ = ["KernelBuilder", "Known", "own_loops", "without_factors"]

@@ -130,3 +130,6 @@ def buffers_of(part: Partition) -> dict[UOp, UOp]:
             dev = part.kernel(part.find(part.stored[u][0])).device or device(u)
             out[u] = node("BUFFER", (shape_source(u.shape),), BufferArg(len(out), u.dtype, dev))
     return out | {u: out[f.padded] for u, f in part.padded_values.items()}
+
+
+__all__ = ["buffers_of", "order", "partition", "strip_markers"]

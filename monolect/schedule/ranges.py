@@ -328,3 +328,22 @@ def covers(index: Index, shape: tuple) -> frozenset[UOp] | None:
 def _bound(r: UOp) -> Any:
     """Return the size of the RANGE `r`: an int or a symbolic node."""
     return r.src[0].value if r.src[0].op == "CONST" else r.src[0]
+
+
+__all__ = [
+    "FIRST_REDUCE_RANGE",
+    "Index",
+    "broadcast_index",
+    "clamp",
+    "clear_caches",
+    "covers",
+    "effect_target",
+    "flatten",
+    "full_index",
+    "overwrites",
+    "placeholder",
+    "reshape_index",
+    "sources",
+    "stored_value",
+    "value_sources",
+]

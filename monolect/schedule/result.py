@@ -25,3 +25,6 @@ def schedule_of(step: UOp) -> Schedule:
     """Return the Schedule of a `step` TUPLE(AFTER(BUFFER, LINEAR) or an input, ...), as the pass `order` leaves it."""
     linear = next((r.src[1] for r in step.src if r.op == "AFTER"), None)
     return Schedule(node("LINEAR") if linear is None else linear, tuple([base(r) for r in step.src]))
+
+
+__all__ = ["Schedule", "base", "schedule_of"]

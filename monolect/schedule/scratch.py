@@ -189,3 +189,22 @@ def size(rs: Iterable[UOp]) -> int:
 def ranges_of(index: Index) -> frozenset[UOp]:
     """Return the RANGEs of all axes of `index`."""
     return frozenset().union(*(ranges(i) for i in index)) if index else frozenset()
+
+
+__all__ = [
+    "FIRST_RANGE",
+    "LINEAR_OPS",
+    "SMALL_WORK",
+    "ScratchValue",
+    "fits",
+    "fits_without_products",
+    "is_expensive",
+    "is_worth_scratch",
+    "longest_row",
+    "main_source",
+    "moves_innermost_out",
+    "ranges_of",
+    "scratch_value",
+    "size",
+    "zeroes_masked_rows",
+]

@@ -19,3 +19,6 @@ def shard(roots: list[UOp]) -> list[UOp]:
         if isinstance(device(u), tuple):
             raise DeviceError("running on several devices is not supported yet", expected="one device", found=device(u))
     return roots
+
+
+__all__ = ["shard"]

@@ -275,3 +275,21 @@ def refused(name: str, error: IRError, *uops: UOp) -> Exception:
 def refuse_shape(name: str, expected: tuple, found: tuple) -> ShapeError:
     """Return the ShapeError of the method `name` for a value of shape `found` that does not broadcast to `expected`."""
     return ShapeError(f"{name}: the value does not fit", expected=f"a shape that broadcasts to {expected}", found=found)
+
+
+__all__ = [
+    "TensorBase",
+    "as_device",
+    "as_int",
+    "as_size",
+    "as_sizes",
+    "check_count",
+    "check_sizes",
+    "node_of",
+    "on_device",
+    "on_device_of",
+    "refuse_shape",
+    "refused",
+    "restore_on_failure",
+    "unpacked",
+]

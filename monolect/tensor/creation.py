@@ -435,3 +435,6 @@ def from_data_dtype(value: Any) -> DType:
     if isinstance(value, float):
         return dtypes.float32
     raise DTypeError("not a number", expected="a number", found=repr(value))
+
+
+__all__ = ["CreationMixin", "from_data", "from_data_dtype"]

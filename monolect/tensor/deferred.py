@@ -61,3 +61,6 @@ def all_deferred() -> list[Any]:
         else:
             out.append(t)
     return out
+
+
+__all__ = ["all_deferred", "defer", "deferred", "exclude", "forget_others"]

@@ -66,3 +66,6 @@ def guard_methods(cls: type) -> type:
         elif isinstance(value, staticmethod):
             setattr(cls, name, staticmethod(guarded(value.__func__)))
     return cls
+
+
+__all__ = ["guard_methods", "guarded"]

@@ -531,3 +531,17 @@ class RandomMixin(TensorBase):
         """
         std = gain * sqrt(2.0 / max(sum(_fans(_shape(size, "xavier_normal"), "xavier_normal")), 1))
         return cls.normal(*size, std=std, **options)
+
+
+__all__ = [
+    "RandomMixin",
+    "drawn",
+    "manual_seed",
+    "names",
+    "pending",
+    "settle",
+    "snapshot",
+    "states_of",
+    "tensor_named",
+    "tensors",
+]

@@ -790,9 +790,9 @@ class Tensor(
             return broadcast_to(const(1, self.dtype), self.shape)
         _check_tensor("backward: gradient", gradient)
         if gradient.shape != self.shape or gradient.dtype is not self.dtype:
-            raise GradientError(
-                "the gradient does not match its tensor",
-                expected=f"{self.dtype.name} {self.shape}",
-                found=f"{gradient.dtype.name} {gradient.shape}",
-            )
+            expected, found = f"{self.dtype.name} {self.shape}", f"{gradient.dtype.name} {gradient.shape}"
+            raise GradientError("the gradient does not match its tensor", expected=expected, found=found)
         return gradient._uop
+
+
+__all__ = ["Tensor", "compute_pending", "copied", "in_own_memory", "leaf_nodes", "leaves", "live_tensors", "watched"]

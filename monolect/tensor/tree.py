@@ -190,3 +190,20 @@ def unflatten(tree: Any, tensors: Iterator[Any], sort: bool = False) -> Any:
             object.__setattr__(new, name, unflatten(getattr(tree, name), tensors, sort))  # works for frozen ones, too
         return new
     return tree.copy() if is_array(tree) else tree
+
+
+__all__ = [
+    "ByIdentity",
+    "PLAIN",
+    "bytes_of",
+    "check_results",
+    "content_of",
+    "fields",
+    "flatten",
+    "has_sorted_keys",
+    "kind",
+    "plain",
+    "signature",
+    "sorted_keys",
+    "unflatten",
+]

@@ -149,3 +149,6 @@ class Variable:
         if number % self.multiple_of:
             raise ArgumentError(f"value of {self.name}", expected=f"a multiple of {self.multiple_of}", found=value)
         return number
+
+
+__all__ = ["Variable"]

@@ -325,3 +325,6 @@ def _touch(folder: Folder, name: str) -> None:
         os.utime(folder.prefix + name, dir_fd=folder.descriptor)
     except OSError:
         pass
+
+
+__all__ = ["DiskCache", "Folder", "cache_dir"]

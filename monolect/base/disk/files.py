@@ -25,3 +25,6 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[Any]) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+__all__ = ["write_whole"]

@@ -90,3 +90,6 @@ def _named(root: str, names: list[str]) -> str:
         state.update(f"{name} {len(data)}\n".encode())
         state.update(data)
     return state.hexdigest()
+
+
+__all__ = ["COMPILED", "compiler_version"]

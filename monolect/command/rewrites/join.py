@@ -55,3 +55,6 @@ def items_of_run(run: UOp, slots: Iterator[int]) -> list[UOp]:
             continue  # copies a state to itself: the kernels before stored its parts in place
         out.append(with_operands(item, operands))
     return out
+
+
+__all__ = ["items_of_run", "join"]

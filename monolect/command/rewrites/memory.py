@@ -269,3 +269,17 @@ def _predecessors(once: Sequence[UOp], order: Sequence[UOp], step: UOp) -> list[
     after = [[j for row in rows for j in row] for rows in needs([uses_of(c, same) for c in order])]
     first = [(1 << i) - 1 for i in range(n)]
     return first + [b << n | (1 << n) - 1 for b in all_before(after)]
+
+
+__all__ = [
+    "ALIGN_BYTES",
+    "Blocks",
+    "ConcurrentBlocks",
+    "Life",
+    "ManyBlocks",
+    "MemoryPlan",
+    "SMALL_BYTES",
+    "assign_offsets",
+    "assign_offsets_concurrent",
+    "plan_memory",
+]

@@ -160,3 +160,24 @@ def add_at(flat: Array, at: Array, new: Array) -> None:
     for k, v in zip(at, new.astype(np.float32), strict=True):
         wide[k] = (wide[k] + v).astype(flat.dtype)
     flat[:] = wide.astype(flat.dtype)
+
+
+__all__ = [
+    "Array",
+    "Mask",
+    "add_at",
+    "add_product",
+    "bitcast",
+    "both_valid",
+    "cast",
+    "garbage",
+    "is_small",
+    "multiply_in_warp",
+    "multiply_tiles",
+    "reduce_array",
+    "scan_array",
+    "select_valid",
+    "storage",
+    "tf32",
+    "tiles_in_warp",
+]

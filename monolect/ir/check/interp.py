@@ -509,3 +509,6 @@ def _memory(view: UOp) -> UOp:
     while view.op in MOVEMENT or view.op == "AFTER":
         view = view.src[0]
     return view
+
+
+__all__ = ["Evaluator", "evaluate", "run_kernel"]

@@ -146,3 +146,6 @@ ROW_VALUES: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = {
     "CONST": _const, "BINARY": _binary, "IOTA": _iota, "STACK": _stack, "BITCAST": _bitcast, "REDUCE": _reduce,
     "SCAN": _scan, "RANGE": _range, "SPECIAL": _range, "LOAD": _load, "WMMA": _wmma, "GETTUPLE": _gettuple,
 }  # fmt: skip
+
+
+__all__ = ["ROW_VALUES", "move"]

@@ -628,3 +628,6 @@ def _origin(u: UOp, sink: UOp) -> Any:
                 return v.origin
             users.add(v)
     return next((v.origin for v in reversed(toposort(u)) if v.origin is not None), None)
+
+
+__all__ = ["Access", "accesses", "check_bounds", "infix", "is_inside", "polynomial"]

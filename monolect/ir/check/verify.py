@@ -230,3 +230,6 @@ def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> 
     made = f" (made by {show_origin(u.origin)})" if u.origin is not None else ""
     line = u.origin[:2] if isinstance(u.origin, tuple) and len(u.origin) >= 2 else None
     return VerifyError(f"{u.op}: {message}{made}\n{text}", op=u.op, expected=str(expected), found=str(found), line=line)
+
+
+__all__ = ["verify"]

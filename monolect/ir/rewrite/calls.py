@@ -136,3 +136,6 @@ def shape_of_call(shape: tuple, src: tuple[UOp, ...]) -> tuple[Any, ...]:
 
 
 CALLS.update(arguments=check_arguments, shape=shape_of_call)
+
+
+__all__ = ["check_arguments", "inlined", "is_body", "is_opaque", "parameters", "shape_of_call", "stored_slots"]

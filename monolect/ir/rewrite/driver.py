@@ -160,3 +160,6 @@ class _Driver:
         return InternalError(
             f"rules of {self.ruleset.name} {what}: {names}", expected="a fixed point", found=f"{self.steps} steps"
         )
+
+
+__all__ = ["replaced", "rewrite"]

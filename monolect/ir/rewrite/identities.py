@@ -166,3 +166,6 @@ def _follow() -> None:
 
 
 watchers.append(_follow)
+
+
+__all__ = ["FORMS", "IDENTITIES", "JOINED", "connect"]

@@ -412,3 +412,19 @@ def is_unbounded(x: UOp) -> bool:
     """Whether a value, such as an index that is read from memory, may be so large that a sum with it overflows."""
     lo, hi = min_max(x)
     return bool(lo < -(2**62) or hi > 2**62)
+
+
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "as_sums",
+    "from_linear",
+    "index_add",
+    "index_idiv",
+    "index_less",
+    "index_mod",
+    "index_mul",
+    "is_unbounded",
+    "limits",
+    "linear",
+]

@@ -110,3 +110,6 @@ def _follow_trace() -> None:
 
 watchers.insert(0, _follow_trace)
 _follow_trace()
+
+
+__all__ = ["Family", "Listener", "Row", "fired", "is_on", "listener", "recorded"]

@@ -472,3 +472,6 @@ def _finish(root: UOp, r: UOp, name: str, expression: bool, keep: bool) -> UOp:
     if r.origin is None:
         r.origin = root.origin
     return r
+
+
+__all__ = ["Const", "P", "Pat", "Rule", "RuleSet", "Var", "parameters"]

@@ -291,3 +291,6 @@ def _is_global(e: UOp) -> bool:
     while view.src and view.op not in ("PARAM", "BUFFER"):
         view = view.src[0]
     return view.op == "PARAM" or view.arg.addrspace == "GLOBAL"
+
+
+__all__ = ["device_axes", "is_shared_copy"]

@@ -172,3 +172,6 @@ def _sliced(bits: list[tuple[UOp, int]], first: int, n: int) -> UOp:
         out = out + (part if whole else part % (1 << k)) * (1 << at)
         at += k
     return out
+
+
+__all__ = ["fragments", "warp_unit"]

@@ -47,3 +47,6 @@ def _one_each(sizes: list[UOp], name: str) -> list[UOp]:
             whole = whole // n
         out.append(whole)
     return out
+
+
+__all__ = ["launched"]

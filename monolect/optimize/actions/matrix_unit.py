@@ -95,3 +95,6 @@ def _from_local_memory(x: UOp, columns: list[UOp], order: list[UOp]) -> UOp:
     store = node("STORE", (node("INDEX", (memory, substitute(index, mine))), substitute(x, mine)))
     filled = node("AFTER", (memory, node("END", (store, *mine.values()))))
     return node("LOAD", (node("INDEX", (filled, index)),))
+
+
+__all__ = ["check", "flips", "operands", "products"]

@@ -72,3 +72,6 @@ def check_blocked(plan: LoopPlan, p: AxisPart, k: int, top: bool) -> None:
         raise ActionError(what, expected="one sum and one store", found=len(stores))
     if ranges(plan.reduces[0]) != ranges(stores[0]):
         raise ActionError(what, expected="a reduction in the innermost output loop", found="outside")
+
+
+__all__ = ["check_blocked", "check_thread", "nests", "sequence"]

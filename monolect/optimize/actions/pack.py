@@ -561,3 +561,6 @@ def _sum(terms: Any) -> UOp:
     for x, k in terms:
         out = out + x * k
     return out
+
+
+__all__ = ["BlockDim", "MIN_ROW_TO_TRANSPOSE", "PackedBlock", "SlidingWindow"]

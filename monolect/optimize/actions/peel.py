@@ -286,3 +286,17 @@ def _close_section(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | Non
     body = with_dependencies(body, single) if body.op == "ATOMICADD" else body
     loops = [x for x in (fresh.get(r, r) for r in end.src[1:]) if x is not None]
     return build("END", body, *sorted(loops, key=_loop_number)) if loops else body
+
+
+__all__ = [
+    "Edge",
+    "Ends",
+    "Peeler",
+    "body_copies",
+    "check_peel",
+    "edge_of",
+    "ends_of_gates",
+    "iterations",
+    "peel_lengths",
+    "sections_of_gates",
+]

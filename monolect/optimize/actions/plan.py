@@ -530,3 +530,6 @@ class LoopPlan:
 def _is_vector(u: UOp) -> bool:
     """Whether a node with a shape is a value or a vector of indices, rather than memory or a memory's shape."""
     return u.op not in ("PARAM", "BUFFER", "AFTER") and (u.op != "STACK" or u.dtype is not dtypes.index)
+
+
+__all__ = ["ACTIONS", "Action", "AxisPart", "LoopPlan", "SPLIT_RULES", "allowed", "row_name"]

@@ -162,3 +162,14 @@ def _memory(view: UOp) -> UOp:
     while view.op in ("INDEX", "AFTER"):
         view = view.src[0]
     return view
+
+
+__all__ = [
+    "atomic_ranges",
+    "carried_ranges",
+    "owners",
+    "private_local_ranges",
+    "running_ranges",
+    "scan_depths",
+    "sequential_ranges",
+]

@@ -115,3 +115,6 @@ class Rows:
         for p in self._parts(b):
             out, step = out + self.made[p] * step, step * p.size
         return out
+
+
+__all__ = ["Rows", "ScratchBuffers", "is_local", "is_scratch"]

@@ -188,3 +188,19 @@ def _numbered(plan: LoopPlan, op: str, what: str, found: list[UOp], number: Any)
     if found[number] in plan.flags:
         raise ActionError(op, expected=f"a {what} without a flag", found=plan.flags[found[number]])
     return found[number]
+
+
+__all__ = [
+    "LINE_BYTES",
+    "MAX_PREFETCH_ROWS",
+    "PAGE_BYTES",
+    "buffer_bytes",
+    "check_nontemporal",
+    "check_prefetch",
+    "clamped_to_last",
+    "index_loads",
+    "next_row_distance",
+    "row_loop",
+    "row_prefetches",
+    "vector_of",
+]

@@ -162,3 +162,20 @@ def _zero_fill(memory: UOp, index: UOp, loops: list[UOp], around: tuple[UOp, ...
     fresh = node("AFTER", (memory, *around)) if around else memory
     store = node("STORE", (node("INDEX", (fresh, substitute(index, new))), const(0, memory.dtype)))
     return node("END", (store, *new.values()))
+
+
+__all__ = [
+    "accumulate_locally",
+    "are_blocks_short",
+    "are_sums_local",
+    "block_of_sum",
+    "blocks_of_sum",
+    "group_count",
+    "has_accumulator",
+    "has_groups",
+    "inside",
+    "is_layout_transposed",
+    "is_result_wide_enough",
+    "needs_local_accumulator",
+    "partial_sum_bytes",
+]

@@ -133,3 +133,6 @@ class Workgroup:
         """Raise ActionError when the packed blocks and the other local memory together exceed the target's."""
         n = sum(b.local_bytes for b in blocks)
         self._check_bytes("PACK", self.slot_bytes(axes) + n)
+
+
+__all__ = ["Workgroup"]

@@ -339,3 +339,6 @@ class Contraction(TileCosts):
             return  # unrolled, the broadcasts of all steps would be loaded before the first is used
         if n % 4 == 0:
             self.chooser.act("SPLIT", i, (4, "UNROLL", False), "fewer loop steps")
+
+
+__all__ = ["Contraction", "ROW_PREFETCH_BYTES"]

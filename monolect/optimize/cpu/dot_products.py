@@ -172,3 +172,6 @@ class Dots(Contraction):
         k = next((k for k in range(min(most, p.size), 3, -1) if p.size % k == 0), 0)
         if k and k < p.size:
             self.chooser.act("SPLIT", inner, (p.size // k, "LOOP", True), f"{k} tiles stay in cache")
+
+
+__all__ = ["Dots", "Square"]

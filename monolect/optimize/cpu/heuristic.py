@@ -681,3 +681,6 @@ class Chooser:
 def choose(plan: LoopPlan) -> list[str]:
     """Act on `plan` and return one reason per action. A kernel whose axes a user has fixed gets no actions."""
     return [] if plan.is_given else Chooser(plan).run()
+
+
+__all__ = ["Chooser", "choose"]

@@ -184,3 +184,6 @@ class Staged:
         i = next((i for i in mine if self.plan.axes[i].size > 1), None)
         if i is not None:
             self.chooser.act("SPLIT", i, (self.plan.axes[i].size, "LOOP", True), "one panel at a time")
+
+
+__all__ = ["Staged"]

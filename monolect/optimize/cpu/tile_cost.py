@@ -491,3 +491,20 @@ class TileCosts:
             except ActionError as e:
                 self.found_packable[key] = "too large" in str(e)
         return self.found_packable[key]
+
+
+__all__ = [
+    "FEW_STREAMED_ROWS",
+    "FULL_REGISTER_TILE",
+    "GATHERED_COPY_CYCLES",
+    "L1_MISS_CYCLES",
+    "L1_SET_PERIOD_BYTES",
+    "L2_MISS_CYCLES",
+    "MAX_STREAMED_ROWS",
+    "MAX_UNROLLED_LENGTH",
+    "MIN_REUSE_TO_PACK",
+    "RegisterTile",
+    "STREAMED_TILE_VECTORS",
+    "TileCosts",
+    "max_streamed_rows",
+]

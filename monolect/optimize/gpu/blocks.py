@@ -46,3 +46,6 @@ def shared_loads(plan: LoopPlan, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
     ids = count(len(plan.axes))
     slots = unused_slots(plan.order)
     return {u: block_of(plan, u, n_buffers).packed(made, ids, slots) for u, n_buffers in plan.packs.items()}
+
+
+__all__ = ["block_of", "shared_loads"]

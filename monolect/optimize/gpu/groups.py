@@ -221,3 +221,6 @@ def aligned(a: StridedAccess, c: UOp, v: int) -> bool:
         return True
     k, terms = linear(a.uop.src[0].src[1])
     return k % v == 0 and all(s % v == 0 for x, s in terms if x is not c)
+
+
+__all__ = ["Groups", "aligned", "largest_divisor"]

@@ -265,3 +265,6 @@ class SharedBlock(PackedBlock):
         filled = node("AFTER", (memory, node("END", (store, *loops))))
         reading = _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
         return node("LOAD", (node("INDEX", (filled, start + reading)),), u.arg)
+
+
+__all__ = ["SharedBlock", "bank_cycles"]

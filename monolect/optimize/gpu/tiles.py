@@ -164,3 +164,6 @@ class WorkgroupTiles:
             if not self.act("PADTO", axis, k, "whole steps, with zeros beyond the end"):
                 return
         self.act("SPLIT", axis, (self.plan.axes[axis].size // k, "REDUCE", True), f"{k} at a time in local memory")
+
+
+__all__ = ["WorkgroupTile", "WorkgroupTiles"]

@@ -82,3 +82,6 @@ def _held(p: AxisPart, unit: MatrixUnit, side: int, created: int) -> list[AxisPa
             kind = "LOCAL" if r.is_lane else "UPCAST"
             out.append(part(p.root, 1 << r.n_bits, p.stride << r.at, kind, created=created + r.first))
     return out
+
+
+__all__ = ["check_operands", "in_warp"]

@@ -169,3 +169,6 @@ class WarpTiles:
             axis = next(i for i, p in enumerate(plan.axes) if p.root is self.j and p.type == "REDUCE" and not p.is_step)
         if unit.from_memory and 1 < (n := plan.axes[axis].size) <= max(STEPS_PER_COPY):
             act("SPLIT", axis, (n, "UNROLL", False), "products with one wait")
+
+
+__all__ = ["WarpTile", "WarpTiles"]

@@ -179,3 +179,6 @@ def search(
 ) -> Found:
     """Return the fastest actions found for `sink`, never slower than `heuristic`. Each round keeps `width` plans."""
     return Search(sink, target, width, bench, progress).run(heuristic)
+
+
+__all__ = ["Bench", "Found", "Search", "TimedPlan", "name", "search"]

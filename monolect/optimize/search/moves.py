@@ -205,3 +205,25 @@ def _is_legal(sink: UOp, target: Target, actions: Move) -> bool:
     except ActionError:
         return False
     return True
+
+
+__all__ = [
+    "MOVES",
+    "Move",
+    "blocks",
+    "kind_of",
+    "legal_moves",
+    "matrix_units",
+    "nontemporal",
+    "packs",
+    "partial_sums",
+    "peels",
+    "prefetches",
+    "replay",
+    "steps",
+    "swaps",
+    "threads",
+    "unrolls",
+    "upcasts",
+    "workgroups",
+]

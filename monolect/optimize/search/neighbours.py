@@ -116,3 +116,6 @@ def _rejoined(sink: UOp, target: Target, first: Move, move: Move, later: list[Na
     for step in later:
         trail.redo(step)
     return tuple(trail.plan.actions)
+
+
+__all__ = ["NamedAction", "Trail", "edits", "extensions"]

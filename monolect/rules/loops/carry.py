@@ -43,3 +43,6 @@ def rounded_sum(u: UOp) -> UOp | None:
     """Return the STORE to the accumulator of a running sum if `u` is its rounded result, else None."""
     is_result = u.op == "CAST" and u.src[0].op == "LOAD" and u.src[0].arg == ROUNDED
     return u.src[0].src[0].src[1] if is_result else None
+
+
+__all__ = ["ROUNDED", "carried_type", "rounded_sum", "step"]

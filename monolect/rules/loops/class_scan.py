@@ -119,3 +119,6 @@ def _class(c: UOp, i: UOp, j: UOp) -> UOp | None:
         if x.dtype.is_int and i not in ranges(x) and j not in ranges(y) and replace_ranges(x, {j: i}) is y:
             return y
     return None
+
+
+__all__ = ["binned", "tallies"]

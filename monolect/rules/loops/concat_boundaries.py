@@ -207,3 +207,6 @@ def _memory_of(u: UOp) -> UOp | None:
         return None
     view = u.src[0].src[0] if u.src[0].op == "AFTER" else u.src[0]
     return view if view.op == "BUFFER" else None
+
+
+__all__ = ["ConcatBoundary", "Piece", "split_seams"]

@@ -311,3 +311,6 @@ def _slides(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
     if i.op != "RANGE" or replace_ranges(value, {i: i + 1, j: j + -1}) is not value:
         return None
     return i, replace_ranges(value, {j: idx(k)})
+
+
+__all__ = ["index_limit", "simplify_loops", "without_loop"]

@@ -77,3 +77,6 @@ def _bytes(u: UOp) -> int:
     """Return the bytes of a value; 0 if its size is symbolic."""
     n = count(u.shape)
     return n * u.dtype.itemsize if n.__class__ is int else 0
+
+
+__all__ = ["note_stored", "to_store"]

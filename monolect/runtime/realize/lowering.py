@@ -81,3 +81,6 @@ def _interpret(linear: UOp, args: dict[int, Any]) -> None:
 
 
 pipeline.interpret_program = _interpret
+
+
+__all__ = ["READY", "lower", "lowered", "prepared", "searched"]

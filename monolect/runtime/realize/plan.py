@@ -189,3 +189,15 @@ def _variables(calls: Sequence[UOp]) -> tuple[UOp, ...]:
 
 
 services.target = target_of
+
+
+__all__ = [
+    "Plan",
+    "batch_step",
+    "cached_plan",
+    "make_compound_plan",
+    "make_plan",
+    "positions",
+    "schedule_step",
+    "target_of",
+]

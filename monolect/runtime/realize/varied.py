@@ -70,3 +70,6 @@ def _is_number(x: Any) -> bool:
     if x.__class__ is not UOp or x.op != "CONST" or x.dtype not in _DTYPES:
         return False
     return isinstance(x.value, float) and not is_mark(x)
+
+
+__all__ = ["MIN_PLANS", "with_inputs"]

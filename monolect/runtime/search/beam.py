@@ -207,3 +207,6 @@ class ProgressBar:
         """Show the best result at the end of a round."""
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], best=best)
+
+
+__all__ = ["ProgressBar", "heuristic", "n_cores", "read", "tuned"]

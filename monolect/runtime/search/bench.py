@@ -152,3 +152,6 @@ class ProcessBench:
             return found
         self.failures.append(Failed(kernel.arg.actions, found.kind, found.text))
         return None
+
+
+__all__ = ["Failed", "ProcessBench"]

@@ -186,3 +186,6 @@ def _most(u: UOp, order: list[UOp]) -> int:
         if v.op == "CMPLT" and v.src[1].op == "CONST" and (v.src[0] in mine or mine.intersection(v.src[0].src))
     ]
     return min((n - 1 for n in limits if n > 1), default=100)
+
+
+__all__ = ["Scratch", "difference", "fits"]

@@ -165,3 +165,6 @@ def _killed_first_on_oom() -> None:
             file.write("1000")
     except OSError:  # not on Linux
         pass
+
+
+__all__ = ["Worker", "main"]

@@ -229,3 +229,6 @@ def _forget() -> None:
 atexit.register(close_shared_pool)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+
+
+__all__ = ["Failure", "Worker", "WorkerPool", "close_shared_pool", "ready", "shared_pool"]

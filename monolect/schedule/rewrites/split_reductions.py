@@ -185,3 +185,6 @@ def _reduced(op: str, x: UOp, axes: tuple[int, ...], of: UOp) -> UOp:
     out = build("REDUCE", x, arg=(op, axes))
     out.origin = out.origin or of.origin
     return out
+
+
+__all__ = ["split_reductions"]

@@ -103,3 +103,6 @@ def _in_parts(u: UOp, parts: int) -> UOp:
         return build("CONTIGUOUS", after)
     memory = base.src[0] if base.op == "AFTER" else base
     return build("AFTER", memory, build("STORE", memory, after))
+
+
+__all__ = ["split_scatters"]

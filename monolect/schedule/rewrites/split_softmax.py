@@ -381,3 +381,6 @@ def _replace(roots: list[UOp], replacements: dict[UOp, UOp]) -> list[UOp]:
             stack.pop()
             new[u] = new[replacements[u]] if u in replacements else rebuild(u, tuple(new[s] for s in u.src))
     return replace_roots(roots, new)
+
+
+__all__ = ["Blocks", "Segment", "Softmax", "split_softmax"]

@@ -127,3 +127,6 @@ class CastMixin(TensorBase):
         (True, False)
         """
         return self._uop.dtype.is_float
+
+
+__all__ = ["CastMixin"]

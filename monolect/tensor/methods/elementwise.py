@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import special
+from monolect.autograd.division import floor_quotient, floor_remainder, fmod, truncated_quotient, whole_quotient
 from monolect.autograd.graph import cast, e, number, where
 from monolect.autograd.operands import same_device
 from monolect.autograd.powers import equal_exponent, integer_power, power
@@ -374,8 +375,8 @@ class ElementwiseMixin(TensorBase):
             raise ArgumentError("div: unknown rounding_mode", expected="None, 'floor' or 'trunc'", found=rounding_mode)
         a, b = pair(self, other)
         if a.dtype.is_float:
-            return self._wrap(in_float32(_whole_quotient)(a, b))
-        return self._wrap(_truncated(a, b))
+            return self._wrap(in_float32(whole_quotient)(a, b))
+        return self._wrap(truncated_quotient(a, b))
 
     divide = true_divide = div
 
@@ -390,7 +391,7 @@ class ElementwiseMixin(TensorBase):
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            return self._wrap(in_float32(_floor_quotient)(a, b))
+            return self._wrap(in_float32(floor_quotient)(a, b))
         a, b = (cast(a, dtypes.int64), cast(b, dtypes.int64)) if a.dtype is dtypes.bool else (a, b)
         return binary(self._wrap(a), "IDIV", self._wrap(b))
 
@@ -405,7 +406,7 @@ class ElementwiseMixin(TensorBase):
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            return self._wrap(in_float32(_remainder)(a, b))
+            return self._wrap(in_float32(floor_remainder)(a, b))
         return binary(self._wrap(a), "MOD", self._wrap(b))
 
     def fmod(self, other: Any) -> Tensor:
@@ -419,10 +420,10 @@ class ElementwiseMixin(TensorBase):
         a, b = pair(self, other)
         same_device(a, b)
         if a.dtype.is_float:
-            return self._wrap(in_float32(_fmod)(a, b))
+            return self._wrap(in_float32(fmod)(a, b))
         if a.dtype.kind != "i":
             return self % other
-        rest = build("SUB", a, build("MUL", _truncated(a, b), b))
+        rest = build("SUB", a, build("MUL", truncated_quotient(a, b), b))
         return self._wrap(where(e("CMPNE", b, 0), rest, 0))
 
     def pow(self, exponent: Any) -> Tensor:
@@ -734,53 +735,17 @@ def _distance(a: Any, b: Any) -> Any:
     return (a.maximum(b) - a.minimum(b)).bitcast(f"uint{a.dtype.bits}").float()
 
 
-def _truncated(a: UOp, b: UOp) -> UOp:
-    """Return the integer quotient rounded toward zero; 0 where b is 0."""
-    q = build("IDIV", a, b)
-    if a.dtype.is_unsigned:
-        return q
-    exact = e("CMPNE", build("MOD", a, b), 0)
-    negative = build("CMPNE", e("CMPLT", a, 0), e("CMPLT", b, 0))
-    return where(build("AND", exact, negative), e("ADD", q, 1), q)
-
-
-def floor(x: UOp) -> UOp:
-    """Return the largest whole number not above x."""
-    t = build("TRUNC", x)
-    return where(build("CMPLT", x, t), e("SUB", t, 1.0), t)
-
-
-def _fmod(a: UOp, b: UOp) -> UOp:
-    """Return `a - trunc(a / b) * b`, corrected where the quotient was rounded up to a whole number.
-
-    MULACC rounds once. So nothing is lost for a quotient with no more bits than the dtype, as would be by rounding the
-    product.
-    """
-    r = build("MULACC", build("TRUNC", build("DIV", a, build("NEG", b))), b, a)
-    is_off = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", a, 0.0)))
-    step = special.absolute(b)
-    r = where(is_off, where(e("CMPLT", a, 0.0), build("SUB", r, step), build("ADD", r, step)), r)
-    is_infinite_divisor = build("AND", e("CMPEQ", step, inf), e("CMPLT", special.absolute(a), inf))
-    return special.rest_of_division(where(is_infinite_divisor, a, r), a, b)
-
-
-def _remainder(a: UOp, b: UOp) -> UOp:
-    """Return the remainder of floor division of floats, with the sign of b."""
-    r = _fmod(a, b)
-    other_sign = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", b, 0.0)))
-    return where(other_sign, build("ADD", r, b), r)
-
-
-def _whole_quotient(a: UOp, b: UOp) -> UOp:
-    """Return a / b rounded toward zero."""
-    return build("TRUNC", build("DIV", a, b))
-
-
-def _floor_quotient(a: UOp, b: UOp) -> UOp:
-    """Return the largest whole number not above a / b, corrected by one where rounding reached it."""
-    q = floor(build("DIV", a, b))
-    rest = build("MULACC", build("NEG", q), b, a)  # its sign differs from that of b if the quotient was rounded up
-    is_infinite_divisor = build("AND", e("CMPEQ", special.absolute(b), inf), e("CMPLT", special.absolute(a), inf))
-    rest = where(is_infinite_divisor, a, rest)
-    is_off = build("AND", e("CMPNE", rest, 0.0), build("CMPNE", e("CMPLT", rest, 0.0), e("CMPLT", b, 0.0)))
-    return where(is_off, e("SUB", q, 1.0), q)
+__all__ = [
+    "ElementwiseMixin",
+    "REFLECTED",
+    "binary",
+    "clamp_to_dtype",
+    "computes_in_float32",
+    "float_pair",
+    "floating",
+    "in_float32",
+    "negation",
+    "operand",
+    "pair",
+    "promoted",
+]

@@ -76,3 +76,6 @@ def write(target: UOp, value: UOp) -> None:
 def is_pending(u: UOp, device: str) -> bool:
     """Whether `u` is not yet computed and reads the file behind `device`."""
     return not is_realized(u) and any(s.op == "BUFFER" and s.arg.device == device for s in toposort(u))
+
+
+__all__ = ["compute_device", "is_pending", "write", "written_file"]

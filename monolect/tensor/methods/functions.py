@@ -10,6 +10,7 @@ from math import factorial, inf, isfinite, log, nan, pi, trunc
 from typing import TYPE_CHECKING, Any
 
 from monolect.autograd import special
+from monolect.autograd.division import floor
 from monolect.autograd.gradient import closed_alone, closed_form, cosine
 from monolect.autograd.graph import cast, e, full, where
 from monolect.autograd.operands import same_device
@@ -24,7 +25,6 @@ from monolect.tensor.methods.elementwise import (
     computes_in_float32,
     float_pair,
     floating,
-    floor,
     in_float32,
     operand,
     pair,
@@ -680,3 +680,6 @@ _LARGEST = {
     "fp8e4m3": 448.0,
     "fp8e5m2": 57344.0,
 }
+
+
+__all__ = ["FunctionsMixin"]

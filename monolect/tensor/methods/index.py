@@ -664,3 +664,6 @@ def _copy(u: UOp, device: Any) -> UOp:
         return build("CONTIGUOUS", u)
     buffer = new_buffer(u.shape, u.dtype, device)
     return build("AFTER", buffer, build("STORE", buffer, u))
+
+
+__all__ = ["IndexMixin", "check_range", "position", "selection", "view"]

@@ -190,3 +190,6 @@ class LinalgMixin(TensorBase):
         if dropout_p:
             weights = weights.dropout(dropout_p, training=True)
         return self._wrap(attention.weighted_sum(weights._uop, v, shape))
+
+
+__all__ = ["LinalgMixin"]

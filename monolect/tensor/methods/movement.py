@@ -775,3 +775,6 @@ def _cut(x: Any, a: int, before: int, after: int) -> Any:
     """Return `x` without the elements of an axis that negative widths crop."""
     start, stop = max(0, -before), x.shape[a] - max(0, -after)
     return x if start == 0 and stop == x.shape[a] else x.narrow(a, start, stop - start)
+
+
+__all__ = ["MovementMixin", "strided"]

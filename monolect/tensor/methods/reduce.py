@@ -465,3 +465,6 @@ def reverse(d: DType) -> Any:
     """
     op = "NEG" if d.is_float else "NOT"
     return lambda u: build(op, u)
+
+
+__all__ = ["ReduceMixin", "ValuesIndices", "detached_maximum", "reverse"]

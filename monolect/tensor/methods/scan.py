@@ -95,3 +95,6 @@ class ScanMixin(TensorBase):
             return graph.reshape(f(graph.reshape(u, (1,))), ())
         order = [*(i for i in range(len(u.shape)) if i != a), a]
         return graph.permute(f(graph.permute(u, order)), sorted(range(len(order)), key=order.__getitem__))
+
+
+__all__ = ["ScanMixin"]

@@ -273,3 +273,6 @@ def _interpolated(rows: UOp, q: UOp, n: Any, how: str) -> UOp:
         return at(high)
     a, b = at(low), at(high)
     return lerp(a, b, weight if how == "linear" else const(0.5, q.dtype))
+
+
+__all__ = ["SortMixin"]

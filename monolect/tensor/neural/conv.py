@@ -251,3 +251,6 @@ class ConvMixin(PoolMixin):
         [[[[[1.0, 2.0, 1.0]]]]]
         """
         return self._conv_transpose(3, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+__all__ = ["ConvMixin"]

@@ -269,3 +269,6 @@ class LossMixin(NormMixin):
         if reduction == "batchmean":
             return (loss.cast(accumulator(loss.dtype)).sum() / self.shape[0]).cast(loss.dtype)
         return _reduced(loss, reduction, "kl_div")
+
+
+__all__ = ["LossMixin"]

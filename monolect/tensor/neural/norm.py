@@ -225,3 +225,6 @@ class NormMixin(TensorBase):
             return self * 0.0
         keep = self.rand(*self.shape, device=self.device, dtype=dtypes.float32) >= p
         return keep.where(self * (1.0 / (1.0 - p)), 0.0)
+
+
+__all__ = ["NormMixin"]

@@ -382,3 +382,6 @@ class PoolMixin(TensorBase):
         """
         kernel = self._adaptive(3, output_size, "adaptive_max_pool3d")
         return self._max_pool(3, kernel, kernel, 0, 1, False)
+
+
+__all__ = ["PoolMixin"]
