@@ -219,7 +219,7 @@ def test_without_nvrtc_the_driver_is_given_ptx(no_nvrtc):
     suite.check_programs_as_one_module("cuda")
     device = registry.Device["cuda"]
     (text, *_) = [code for code in MODULES if b".target sm_90" in code]
-    assert b".version 8.4" in text and text.endswith(b"\0") and device.by_llvm
+    assert b".version 8.4" in text and text.endswith(b"\0") and device.uses_llvm
     assert all(p.source == "" or p.source.startswith("define ptx_kernel") for p in device.programs.values())
 
 

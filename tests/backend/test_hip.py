@@ -69,7 +69,7 @@ def test_no_gpu_and_no_such_gpu(driver):
 def test_without_clang_llvm_and_lld_are_wanted(driver, monkeypatch):
     monkeypatch.setattr(clang, "missing", lambda: "no HIP compiler")
     device = HipDevice()
-    assert device.by_llvm
+    assert device.uses_llvm
     source = device.render(
         [("k", linear(store(param(0, 8), special("lidx0", 8), load(param(1, 8), special("lidx0", 8)))))]
     )

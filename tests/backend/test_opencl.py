@@ -46,7 +46,8 @@ def test_a_refusal_is_told_with_its_line():
         "/a/b:2:3: fatal error: use of y",
     ):
         assert (
-            complaint("it", message, source, opencl_compile.PLACE) == "it refused the program at line 2: use of y\ntwo"
+            complaint("it", message, source, opencl_compile.ERROR_PATTERN)
+            == "it refused the program at line 2: use of y\ntwo"
         )
 
 

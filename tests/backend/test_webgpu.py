@@ -66,7 +66,8 @@ def test_elements_that_fill_a_word_are_one_access_and_fewer_change_their_own_bit
 def test_a_refusal_is_told_with_its_line():
     message = "Validation Error\n\nCaused by:\n  In x\n\nShader '' parsing error: no `y`\n  ┌─ wgsl:2:9\n  │\n"
     assert (
-        complaint("it", message, "one\ntwo\n", webgpu_compile.PLACE) == "it refused the program at line 2: no `y`\ntwo"
+        complaint("it", message, "one\ntwo\n", webgpu_compile.ERROR_PATTERN)
+        == "it refused the program at line 2: no `y`\ntwo"
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from monolect import Tensor
 from monolect.backend.c import compile as c_compile
 from monolect.backend.c.compile import Compiler
-from monolect.backend.c.render import MOST_LANES, language
+from monolect.backend.c.render import MAX_LANES, language
 from monolect.backend.common.host.elf import load_object
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
@@ -56,7 +56,7 @@ def test_every_vector_type_of_the_header_is_one():
     lang = language(False)
     checks = []
     for d in (dtypes.int8, dtypes.float32, dtypes.uint64):
-        n = MOST_LANES
+        n = MAX_LANES
         size = n * d.itemsize
         checks.append(f'_Static_assert(sizeof({lang.type(d, n)}) == {size}, "size");')
     assert Compiler().compile(lang.header + "\n".join(checks) + "\n")
@@ -85,8 +85,8 @@ def test_rows_of_any_length_are_masked_right(n):
 @needs_compiler
 def test_a_compiler_is_asked_once_as_long_as_it_does_not_change(monkeypatch, tmp_path):
     """Also in other processes: what it says is on disk."""
-    asked, ask = [], c_compile.ask
-    monkeypatch.setattr(c_compile, "ask", lambda command: (asked.append(command), ask(command))[1])
+    asked, ask = [], c_compile.probe
+    monkeypatch.setattr(c_compile, "probe", lambda command: (asked.append(command), ask(command))[1])
     command = tmp_path / "cc"
     command.write_text(f'#!/bin/sh\nexec {c_compile.find()} "$@"\n')
     command.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The host's processor by way of C: freestanding source for clang or gcc, object code loaded into this process.
+"""Back end for the host processor through C: clang or gcc compiles freestanding source; this process loads the object.
 
-It must not import another target or anything above the backends.
+This package must not import another target or anything above the backends.
 """

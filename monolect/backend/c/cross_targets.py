@@ -1,8 +1,8 @@
-"""C for a program of its own, as a table: what the passes may assume of the processor that `-march=` names.
+"""Describe the processors that exported C programs can be built for, one Target for each `-march=` name.
 
-What it is for: kernels that a compiler of somebody else translates. Without a name they are for any processor: vectors
-are those of 16 bytes, and multiply-adds round twice. "native" is this processor, as the device `c` sees it: equal
-kernels give equal bits. What it does not do: run a compiler, but to ask for the facts of "native".
+What it is for: kernels that are exported as C and compiled by the user. The empty name means any processor: vectors
+have 16 bytes, and multiply-adds round twice. "native" is this processor as the device `c` describes it: equal kernels
+give equal bits. What it does not do: it runs no compiler, except to probe the features of "native".
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, nearest
 from monolect.base.target import Target
 
-MOST_THREADS = 64
+MAX_THREADS = 64  # threads of an exported program; more are refused
 
 
 class Machine(NamedTuple):
-    """A processor: what the passes are told."""
+    """Capabilities of one processor, which become fields of its Target."""
 
     vector_bytes: int = 16
     n_registers: int = 16
     has_fma: bool = False
     loads_first: bool = False
-    has_half: bool = False  # `_Float16` without a library
+    has_half: bool = False  # `_Float16` compiles without library calls
 
 
 MACHINES: dict[str, Machine] = {
@@ -43,18 +43,18 @@ MACHINES: dict[str, Machine] = {
 
 
 def target(march: str = "", n_threads: int = 1) -> tuple[Target, bool]:
-    """What the passes may assume of `-march=`; whether there is a type of half precision. Raises ArgumentError."""
+    """Return the Target for `-march=` and whether C has `_Float16` there. Raises ArgumentError."""
     if march != "native" and march not in MACHINES:
         known = ", ".join(["native", *filter(None, MACHINES)])
         raise ArgumentError("export: march", expected=known, found=nearest(march, [*MACHINES, "native"]) or march)
-    if not 1 <= n_threads <= MOST_THREADS:
-        raise ArgumentError("export: threads", expected=f"1 to {MOST_THREADS}", found=n_threads)
+    if not 1 <= n_threads <= MAX_THREADS:
+        raise ArgumentError("export: threads", expected=f"1 to {MAX_THREADS}", found=n_threads)
     if march == "native":
-        made, has_half = _native()
+        processor_target, has_half = _native()
     else:
         m = MACHINES[march]
         has_half = m.has_half
-        made = Target(
+        processor_target = Target(
             name="c",
             native=NATIVE if m.has_fma else NATIVE - {"MULACC"},
             vector_bytes=m.vector_bytes,
@@ -63,14 +63,14 @@ def target(march: str = "", n_threads: int = 1) -> tuple[Target, bool]:
             offsets=True,
             local_bytes=4 << 20,
         )
-    halves = frozenset((dtypes.float16,)) if has_half else frozenset()
+    half_dtypes = frozenset((dtypes.float16,)) if has_half else frozenset()
     lanes = "lanes" if n_threads > 1 else ""
-    key = f"c elsewhere {march} {made.key} {has_half}/{n_threads}"
-    return made._replace(n_threads=n_threads, concurrency=lanes, cast_dtypes=halves, key=key), has_half
+    key = f"c elsewhere {march} {processor_target.key} {has_half}/{n_threads}"
+    return processor_target._replace(n_threads=n_threads, concurrency=lanes, cast_dtypes=half_dtypes, key=key), has_half
 
 
 def _native() -> tuple[Target, bool]:
-    """This processor; where no compiler is, as LLVM's table of features has it."""
+    """Return the Target of this processor, and whether C has `_Float16`; LLVM tells if no compiler is found."""
     if find():
         facts = Compiler().facts
         has_fma, has_half = facts.has_fma, facts.has_half
@@ -80,4 +80,4 @@ def _native() -> tuple[Target, bool]:
     return host_target("c", NATIVE if has_fma else NATIVE - {"MULACC"}, ""), has_half
 
 
-__all__ = ["MACHINES", "MOST_THREADS", "Machine", "target"]
+__all__ = ["MACHINES", "MAX_THREADS", "Machine", "target"]

@@ -1,6 +1,7 @@
-"""C: the language's table, and the kernel signature of native devices. Vectors are those of GCC and Clang.
+"""Render LINEAR programs as freestanding C, with the vector extensions of GCC and Clang.
 
-What it does not do: include a header, or call a library. The code is freestanding.
+It defines the language table of C, the renderer for the device `c`, and the renderer for exported C programs.
+What it does not do: the code includes no header and calls no library.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from monolect.command.forms import accesses
 from monolect.ir.uop import UOp
 
 NATIVE = C_NATIVE
-MOST_LANES = 16
+MAX_LANES = 16  # elements of the widest vector type
 INLINE = "static inline __attribute__((always_inline))"
-LOCAL_FUNCTION = "static __attribute__((noinline)) void"  # apart, however often it is called
+NOINLINE_FUNCTION = (
+    "static __attribute__((noinline)) void"  # exported kernels are not inlined, however often they are called
+)
 _BASES = {
     "f16": ("_Float16", 2), "f32": ("float", 4), "f64": ("double", 8), "i8": ("signed char", 1), "i16": ("short", 2),
     "i32": ("int", 4), "i64": ("long long", 8), "u8": ("unsigned char", 1), "u16": ("unsigned short", 2),
@@ -29,7 +32,7 @@ _TYPES = {
     "bool": "_Bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
     "uint32": "u32", "uint64": "u64", "float32": "f32", "float64": "f64",
 }  # fmt: skip
-# apart from the kernels: few calls of them run, and inside every kernel they would take long to compile
+# masked accesses are functions of their own: they run rarely, and inlining them makes compilation slow
 _GATED = {
     "load": "static __attribute__((noinline)) {t} load_{t}(const {e}* p, {m} c, {t} x) {{\n"
     "  for (int i = 0; i < {n}; i++) if (c[i]) x[i] = p[i];\n  return x;\n}}\n",
@@ -39,12 +42,12 @@ _GATED = {
 
 
 def _typedefs(bases: dict[str, tuple[str, int]]) -> dict[str, str]:
-    """Names for the types, their vectors, and vectors that lie anywhere in memory."""
+    """Return typedefs by name: of scalars, of vectors (`f32x4`) and of vectors at any element address (`f32x4_at`)."""
     out = {}
     for t, (c, size) in bases.items():
         out[t] = f"typedef {c} {t};"
         n = 2
-        while n <= MOST_LANES:
+        while n <= MAX_LANES:
             v, n_bytes = f"{t}x{n}", n * size
             out[v] = f"typedef {t} {v} __attribute__((vector_size({n_bytes})));"
             out[f"{v}_at"] = f"typedef {t} {v}_at __attribute__((vector_size({n_bytes}), aligned({size}), may_alias));"
@@ -53,13 +56,14 @@ def _typedefs(bases: dict[str, tuple[str, int]]) -> dict[str, str]:
 
 
 def _multiply_adds() -> dict[str, str]:
-    """Multiply-adds that round once. GCC makes one instruction of a loop over the lanes of a vector; clang makes narrow
-    ones of that, and has a function of vectors.
+    """Return the fused multiply-add functions by name, for scalars and vectors.
+
+    GCC vectorizes a loop over the lanes. Clang would split that loop, so it gets its builtin for vectors.
     """
     out = {}
     for t, builtin in (("f32", "fmaf"), ("f64", "fma")):
         n = 1
-        while n <= MOST_LANES:
+        while n <= MAX_LANES:
             v, x = (t, "{0}") if n == 1 else (f"{t}x{n}", "{0}[i]")
             one = f"{x.format('c')} = __builtin_{builtin}({', '.join(map(x.format, 'abc'))});"
             loop = f"for (int i = 0; i < {n}; i++) " if n > 1 else ""
@@ -78,7 +82,7 @@ def _bases(has_half: bool) -> dict[str, tuple[str, int]]:
 
 
 def definitions(text: str, has_half: bool = True) -> str:
-    """The types and functions of the header that `text` names, and those that these name."""
+    """Return the typedefs and functions of the header that `text` uses, directly or through others."""
     known = _typedefs(_bases(has_half)) | _multiply_adds()
     needed: set[str] = set()
     found = set(re.findall(r"\w+", text)) & known.keys()
@@ -89,13 +93,13 @@ def definitions(text: str, has_half: bool = True) -> str:
 
 
 def language(has_half: bool) -> Language:
-    """C, with or without a type for float16."""
+    """Return the language table of C; without `has_half`, float16 values are stored as their 16 bits."""
     return Language(
         name="c",
         types=_TYPES | ({"float16": "f16"} if has_half else {}),
         suffixes={"float32": "f", "int64": "LL", "uint64": "ULL", "uint32": "U"},
         index="i64",
-        lanes=MOST_LANES,
+        lanes=MAX_LANES,
         vector="{t}x{n}",
         build="({v}){{{x}}}",
         wraps=True,  # -fwrapv
@@ -118,7 +122,7 @@ def language(has_half: bool) -> Language:
         store_gated="store_{t}({p}, {c}, {x})",
         on_demand=_GATED,
         declare="const {t} {v} = {x};",
-        atomic_add={"": "{e} = {sum}"},  # one thread owns the kernel's whole target
+        atomic_add={"": "{e} = {sum}"},  # one thread writes the whole target buffer, so a plain addition is enough
         kernel="void {name}(const i64* args, i64 thread) {{",
         ids={"thread0": "thread"},
         header="\n".join([*_typedefs(_bases(has_half)).values(), *_multiply_adds().values(), ""]),
@@ -126,7 +130,7 @@ def language(has_half: bool) -> Language:
 
 
 class CRenderer(Renderer):
-    """One function; its arguments are taken from a table of slots."""
+    """Renders a kernel of the device `c`: a C function that reads its arguments from a table of 8-byte slots."""
 
     def signature(self) -> str:
         head = super().signature()
@@ -136,30 +140,31 @@ class CRenderer(Renderer):
                 self.line(f"{t}* const {v} = ({t}*)args[{u.arg.slot}];")
             else:
                 self.line(f"const i64 {v} = args[{u.arg.slot}];")
-        n_bytes, self.places_of_local = local_places(self.program)
+        n_bytes, self.local_offsets = local_places(self.program)
         if n_bytes:
             self.line(f"char* const local = (char*)args[-1] + thread * {n_bytes};")
         return head
 
     def local_buffer(self, u: UOp, v: str, n: int) -> None:
         t = self.lang.stored(u.dtype)
-        self.line(f"{t}* const {v} = ({t}*)(local + {self.places_of_local[u]});")
+        self.line(f"{t}* const {v} = ({t}*)(local + {self.local_offsets[u]});")
 
 
 class FunctionRenderer(Renderer):
-    """A function of the file that has it: typed parameters in the order of the slots, then the number of the thread and
-    a piece of local memory for each, where the kernel looks at them.
+    """Renders a kernel of an exported C program: a static function with typed parameters in the order of the slots.
+
+    The parameters `thread` and `scratch` (local memory of all threads) follow if the kernel uses them.
     """
 
     def __init__(self, lang: Language, linear: UOp, name: str):
         super().__init__(lang, linear, name)
-        self.how = accesses(linear)
+        self.access_kinds = accesses(linear)
 
     def render(self) -> str:
-        """The text of the function, without variables that nothing reads: compilers that are asked to warn do so."""
+        """Return the text of the function without unused variables, which would cause compiler warnings."""
         lines = super().render().split("\n")
         reads = Counter(w for line in lines for w in re.findall(r"\bv\d+\b", line))
-        for i in range(len(lines) - 1, -1, -1):  # what is read is read further below
+        for i in range(len(lines) - 1, -1, -1):  # backwards: a variable is read only in lines below it
             made = re.match(r" *const \w+ (v\d+) = ", lines[i])
             if made and reads[made[1]] == 1:
                 reads.subtract(re.findall(r"\bv\d+\b", lines[i]))
@@ -171,27 +176,28 @@ class FunctionRenderer(Renderer):
         for u in self.params:
             if u.arg.name is None:
                 v = self.buffers[u] = f"data{u.arg.slot}"
-                const = "const " if self.how[u.arg.slot] == "read" else ""
+                const = "const " if self.access_kinds[u.arg.slot] == "read" else ""
                 texts.append(f"{const}{self.lang.stored(u.dtype)}* {v}")
             else:
                 v = f"size{u.arg.slot}"
                 self.vals[u] = Value([v], 1)
                 texts.append(f"i64 {v}")
-        n_bytes, self.places_of_local = local_places(self.program)
+        n_bytes, self.local_offsets = local_places(self.program)
         has_threads = any(u.op == "SPECIAL" for u in self.program)
         texts += ["i64 thread"] * (has_threads or bool(n_bytes)) + ["char* scratch"] * bool(n_bytes)
         if n_bytes:
             self.line(f"char* const local = scratch + thread * {n_bytes};")
-        return f"{LOCAL_FUNCTION} {self.function_name}({', '.join(texts)}) {{"
+        return f"{NOINLINE_FUNCTION} {self.function_name}({', '.join(texts)}) {{"
 
     def local_buffer(self, u: UOp, v: str, n: int) -> None:
         t = self.lang.stored(u.dtype)
-        self.line(f"{t}* const {v} = ({t}*)(local + {self.places_of_local[u]});")
+        self.line(f"{t}* const {v} = ({t}*)(local + {self.local_offsets[u]});")
 
 
 def render_functions(kernels: list[tuple[str, UOp]], has_half: bool = True) -> tuple[list[str], list[str]]:
-    """A function for each (name, LINEAR), and the functions that these share: parts of them, as vectors that are wider
-    than the processor's are no arguments of others without a warning.
+    """Return a function for each (name, LINEAR), and the helper functions that they call.
+
+    Helpers are always inlined: compilers warn about parameters that are wider than the processor's vectors.
     """
     rendered = [FunctionRenderer(language(has_half), linear, name) for name, linear in kernels]
     texts = [r.render() for r in rendered]
@@ -200,7 +206,7 @@ def render_functions(kernels: list[tuple[str, UOp]], has_half: bool = True) -> t
 
 
 def render_module(kernels: list[tuple[str, UOp]], has_half: bool = True) -> str:
-    """One source file with a function for each (name, LINEAR)."""
+    """Return one C source with a function for each (name, LINEAR)."""
     return c_style.render_module(kernels, language(has_half), CRenderer)
 
 

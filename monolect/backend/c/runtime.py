@@ -1,4 +1,4 @@
-"""The C device: kernels as C source, compiled by the system's compiler, run by a native thread pool."""
+"""Define the device `c`: it compiles kernels as C with the system's compiler and runs them on a native thread pool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monolect.ir.uop import UOp
 
 
 class CDevice(NativeDevice):
-    """The host's processor. Raises CompileError where there is no C compiler."""
+    """The host processor, programmed in C. Raises CompileError if no C compiler is installed."""
 
     missing = staticmethod(missing)
 
@@ -27,7 +27,7 @@ class CDevice(NativeDevice):
 
     @staticmethod
     def about() -> tuple[str, str]:
-        """Driver and compiler: the path of it, and its name for itself."""
+        """Return descriptions of the driver ("": none) and of the compiler: its path and first line of its version."""
         compiler = Compiler()
         return "", f"{compiler.command}, {compiler.facts.version.partition(chr(10))[0]}"
 

@@ -1,5 +1,5 @@
-"""The host's processor: LLVM in this process, objects kept on disk, and a native pool of threads.
+"""Back end for the host processor: LLVM compiles in this process, objects are cached on disk, native threads run them.
 
-It must not import another target or anything above the backends. LLVM is imported when a kernel is missing from the
-caches, and not before.
+This package must not import another target or anything above the backends. LLVM is imported only when a kernel is
+missing from the caches.
 """

@@ -1,8 +1,8 @@
-"""Kernels for other processors than this one, as a table: objects for AArch64 and RISC-V, WebAssembly for browsers.
+"""Compile kernels for other processors than this one: AArch64, RISC-V, and WebAssembly for browsers.
 
-What it is for: kernels that a program without monolect calls. They have the CPU's own signature, `void name(ptr args,
-i64 thread)`: `args` are 8-byte slots, little-endian, also where pointers have four bytes; the slot before the first
-holds the address of local memory, `local_bytes` for each thread. What it does not do: run anything.
+What it is for: kernels that a program without monolect calls. Their signature is that of the device `cpu`: `void
+name(ptr args, i64 thread)`. `args` points to little-endian 8-byte slots, also where pointers have four bytes. The slot
+before the first holds the address of local memory, `local_bytes` for each thread. What it does not do: run anything.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from monolect.ir.uop import UOp
 
 
 class Machine(NamedTuple):
-    """A processor: what LLVM is told, what the passes are told, and how its objects are linked."""
+    """One processor: its LLVM triple and features, the capabilities for its Target, and its linker with options."""
 
     triple: str
     features: tuple[str, ...]
-    lacks: frozenset[str] = frozenset()  # ops that would be calls of functions that nobody supplies
+    lacks: frozenset[str] = (
+        frozenset()
+    )  # ops that LLVM would turn into calls of library functions, which are not linked
     cast_dtypes: frozenset[DType] = frozenset()
     vector_bytes: int = 16
     n_registers: int = 32
@@ -38,7 +40,7 @@ HALF = frozenset((dtypes.float16,))
 MACHINES: dict[str, Machine] = {
     "aarch64": Machine("aarch64-unknown-linux-gnu", ("neon",), cast_dtypes=HALF),
     "riscv64": Machine("riscv64-unknown-linux-gnu", ("m", "a", "f", "d", "c", "v"), abi="lp64d"),
-    # LLVM keeps no half in a register there, and fma is a function; relaxed-simd has one that may round twice
+    # LLVM has no float16 registers for it, and fma would be a library call; that of relaxed-simd may round twice
     "wasm32": Machine(
         "wasm32-unknown-unknown",
         ("simd128", "nontrapping-fptoint", "sign-ext", "bulk-memory"),
@@ -51,7 +53,7 @@ MACHINES: dict[str, Machine] = {
 
 
 def target(machine: str) -> Target:
-    """What the passes may assume of a machine of the table."""
+    """Return the Target of a machine in MACHINES."""
     m = MACHINES[machine]
     return Target(
         name=machine,
@@ -67,21 +69,23 @@ def target(machine: str) -> Target:
 
 
 def compiler(machine: str) -> Compiler:
-    """LLVM for a machine of the table."""
+    """Return the LLVM compiler for a machine in MACHINES."""
     m = MACHINES[machine]
     return Compiler(machine, m.features, triple=m.triple, abi=m.abi)
 
 
 def compile_for(machine: str, kernels: list[tuple[str, UOp]], text: str = "") -> bytes:
-    """The object file with a function for each (name, LINEAR), and those that `text` defines."""
+    """Return the object file with a function for each (name, LINEAR), and the functions of the LLVM IR `text`."""
     return compiler(machine).compile(render_module(kernels) + text)
 
 
 def link_for(
     machine: str, kernels: list[tuple[str, UOp]], text: str = "", exported: Sequence[str] | None = None
 ) -> bytes:
-    """The same as a shared library, or as a module of WebAssembly with a memory of its own, which ends in what is free
-    from `__heap_base` on. It exports the kernels, or these functions. Raises CompileError where there is no lld.
+    """Compile as `compile_for` does and link: a shared library, or a WebAssembly module.
+
+    It exports the functions in `exported`, by default all kernels. The WebAssembly module has its own memory, free
+    from the exported address `__heap_base` on. Raises CompileError if lld is not installed.
     """
     m = MACHINES[machine]
     names = [name for name, _ in kernels] if exported is None else exported

@@ -1,9 +1,9 @@
-"""Matrix units in software: the instructions of `units` as LLVM functions that any processor runs.
+"""Emulate the matrix units of x86 processors: each instruction of `units` is an LLVM function that any processor runs.
 
-What it is for: tests, on machines without the unit, of the plans, packing and code that a unit brings. The setting
-EMULATE_UNITS names the units of the target; only their instructions are replaced. A tile is a vector of 1024 bytes.
+What it is for: tests of plans, packing and code for a matrix unit, on machines without it. The setting EMULATE_UNITS
+names the units of the target; only their instructions are replaced. A tile is a vector of 1024 bytes.
 
-What it is not: fast, or a model of partial tiles. Only the x86 units are here.
+What it is not: fast, or a model of partial tiles. It has only the x86 units.
 
 Invariant: results equal the instruction's bit for bit, except the bits of a NaN. Products of bfloat16 are added to
 float32 in the order of the manual, each sum rounded once, to nearest even; subnormal inputs and results are zeros. A
@@ -22,32 +22,32 @@ from monolect.base.target import MatrixUnit
 from monolect.ir.uop import UOp
 
 TILE = "<256 x i32>"
-# 2**-126 - 2**-151 as a float64: a smaller magnitude, rounded to 24 bits, is below the smallest normal float32
+# 2**-126 - 2**-151 as float64: smaller magnitudes, rounded to 24 bits, are subnormal
 _FLUSH_BELOW = "0x380FFFFFF0000000"
 
 
 class EmulatingRenderer(CpuRenderer):
-    """One function, with calls of emulated instructions."""
+    """Renders one kernel with calls of emulated instructions."""
 
     tile_type = TILE
 
     def declare(self, kind: str, intrinsic: str, takes: str) -> str:
-        """The name of the function for an intrinsic. Its definition becomes part of the module."""
+        """Return the name of the function that emulates an intrinsic, and add its definition to the module."""
         name, definitions = function(intrinsic)
         self.declares.update(definitions)
         return name
 
 
 def function(intrinsic: str) -> tuple[str, list[str]]:
-    """(name, definitions) of the LLVM function for an intrinsic, with those that it calls.
+    """Return (name, definitions) of the LLVM function that emulates an intrinsic, and those that it calls.
 
     Example: `function("x86.tdpbssd.internal")[0] == "@emulated.tdpbssd"`
     """
-    if intrinsic in MOVES:
-        name, text = MOVES[intrinsic]
+    if intrinsic in TILE_MOVES:
+        name, text = TILE_MOVES[intrinsic]
         return name, [text]
     unit = BY_INTRINSIC[intrinsic].unit
-    called = [_WIDE, _MULTIPLY_ADD] if unit.a.is_float else [_dot_of_bytes(unit.n, unit.a, unit.b)]
+    called = [_UPCAST, _MULTIPLY_ADD] if unit.a.is_float else [_dot_of_bytes(unit.n, unit.a, unit.b)]
     if unit.n_tiles:
         text = _tile_of_floats(unit) if unit.a.is_float else _tile_of_bytes(unit)
     else:
@@ -56,8 +56,8 @@ def function(intrinsic: str) -> tuple[str, list[str]]:
 
 
 # ---- bfloat16 --------------------------------------------------------------------------------------------------------
-# a float32 as float64, a subnormal one as zero
-_WIDE = """\
+# convert float32 to float64; subnormal numbers become zero
+_UPCAST = """\
 define internal <16 x double> @emulated.wide(<16 x i32> %x) #0 {
   %exponent = and <16 x i32> %x, splat (i32 2139095040)
   %sign = and <16 x i32> %x, splat (i32 -2147483648)
@@ -68,7 +68,7 @@ define internal <16 x double> @emulated.wide(<16 x i32> %x) #0 {
   ret <16 x double> %r
 }
 """
-# c + x * y, rounded once. The product must be exact in float64.
+# c + x * y, rounded once; the product must be exact in float64
 _MULTIPLY_ADD = f"""\
 define internal <16 x float> @emulated.multiply_add(<16 x float> %c, <16 x i32> %x, <16 x i32> %y) #0 {{
   %c1 = bitcast <16 x float> %c to <16 x i32>
@@ -108,8 +108,8 @@ define internal <16 x float> @emulated.multiply_add(<16 x float> %c, <16 x i32> 
   ret <16 x float> %out
 }}
 """
-# the bfloat16 of each word as float32
-_HALVES = """\
+# split each word into its upper (x1, y1) and lower (x0, y0) bfloat16, as float32 bits
+_SPLIT_HALVES = """\
   %x1 = and <16 x i32> %x, splat (i32 -65536)
   %y1 = and <16 x i32> %y, splat (i32 -65536)
   %x0 = shl <16 x i32> %x, splat (i32 16)
@@ -118,12 +118,12 @@ _HALVES = """\
 
 
 def _pairs_of_floats(unit: MatrixUnit) -> str:
-    """VDPBF16PS: the product of the upper halves is added first."""
+    """Return the function of VDPBF16PS, which adds the product of the upper halves first."""
     return f"""\
 define internal <16 x float> @emulated.{unit.name}(<16 x float> %c, <32 x bfloat> %a, <32 x bfloat> %b) #0 {{
   %x = bitcast <32 x bfloat> %a to <16 x i32>
   %y = bitcast <32 x bfloat> %b to <16 x i32>
-{_HALVES}\
+{_SPLIT_HALVES}\
   %s = call <16 x float> @emulated.multiply_add(<16 x float> %c, <16 x i32> %x1, <16 x i32> %y1)
   %r = call <16 x float> @emulated.multiply_add(<16 x float> %s, <16 x i32> %x0, <16 x i32> %y0)
   ret <16 x float> %r
@@ -132,12 +132,12 @@ define internal <16 x float> @emulated.{unit.name}(<16 x float> %c, <32 x bfloat
 
 
 def _tile_of_floats(unit: MatrixUnit) -> str:
-    """TDPBF16PS: the products of lower and of upper halves have a sum each, which are added at the end."""
+    """Return the function of TDPBF16PS, which sums the products of lower and upper halves separately until the end."""
     one = "<16 x i32> splat (i32 1065353216)"  # 1.0
     step = f"""\
   %s0 = phi <16 x float> [ zeroinitializer, %rows ], [ %n0, %steps ]
   %s1 = phi <16 x float> [ zeroinitializer, %rows ], [ %n1, %steps ]
-{_WORDS}{_HALVES}\
+{_LOAD_WORDS}{_SPLIT_HALVES}\
   %n0 = call <16 x float> @emulated.multiply_add(<16 x float> %s0, <16 x i32> %x0, <16 x i32> %y0)
   %n1 = call <16 x float> @emulated.multiply_add(<16 x float> %s1, <16 x i32> %x1, <16 x i32> %y1)
 """
@@ -154,7 +154,7 @@ def _tile_of_floats(unit: MatrixUnit) -> str:
 
 # ---- bytes -----------------------------------------------------------------------------------------------------------
 def _dot_of_bytes(lanes: int, a: DType, b: DType) -> str:
-    """c + the products of the four bytes in each word of x and y, modulo 2**32."""
+    """Return the function that adds the products of the four bytes in each word of x and y to c, modulo 2**32."""
     t, lines, total = f"<{lanes} x i32>", [], "%c"
     for k in range(4):
         for v, d in (("x", a), ("y", b)):
@@ -163,39 +163,39 @@ def _dot_of_bytes(lanes: int, a: DType, b: DType) -> str:
         lines += [f"%p{k} = mul {t} %xb{k}, %yb{k}", f"%s{k} = add {t} {total}, %p{k}"]
         total = f"%s{k}"
     body = "".join(f"  {line}\n" for line in lines)
-    return f"define internal {t} @{_dot(lanes, a, b)}({t} %c, {t} %x, {t} %y) #0 {{\n{body}  ret {t} {total}\n}}\n"
+    return f"define internal {t} @{_dot_name(lanes, a, b)}({t} %c, {t} %x, {t} %y) #0 {{\n{body}  ret {t} {total}\n}}\n"
 
 
-def _dot(lanes: int, a: DType, b: DType) -> str:
+def _dot_name(lanes: int, a: DType, b: DType) -> str:
     return f"emulated.dot{lanes}.{a.name}.{b.name}"
 
 
 def _vector_of_bytes(unit: MatrixUnit) -> str:
-    """VPDPBUSD."""
+    """Return the function of VPDPBUSD."""
     t, wide = f"<{unit.n} x i32>", f"<{unit.n * unit.k} x i8>"
     return f"""\
 define internal {t} @emulated.{unit.name}({t} %c, {wide} %a, {wide} %b) #0 {{
   %x = bitcast {wide} %a to {t}
   %y = bitcast {wide} %b to {t}
-  %r = call {t} @{_dot(unit.n, unit.a, unit.b)}({t} %c, {t} %x, {t} %y)
+  %r = call {t} @{_dot_name(unit.n, unit.a, unit.b)}({t} %c, {t} %x, {t} %y)
   ret {t} %r
 }}
 """
 
 
 def _tile_of_bytes(unit: MatrixUnit) -> str:
-    """TDPBSSD, TDPBSUD, TDPBUSD, TDPBUUD."""
+    """Return the function of TDPBSSD, TDPBSUD, TDPBUSD or TDPBUUD."""
     step = f"""\
   %s = phi <16 x i32> [ %old, %rows ], [ %n, %steps ]
-{_WORDS}\
-  %n = call <16 x i32> @{_dot(unit.n, unit.a, unit.b)}(<16 x i32> %s, <16 x i32> %x, <16 x i32> %y)
+{_LOAD_WORDS}\
+  %n = call <16 x i32> @{_dot_name(unit.n, unit.a, unit.b)}(<16 x i32> %s, <16 x i32> %x, <16 x i32> %y)
 """
     return _tile_loops(unit, step, "  store <16 x i32> %n, ptr %row, align 64\n")
 
 
 # ---- tiles: 16 rows of 64 bytes --------------------------------------------------------------------------------------
-# a word of a row of A in each lane, and a row of B
-_WORDS = """\
+# broadcast word k of a row of A to all lanes (x), and load row k of B (y)
+_LOAD_WORDS = """\
   %ax = getelementptr i32, ptr %arow, i64 %k
   %word = load i32, ptr %ax, align 4
   %first = insertelement <16 x i32> poison, i32 %word, i64 0
@@ -206,7 +206,7 @@ _WORDS = """\
 
 
 def _tile_loops(unit: MatrixUnit, step: str, end: str) -> str:
-    """The function of a product of whole tiles: `step` for each word of each row, `end` after each row."""
+    """Return the function of a tile product: the code `step` runs for each word of each row, `end` after each row."""
     return f"""\
 define internal {TILE} @emulated.{unit.name}(i16 %rm, i16 %rn, i16 %rk, {TILE} %c, {TILE} %a, {TILE} %b) #0 {{
 entry:
@@ -241,8 +241,8 @@ out:
 """
 
 
-def _move(head: str, source: str, stride: str, target: str, to: str) -> str:
-    """A function that copies 16 rows of 64 bytes between memory and a tile."""
+def _row_copy_function(head: str, source: str, stride: str, target: str, to: str) -> str:
+    """Return the beginning of a function that copies 16 rows of 64 bytes; the caller adds the code after the loop."""
     return f"""\
 {head}
   br label %rows
@@ -271,23 +271,23 @@ entry:
   %tile = alloca {TILE}, align 64
   store {TILE} %t, ptr %tile, align 64"""
 _ZERO = f"define internal {TILE} @emulated.tilezero(i16 %m, i16 %n) #0 {{\n  ret {TILE} zeroinitializer\n}}\n"
-# intrinsic -> (function, its definition)
-MOVES: dict[str, tuple[str, str]] = {
+# intrinsic -> (name of the function, its definition)
+TILE_MOVES: dict[str, tuple[str, str]] = {
     "x86.tilezero.internal": ("@emulated.tilezero", _ZERO),
     "x86.tileloadd64.internal": (
         "@emulated.tileload",
-        _move(_LOAD, "%memory", "%stride", "%tile", "64")
+        _row_copy_function(_LOAD, "%memory", "%stride", "%tile", "64")
         + f"  %r = load {TILE}, ptr %tile, align 64\n  ret {TILE} %r\n}}\n",
     ),
     "x86.tilestored64.internal": (
         "@emulated.tilestore",
-        _move(_STORE, "%tile", "64", "%memory", "%stride") + "  ret void\n}\n",
+        _row_copy_function(_STORE, "%tile", "64", "%memory", "%stride") + "  ret void\n}\n",
     ),
 }
 
 
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
-    """One LLVM module with a function for each (name, LINEAR), and those that stand in for instructions."""
+    """Return one LLVM module with a function for each (name, LINEAR), and the functions that emulate instructions."""
     return llvm_ir.render_module(kernels, EmulatingRenderer)
 
 

@@ -1,4 +1,4 @@
-"""CPU: the LLVM renderer, and WMMA as the instructions of `units`."""
+"""Render LINEAR programs for the device `cpu` as LLVM IR, with WMMA as the matrix instructions in `units`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from monolect.ir.uop import UOp
 
 
 class CpuRenderer(TileRenderer):
-    """One function."""
+    """Renders one kernel as an LLVM function."""
 
     def multiply(self, u: UOp) -> Value:
-        """WMMA. On vector registers: one instruction for each register of the accumulator."""
+        """Render a WMMA; on vector registers it is one instruction for each register of the accumulator."""
         unit, intrinsic, _ = BY_NAME[u.arg[0]]
         if unit.n_tiles:
             return self.multiply_tiles(u, unit, intrinsic)
@@ -25,19 +25,22 @@ class CpuRenderer(TileRenderer):
         wide = unit.n * unit.k
         types = [type_name(acc.dtype, unit.n), *(f"<{wide} x {_element(x.dtype)}>" for x in (a, b))]
         name = self.declare(types[0], intrinsic, ", ".join(types))
-        columns = [self.broadcast(acc, u.shape), *(self.tiles(x, unit, u.shape[:-1], u.arg[1]) for x in (a, b))]
+        columns = [
+            self.broadcast(acc, u.shape),
+            *(self.operand_registers(x, unit, u.shape[:-1], u.arg[1]) for x in (a, b)),
+        ]
         regs = []
         for row in zip(*columns, strict=True):
             row = (
                 row[0],
-                *(self.as_type(x.dtype, wide, t, r) for x, t, r in zip((a, b), types[1:], row[1:], strict=True)),
+                *(self.bitcast_to(x.dtype, wide, t, r) for x, t, r in zip((a, b), types[1:], row[1:], strict=True)),
             )
             operands = ", ".join(f"{t} {r}" for t, r in zip(types, row, strict=True))
             regs.append(self.emit(f"call {types[0]} {name}({operands})"))
         return Value(u.shape, regs)
 
-    def as_type(self, d: DType, lanes: int, t: str, r: str) -> str:
-        """The bits of `r` as the type that an intrinsic takes."""
+    def bitcast_to(self, d: DType, lanes: int, t: str, r: str) -> str:
+        """Return the register `r` of `lanes` elements bitcast to the LLVM type `t` of an intrinsic's operand."""
         if t == type_name(d, lanes):
             return r
         found = self.find_shared((r, t))
@@ -45,30 +48,33 @@ class CpuRenderer(TileRenderer):
             found = self.shared[-1][r, t] = self.emit(f"bitcast {type_name(d, lanes)} {r} to {t}")
         return found
 
-    def tiles(self, x: UOp, unit: MatrixUnit, lead: tuple, n_axes: int) -> list[str]:
-        """The operand `x` of each register of the accumulator: what it contracts side by side, lane after lane."""
-        mine = x.shape[: -1 - n_axes]
+    def operand_registers(self, x: UOp, unit: MatrixUnit, lead: tuple, n_axes: int) -> list[str]:
+        """Return a register of operand `x` for each accumulator register: `unit.k` contracted elements for each lane.
+
+        `lead`: the accumulator's shape without lanes; `n_axes`: number of contracted axes, the last ones of `x`.
+        """
+        own_lead = x.shape[: -1 - n_axes]
         if x.op == "CONST":
-            regs = [self.whole_splat(self.value(x).regs[0], x, unit)]
+            regs = [self.broadcast_group(self.value(x).regs[0], x, unit)]
         elif len(x.shape) > n_axes and x.shape[-1 - n_axes] == unit.n:
-            regs = self.joined_lanes(x, unit)
-        elif x.op == "XOR" and x.src[1].op == "CONST":  # cheaper on what a load has spread over the lanes
-            regs = [self.flipped(r, x.src[1], unit) for r in self.tiles(x.src[0], unit, mine, n_axes)]
+            regs = self.lane_registers(x, unit)
+        elif x.op == "XOR" and x.src[1].op == "CONST":  # after the broadcast, so that LLVM can merge it with the load
+            regs = [self.xor_words(r, x.src[1], unit) for r in self.operand_registers(x.src[0], unit, own_lead, n_axes)]
         else:
-            regs = [self.whole_splat(r, x, unit) for r in self.value(x).regs]
-        at = np.arange(len(regs)).reshape(mine)
+            regs = [self.broadcast_group(r, x, unit) for r in self.value(x).regs]
+        at = np.arange(len(regs)).reshape(own_lead)
         return [regs[i] for i in np.broadcast_to(at, lead).ravel()]
 
-    def flipped(self, r: str, bits: UOp, unit: MatrixUnit) -> str:
-        """XOR of each element with a constant, in words: as such, one instruction loads, spreads and flips."""
+    def xor_words(self, r: str, bits: UOp, unit: MatrixUnit) -> str:
+        """XOR each element with a constant, in 32-bit words: LLVM then merges load, broadcast and XOR."""
         wide, words = type_name(bits.dtype, unit.n * unit.k), f"<{unit.n} x i32>"
         word = int.from_bytes(bytes([bits.value & 255] * 4), "little")
         v = self.emit(f"bitcast {wide} {r} to {words}")
         v = self.emit(f"xor {words} {v}, splat (i32 {word})")
         return self.emit(f"bitcast {words} {v} to {wide}")
 
-    def joined_lanes(self, x: UOp, unit: MatrixUnit) -> list[str]:
-        """The registers of an operand that differs from lane to lane: one load where it lies in memory like that."""
+    def lane_registers(self, x: UOp, unit: MatrixUnit) -> list[str]:
+        """Return the registers of an operand that differs between lanes; one load each if memory has their order."""
         n = unit.n * unit.k
         if x.op == "RESHAPE" and x.src[0].shape[-1:] == (n,):
             return self.value(x.src[0]).regs
@@ -76,8 +82,8 @@ class CpuRenderer(TileRenderer):
         each = [v.regs[i : i + n // v.lanes] for i in range(0, len(v.regs), n // v.lanes)]
         return [self.concatenate(rs, x.dtype, v.lanes) for rs in each]
 
-    def whole_splat(self, r: str, x: UOp, unit: MatrixUnit) -> str:
-        """What `r` holds of the contracted axes, in every lane."""
+    def broadcast_group(self, r: str, x: UOp, unit: MatrixUnit) -> str:
+        """Return a register with the `unit.k` contracted elements of `r` repeated for each of the `unit.n` lanes."""
         wide = type_name(x.dtype, unit.n * unit.k)
         if x.op == "CONST":
             return f"splat ({type_name(x.dtype)} {r})"
@@ -94,12 +100,12 @@ class CpuRenderer(TileRenderer):
 
 
 def _element(d: DType) -> str:
-    """The type of an element as intrinsics name it."""
+    """Return the LLVM element type that the intrinsics use for a dtype."""
     return "bfloat" if d is dtypes.bfloat16 else type_name(d)
 
 
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
-    """One LLVM module with a function for each (name, LINEAR)."""
+    """Return one LLVM module with a function for each (name, LINEAR)."""
     return llvm_ir.render_module(kernels, CpuRenderer)
 
 

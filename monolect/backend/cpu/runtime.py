@@ -1,4 +1,4 @@
-"""The CPU device: kernels as LLVM IR, compiled in this process, run by a native thread pool."""
+"""Define the device `cpu`: it compiles kernels from LLVM IR in this process and runs them on a native thread pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from monolect.ir.uop import UOp
 
 
 class CpuDevice(NativeDevice):
-    """The host's processor."""
+    """The host processor, programmed in LLVM IR."""
 
     missing = staticmethod(missing)
 
@@ -32,7 +32,7 @@ class CpuDevice(NativeDevice):
 
     @property
     def target(self) -> Target:
-        """This processor, or with EMULATE_UNITS, as if it had those units."""
+        """The Target of this processor, or with EMULATE_UNITS that of a processor with the emulated units."""
         return self._targets[settings.EMULATE_UNITS]
 
     @target.setter
@@ -41,12 +41,12 @@ class CpuDevice(NativeDevice):
 
     @staticmethod
     def about() -> tuple[str, str]:
-        """Driver and compiler."""
+        """Return descriptions of the driver ("": none) and of the compiler."""
         llvmlite, triple = Compiler().key.split()[1:3]
         return "", f"llvmlite {llvmlite.partition(chr(47))[0]}, {triple}"
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
-        renderer = "emulate" if settings.EMULATE_UNITS else "render"  # imported when something is compiled
+        renderer = "emulate" if settings.EMULATE_UNITS else "render"  # imported only when a kernel is compiled
         text: str = import_module(f"monolect.backend.cpu.{renderer}").render_module(kernels)
         return text
 
@@ -59,7 +59,7 @@ class CpuDevice(NativeDevice):
 
 
 def _emulating(target: Target, name: str) -> Target:
-    """The target with the matrix units, and the vectors, of a processor of `EMULATED`."""
+    """Return `target` with the matrix units and vector registers of the processor `name` in EMULATED."""
     features, vector_bytes, n_registers = EMULATED[name]
     return target._replace(
         units=units(features, vector_bytes),

@@ -1,9 +1,9 @@
-"""Matrix units of processors, and the instructions that drive them.
+"""List the matrix units of processors, with their LLVM intrinsics and the processor features that they need.
 
-What it is for: one row a unit, with the features it needs. `units` picks those that are here, the best first.
-What it is not: the choice whether a kernel uses one (`optimize.cpu.contraction`), or the loops around it.
+What it is for: `units` returns the available matrix units, the fastest first.
+What it is not: the decision whether a kernel uses a unit (`optimize.cpu.contraction`), or the loops around it.
 
-A row's `intrinsic` takes the accumulator and both operands; where `a` and `b` differ in dtype, that of `a` comes first.
+An `intrinsic` takes the accumulator and both operands; where `a` and `b` differ in dtype, `a` is the first operand.
 Subnormal numbers may count as zero in the bfloat16 units.
 Source: Intel's "Intrinsics Guide", Arm's "ACLE".
 """
@@ -18,46 +18,50 @@ from typing import NamedTuple
 from monolect.base.dtype import DType, dtypes
 from monolect.base.target import MatrixUnit
 
-_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18  # Linux: asm/unistd_64.h, asm/prctl.h
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = (
+    158,
+    0x1023,
+    18,
+)  # constants of Linux: asm/unistd_64.h, asm/prctl.h
 BF16, F32, I8, U8, I32 = dtypes.bfloat16, dtypes.float32, dtypes.int8, dtypes.uint8, dtypes.int32
 
 
-class Row(NamedTuple):
-    """A unit, its LLVM intrinsic, and sets of features any of which brings it."""
+class UnitRow(NamedTuple):
+    """A matrix unit, its LLVM intrinsic, and the sets of processor features each of which suffices for it."""
 
     unit: MatrixUnit
     intrinsic: str
     features: tuple[frozenset[str], ...]
 
 
-def _tiles(name: str, k: int, pair: int, a: DType, b: DType, acc: DType, *features: str) -> Row:
+def _tile_unit(name: str, k: int, pair: int, a: DType, b: DType, acc: DType, *features: str) -> UnitRow:
     unit = MatrixUnit(name, 16, 16, k, pair, a, b, acc, n_tiles=8)
-    return Row(unit, f"x86.{name}.internal", (frozenset(("amx-tile", *features)),))
+    return UnitRow(unit, f"x86.{name}.internal", (frozenset(("amx-tile", *features)),))
 
 
-def _dots(name: str, lanes: int, k: int, a: DType, b: DType, acc: DType, intrinsic: str, *features: str) -> Row:
+def _dot_unit(name: str, lanes: int, k: int, a: DType, b: DType, acc: DType, intrinsic: str, *features: str) -> UnitRow:
     unit = MatrixUnit(name, 1, lanes, k, k, a, b, acc)
-    return Row(unit, intrinsic, tuple(frozenset(f.split()) for f in features))
+    return UnitRow(unit, intrinsic, tuple(frozenset(f.split()) for f in features))
 
 
-ROWS: tuple[Row, ...] = (
-    _tiles("tdpbf16ps", 32, 2, BF16, BF16, F32, "amx-bf16"),
-    _tiles("tdpbssd", 64, 4, I8, I8, I32, "amx-int8"),
-    _tiles("tdpbsud", 64, 4, I8, U8, I32, "amx-int8"),
-    _tiles("tdpbusd", 64, 4, U8, I8, I32, "amx-int8"),
-    _tiles("tdpbuud", 64, 4, U8, U8, I32, "amx-int8"),
-    _dots("vdpbf16ps", 16, 2, BF16, BF16, F32, "x86.avx512bf16.dpbf16ps.512", "avx512bf16"),
-    _dots("vpdpbusd", 16, 4, U8, I8, I32, "x86.avx512.vpdpbusd.512", "avx512vnni"),
-    _dots("vpdpbusd-8", 8, 4, U8, I8, I32, "x86.avx512.vpdpbusd.256", "avxvnni"),
-    _dots("bfdot", 4, 2, BF16, BF16, F32, "aarch64.neon.bfdot.v4f32.v8bf16", "bf16"),
-    _dots("sdot", 4, 4, I8, I8, I32, "aarch64.neon.sdot.v4i32.v16i8", "dotprod"),
-    _dots("udot", 4, 4, U8, U8, I32, "aarch64.neon.udot.v4i32.v16i8", "dotprod"),
+ROWS: tuple[UnitRow, ...] = (
+    _tile_unit("tdpbf16ps", 32, 2, BF16, BF16, F32, "amx-bf16"),
+    _tile_unit("tdpbssd", 64, 4, I8, I8, I32, "amx-int8"),
+    _tile_unit("tdpbsud", 64, 4, I8, U8, I32, "amx-int8"),
+    _tile_unit("tdpbusd", 64, 4, U8, I8, I32, "amx-int8"),
+    _tile_unit("tdpbuud", 64, 4, U8, U8, I32, "amx-int8"),
+    _dot_unit("vdpbf16ps", 16, 2, BF16, BF16, F32, "x86.avx512bf16.dpbf16ps.512", "avx512bf16"),
+    _dot_unit("vpdpbusd", 16, 4, U8, I8, I32, "x86.avx512.vpdpbusd.512", "avx512vnni"),
+    _dot_unit("vpdpbusd-8", 8, 4, U8, I8, I32, "x86.avx512.vpdpbusd.256", "avxvnni"),
+    _dot_unit("bfdot", 4, 2, BF16, BF16, F32, "aarch64.neon.bfdot.v4f32.v8bf16", "bf16"),
+    _dot_unit("sdot", 4, 4, I8, I8, I32, "aarch64.neon.sdot.v4i32.v16i8", "dotprod"),
+    _dot_unit("udot", 4, 4, U8, U8, I32, "aarch64.neon.udot.v4i32.v16i8", "dotprod"),
 )  # fmt: skip
-BY_NAME: dict[str, Row] = {row.unit.name: row for row in ROWS}
-BY_INTRINSIC: dict[str, Row] = {row.intrinsic: row for row in ROWS}
+BY_NAME: dict[str, UnitRow] = {row.unit.name: row for row in ROWS}
+BY_INTRINSIC: dict[str, UnitRow] = {row.intrinsic: row for row in ROWS}
 _VNNI = ("avx512vnni",)
 _BF16 = (*_VNNI, "avx512bf16")
-# the setting EMULATE_UNITS -> (features of a processor whose units are emulated, bytes of its vectors, its registers)
+# value of EMULATE_UNITS -> (features of the emulated processor, bytes of a vector register, number of vector registers)
 EMULATED: dict[str, tuple[tuple[str, ...], int, int]] = {
     "amx": ((*_BF16, "amx-tile", "amx-bf16", "amx-int8"), 64, 32),
     "bf16": (_BF16, 64, 32),
@@ -67,20 +71,20 @@ EMULATED: dict[str, tuple[tuple[str, ...], int, int]] = {
 
 
 def units(features: tuple[str, ...], vector_bytes: int) -> tuple[MatrixUnit, ...]:
-    """The units that a processor with these features has, for vectors of its own width."""
-    here = frozenset(features)
-    fits = [r.unit for r in ROWS if any(f <= here for f in r.features)]
+    """Return the units of a processor with these features, whose vectors have `vector_bytes`, the fastest first."""
+    available = frozenset(features)
+    fits = [r.unit for r in ROWS if any(f <= available for f in r.features)]
     return tuple(u for u in fits if u.n_tiles or u.n * u.acc.itemsize == vector_bytes)
 
 
 def usable_units(features: tuple[str, ...], vector_bytes: int) -> tuple[MatrixUnit, ...]:
-    """The same, but for those that the system does not let this process use. For the features of this processor."""
+    """Return the units of this processor, with these features, that the system lets this process use."""
     found = units(features, vector_bytes)
     return found if not any(u.n_tiles for u in found) or may_use_tiles() else tuple(u for u in found if not u.n_tiles)
 
 
 def may_use_tiles() -> bool:
-    """Ask Linux for the state of tiles, which a process has only after it asked; True where it may be used."""
+    """Request permission for AMX tiles from Linux, which every process needs; True if it is granted."""
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         return False
     syscall = ctypes.CDLL(None, use_errno=True).syscall

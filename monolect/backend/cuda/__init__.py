@@ -1,4 +1,4 @@
-"""NVIDIA GPUs by way of CUDA C++: source for NVRTC, machine code for one architecture, run by the driver.
+"""Back end for NVIDIA GPUs: NVRTC compiles CUDA C++ for one architecture, or LLVM emits PTX; the driver runs it.
 
-It must not import another target or anything above the backends.
+This package must not import another target or anything above the backends.
 """

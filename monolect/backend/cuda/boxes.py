@@ -1,9 +1,9 @@
-"""Boxes of memory to local memory by NVIDIA's copy engine (TMA), as CUDA C++.
+"""Define the CUDA C++ functions that copy boxes of global memory to shared memory by NVIDIA's copy engine (TMA).
 
-What it is for: one lane asks, with the tensor map that the launch made; an mbarrier for each of the blocks in turns
-counts the boxes that were asked for and the bytes that came. All lanes wait for the phase of their step: that of block
-s % turns ends once for each step s. What it does not do: protect a block that is still read, as the barrier of the
-workgroup before each request does.
+What it is for: one lane issues a copy, with the tensor map that the launch prepared. The shared-memory buffers are used
+round-robin. Each has an mbarrier that counts issued boxes and arrived bytes; its phase ends once for each step that
+uses the buffer: step s uses buffer s % turns. All lanes wait for the phase of their step. What it does not do: it does
+not protect a buffer that is still read; the workgroup barrier before each copy does.
 Source: NVIDIA, "PTX ISA", cp.async.bulk.tensor and mbarrier.
 """
 
@@ -13,9 +13,9 @@ from monolect.backend.common.clike.language import BulkCopies
 
 
 def _copy(rank: int) -> str:
-    """The function for maps of `rank` axes."""
+    """Return the text of `copy_box` for tensor maps of `rank` axes."""
     params = "".join(f", int c{i}" for i in range(rank))
-    places = ", ".join(f"%{i + 3}" for i in range(rank))
+    coordinates = ", ".join(f"%{i + 3}" for i in range(rank))
     values = ", ".join(f'"r"(c{i})' for i in range(rank))
     shared = "shared::cluster.global.mbarrier::complete_tx::bytes"
     return f"""\
@@ -23,7 +23,7 @@ __device__ __forceinline__ void copy_box(void* to, const tensor_map& map, unsign
                                          bool on{params}) {{
   if (on && first_lane()) {{
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(local_at(arrived)), "r"(n) : "memory");
-    asm volatile("cp.async.bulk.tensor.{rank}d.{shared} [%0], [%1, {{{places}}}], [%2];"
+    asm volatile("cp.async.bulk.tensor.{rank}d.{shared} [%0], [%1, {{{coordinates}}}], [%2];"
       :: "r"(local_at(to)), "l"(&map), "r"(local_at(arrived)), {values} : "memory");
   }}
   __syncwarp();

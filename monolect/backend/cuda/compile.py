@@ -1,7 +1,8 @@
-"""CUDA C++ to machine code, by NVRTC from the vendor's packages. It needs no GPU and no driver.
+"""Compile CUDA C++ to machine code by NVRTC from the vendor's packages; no GPU or driver is needed.
 
-What it is for: a cubin for one architecture. It asks for machine code, not PTX: the PTX of a new compiler is refused by
-an older driver. What it does not do: load; the driver does. Invariant: equal keys and equal source give equal code.
+What it is for: it makes a cubin for one architecture, not PTX: older drivers refuse the PTX of a newer compiler.
+What it does not do: it does not load the code; the driver does.
+Invariant: equal keys and equal source give equal code.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from monolect.backend.common.diagnostics import NVRTC, complaint
 from monolect.base.errors import CompileError
 
 ARCHITECTURES = ("75", "80", "86", "89", "90a", "100a")
-# products and sums are fused where the optimizer says so, and nowhere else
+# --fmad=false: only the optimizer fuses products and sums to multiply-adds
 OPTIONS = ("--std=c++17", "--fmad=false", "--disable-warnings", "--no-source-include")
 
 
 class Compiler:
-    """NVRTC for one architecture, such as "80" or "90a". Raises CompileError where NVRTC is not installed."""
+    """NVRTC for one architecture, such as "80" or "90a". Raises CompileError if NVRTC is not installed."""
 
     def __init__(self, arch: str):
         if reason := missing():
@@ -30,7 +31,7 @@ class Compiler:
         self.key = f"nvrtc {major}.{minor} {' '.join(self.options)}"
 
     def compile(self, source: str) -> bytes:
-        """The cubin of a source. Raises CompileError with NVRTC's message and the line it names."""
+        """Return the cubin of a CUDA source. Raises CompileError with NVRTC's message and the line it reports."""
         rtc = self.nvrtc
         (program,) = self._checked(rtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, None, None))
         try:
@@ -54,14 +55,14 @@ class Compiler:
         return text.rstrip(b"\0 \n").decode(errors="replace")
 
     def _checked(self, answer: tuple) -> tuple:
-        """What a call returned beside its status. Raises CompileError for any but success."""
+        """Return the results of an NVRTC call without its status. Raises CompileError unless the status is success."""
         if answer[0] != self.nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise CompileError(f"NVRTC failed: {answer[0]}")
         return answer[1:]
 
 
 def version() -> str:
-    """What is installed, without loading it; part of the key of cached code."""
+    """Return the version of the installed NVRTC package without loading it, or "system"; part of the cache key."""
     try:
         return metadata.version("nvidia-cuda-nvrtc")
     except metadata.PackageNotFoundError:
@@ -69,10 +70,10 @@ def version() -> str:
 
 
 def missing() -> str:
-    """Why there is no NVRTC, or ""."""
+    """Return the reason why NVRTC is not available, or "" if it is."""
     try:
         import_module("cuda.bindings.nvrtc").nvrtcVersion()
-    except Exception as error:  # the packages raise errors of their own where a library is not found
+    except Exception as error:  # the vendor's packages raise various errors if a library is not found
         return f"no NVRTC: {_first_line(error)}; install it with: pip install 'monolect[cuda]'"
     return ""
 

@@ -1,4 +1,4 @@
-"""The CUDA driver, by the vendor's `cuda-bindings`, and what is missing where there is none.
+"""Call the CUDA driver through the vendor's package `cuda-bindings`, and report why it is not available.
 
 Invariant: importing this module imports nothing of the vendor's.
 """
@@ -15,11 +15,11 @@ from monolect.backend.common.launch import TensorMap
 from monolect.backend.common.workgroups import why_not
 from monolect.base.errors import DeviceError, MissingExtraError
 
-NAME_BYTES = 256
+NAME_BYTES = 256  # space for the name of a GPU
 
 
 def bindings() -> Any:
-    """The vendor's module. Raises MissingExtraError."""
+    """Return the vendor's module of driver calls. Raises MissingExtraError if it is not installed."""
     try:
         return import_module("cuda.bindings.driver")
     except ImportError:
@@ -27,16 +27,16 @@ def bindings() -> Any:
 
 
 def missing() -> str:
-    """Why there is no NVIDIA GPU to run on, or ""."""
+    """Return the reason why no NVIDIA GPU is available, or "" if one is."""
     return why_not(count, "no NVIDIA GPU: the driver knows none")
 
 
 def count() -> int:
-    """How many GPUs there are. Raises MissingExtraError, or DeviceError where there is no driver."""
+    """Return the number of GPUs. Raises MissingExtraError, or DeviceError if there is no working driver."""
     api = bindings()
     try:
         code = api.cuInit(0)[0]
-    except Exception as error:  # the package's own, where the driver's library is not found
+    except Exception as error:  # the package's own error if the driver's library is not found
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise DeviceError(f"no CUDA driver: {reason}; install NVIDIA's driver for this system") from None
     if code == NO_DEVICE:
@@ -47,14 +47,14 @@ def count() -> int:
 
 
 def about() -> str:
-    """The GPUs and the newest CUDA that their driver knows."""
+    """Describe the GPUs and the newest CUDA version that their driver supports."""
     drivers = [CudaDriver(f"cuda:{i}", i) for i in range(count())]
     number = int(drivers[0]("DriverGetVersion"))
     return f"{', '.join(d.name() for d in drivers)}; driver for CUDA {number // 1000}.{number % 1000 // 10}"
 
 
 class CudaDriver(Driver):
-    """The driver's calls for one GPU. `handle` is what it is called before it has a context."""
+    """The CUDA driver's calls for one GPU. `handle` is the driver's device handle, `context` its primary context."""
 
     def __init__(self, device: str, number: int):
         super().__init__(device, bindings())
@@ -75,15 +75,15 @@ class CudaDriver(Driver):
         return self.api.CUDA_KERNEL_NODE_PARAMS()
 
     @property
-    def most_local(self) -> Any:
-        """What a kernel is allowed to ask for at its launch."""
+    def max_local_attribute(self) -> Any:
+        """The attribute of a kernel that limits the shared memory requested at its launch, in bytes."""
         return self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
     def tensor_map(self, m: TensorMap, address: int, at: str) -> bytes:
-        """See `Driver`. Lines of 128 bytes are swizzled, which wgmma expects; what is outside of an axis is zeros."""
+        """See `Driver`. Lines of 128 bytes are swizzled, as wgmma expects; elements outside of an axis are zeros."""
         api, rank = self.api, len(m.sizes)
         names = {"float16": "FLOAT16", "bfloat16": "BFLOAT16"}
-        made = self(
+        descriptor = self(
             "TensorMapEncodeTiled",
             getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{names.get(m.dtype, 'UINT8')}"),
             rank,
@@ -98,13 +98,13 @@ class CudaDriver(Driver):
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             at=at,
         )
-        return ctypes.string_at(int(made.getPtr()), MAP_BYTES)
+        return ctypes.string_at(int(descriptor.getPtr()), MAP_BYTES)
 
     def attribute(self, name: str) -> int:
-        """A number about the GPU, such as "MAX_THREADS_PER_BLOCK"."""
+        """Return the value of a device attribute, such as "MAX_THREADS_PER_BLOCK"."""
         row = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self("DeviceGetAttribute", row, self.handle))
 
     def name(self) -> str:
-        """The GPU's name."""
+        """Return the GPU's name."""
         return str(self("DeviceGetName", NAME_BYTES, self.handle).rstrip(b"\0 ").decode())

@@ -1,7 +1,7 @@
-"""NVIDIA GPUs by LLVM, as a table: PTX without NVRTC.
+"""Compile kernels for NVIDIA GPUs to PTX by LLVM, without NVRTC.
 
-What it does not do: depend on the architecture, other than by the PTX that this one needs at least. A driver assembles
-PTX for any GPU that is not older than the text says.
+What it does not do: it uses no feature of a particular architecture except its matrix units. PTX names the oldest
+architecture that it runs on; the driver assembles it for the GPU.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from monolect.base.matrix_units import NVIDIA, n_elements
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.uop import UOp
 
-# architecture -> the oldest PTX that has it and its matrix units: what an old driver takes
+# architecture -> the oldest PTX version with its instructions and matrix units: old drivers accept only old versions
 ARCHITECTURES = {"75": "65", "80": "70", "86": "71", "89": "84", "90": "84", "100": "86", "120": "87"}
 
 
 def _unit(u: MatrixUnit) -> Unit:
-    """mma.sync as inline assembly, over registers of 32 bits."""
+    """Return the instruction `mma.sync` of a matrix unit as inline assembly on 32-bit registers."""
     n_a, n_b = (n_elements(m) * d.itemsize // 4 for m, d in zip(u.maps, (u.a, u.b), strict=False))
     n = n_elements(u.maps[2])
     t, letter = ("float", "f") if u.acc.is_float else ("i32", "r")
@@ -62,7 +62,7 @@ DIALECT = Dialect(
 
 
 def target(arch: int) -> Target:
-    """What every GPU of the architecture can do."""
+    """Return the Target of GPUs of compute capability `arch` / 10, as far as LLVM's PTX supports it."""
     return cuda.target(arch)._replace(
         native=LLVM_NATIVE,
         cast_dtypes=frozenset((dtypes.float16,)),
@@ -76,17 +76,17 @@ def target(arch: int) -> Target:
 
 
 def architecture(arch: int) -> str:
-    """The newest architecture of the table that code may be for, to run on `arch`."""
+    """Return the newest architecture in ARCHITECTURES whose code runs on GPUs of `arch`."""
     return max((known for known in ARCHITECTURES if int(known) <= arch), key=int)
 
 
 def compiler(arch: str) -> Compiler:
-    """LLVM for one architecture of the table, such as "80"; its assembly is PTX."""
+    """Return the LLVM compiler for an architecture in ARCHITECTURES, such as "80"; its assembly is PTX."""
     return Compiler("nvptx64", (f"ptx{ARCHITECTURES[arch]}",), triple=DIALECT.triple, cpu=f"sm_{arch}")
 
 
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
-    """One LLVM module with a kernel for each (name, LINEAR)."""
+    """Return one LLVM module with a kernel for each (name, LINEAR)."""
     return llvm_group.render_module(kernels, DIALECT)
 
 

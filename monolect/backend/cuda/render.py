@@ -1,6 +1,7 @@
-"""CUDA C++ as a table. Kernels include no header: narrow floats are converted by one instruction of PTX each.
+"""Render LINEAR programs as CUDA C++; the module defines the language table and the Target of an architecture.
 
-What it does not do: choose an architecture; `language` is told, and knows what that has.
+Kernels include no header: PTX instructions convert narrow floats.
+What it does not do: it does not choose the architecture; callers pass it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from monolect.backend.common.clike.language import AsyncCopies, Language
 from monolect.backend.common.clike.program import C_NATIVE
 from monolect.backend.common.clike.workgroups import GroupRenderer
 from monolect.backend.cuda.boxes import BULK_COPIES
-from monolect.backend.cuda.units import MEMORY_UNITS, WITH_WGMMA, function, units
+from monolect.backend.cuda.units import MEMORY_UNITS, WGMMA_ARCH, function, units
 from monolect.base.dtype import ALL, DType, dtypes
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
-# the functions of CUDA's mathematics are within 2 ULP and keep subnormal numbers; NVRTC brings them along
+# CUDA's math functions have errors of at most 2 ULP and keep subnormal numbers; they are built into NVRTC
 NATIVE = C_NATIVE | {"EXP2", "LOG2", "SIN"}
-BFLOAT16_SINCE = ASYNC_SINCE = 80
-WIDE_BYTES = 16
+BFLOAT16_SINCE = ASYNC_SINCE = 80  # first architecture that converts bfloat16, and with cp.async
+WIDE_BYTES = 16  # of the widest access of a lane
 _TYPES = {
     "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
     "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long long",
@@ -30,7 +31,7 @@ _FUNCTIONS = {
     "EXP2 float32": "exp2f({0})", "EXP2 float64": "exp2({0})", "LOG2 float32": "log2f({0})",
     "LOG2 float64": "log2({0})", "SIN float32": "sinf({0})", "SIN float64": "sin({0})",
 }  # fmt: skip
-# how elements of matrix units are kept in registers: narrow floats as their bits
+# C types of operand elements of matrix units; narrow floats are stored as their bits
 _STORED = {d: _TYPES.get(d.name) or _TYPES[f"uint{d.bits}"] for d in ALL if d.kind in "iuf"}
 _WIDE = """\
 template <typename T, int N> struct alignas(sizeof(T) * N) vec { T e[N]; };
@@ -77,7 +78,7 @@ _U64 = "unsigned long long"
 
 
 def language(arch: int) -> Language:
-    """CUDA C++ for compute capability arch / 10: 75, 80, 86, 89, 90, 100."""
+    """Return the language table of CUDA C++ for compute capability `arch` / 10: 75, 80, 86, 89, 90, 100."""
     bfloat = arch >= BFLOAT16_SINCE
     conversions = {"float16 float32": "f32_of_f16({x})", "float32 float16": "f16_of_f32({x})"}
     if bfloat:
@@ -107,31 +108,32 @@ def language(arch: int) -> Language:
         header=_WIDE + _SHUFFLE + _HALF + (_BFLOAT if bfloat else ""),
         units={u.name: function(u, _STORED) for u in units(arch)},
         async_copies=_COPIES if arch >= ASYNC_SINCE else None,
-        bulk_copies=BULK_COPIES if arch == WITH_WGMMA else None,
-        memory_units=MEMORY_UNITS if arch == WITH_WGMMA else None,
+        bulk_copies=BULK_COPIES if arch == WGMMA_ARCH else None,
+        memory_units=MEMORY_UNITS if arch == WGMMA_ARCH else None,
         index="long long",
         small_index="int",
     )
 
 
-DECLARED_BYTES = 48 << 10  # of local memory; what is beyond is asked for at the launch
+DECLARED_BYTES = 48 << 10  # shared memory that a kernel can declare; a larger amount must be requested at the launch
+# architecture -> KiB of shared memory that a workgroup can have
 _LOCAL_KB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}  # fmt: skip
-N_UNITS = 64  # multiprocessors, where no device has been asked
+N_UNITS = 64  # multiprocessors, assumed when no device is open
 _IDS = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
 
 def cast_dtypes(arch: int) -> frozenset[DType]:
-    """Narrow floats that are converted by an instruction."""
+    """Return the narrow float dtypes that the architecture converts by an instruction."""
     return frozenset((dtypes.float16, dtypes.bfloat16) if arch >= BFLOAT16_SINCE else (dtypes.float16,))
 
 
 def local_bytes(arch: int) -> int:
-    """Local memory of a workgroup, of the architecture or the newest known before it."""
+    """Return the bytes of shared memory of a workgroup; for an unknown architecture those of the next older one."""
     return _LOCAL_KB[max(a for a in _LOCAL_KB if a <= arch)] << 10
 
 
 def target(arch: int) -> Target:
-    """What every GPU of the architecture can do."""
+    """Return the Target of GPUs of compute capability `arch` / 10."""
     rendered = language(arch).atomic_add
     return Target(
         name="cuda",
@@ -148,7 +150,7 @@ def target(arch: int) -> Target:
         warp=32,
         shuffles=True,
         async_copies=arch >= ASYNC_SINCE,
-        bulk_copies=arch == WITH_WGMMA,
+        bulk_copies=arch == WGMMA_ARCH,
         n_units=N_UNITS,
         atomics=frozenset(d for d in ALL if d.name in rendered),
         branches=True,
@@ -158,7 +160,7 @@ def target(arch: int) -> Target:
 
 
 def render_module(kernels: list[tuple[str, UOp]], arch: int) -> str:
-    """One source text with a kernel for each (name, LINEAR)."""
+    """Return one CUDA C++ source with a kernel for each (name, LINEAR)."""
     return c_style.render_module(kernels, language(arch), GroupRenderer)
 
 

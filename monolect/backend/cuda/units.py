@@ -1,9 +1,10 @@
-"""The matrix units of NVIDIA's GPUs: from which architecture on, and how CUDA C++ says them.
+"""List the matrix units of NVIDIA's architectures, and render each as a CUDA C++ function.
 
-What it is for: one function a unit, in which a lane gives what it holds of both operands and of the sum and gets what
-it holds of the new sum. wgmma takes descriptors of operands in local memory, and adds while the lanes go on: registers
-of a sum are its own from `wgmma_begin` to `wgmma_end`, and what the compiler would move across those is pinned there.
-What it does not do: say which elements those are (`base.matrix_units`).
+What it is for: in the function of a unit, each lane passes its elements of both operands and of the accumulator, and
+gets its elements of the new accumulator. wgmma takes descriptors of operands in shared memory and runs asynchronously:
+no lane may touch its accumulators between `wgmma_begin` and `wgmma_end`. `wgmma_pin` keeps the compiler from moving
+code across them.
+What it does not do: it does not say which elements a lane holds (`base.matrix_units`).
 Source: NVIDIA, "PTX ISA", mma, wgmma.mma_async and its matrix descriptor.
 """
 
@@ -18,15 +19,18 @@ _PTX = {
     dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32", dtypes.int8: "s8", dtypes.uint8: "u8",
     dtypes.fp8e4m3: "e4m3", dtypes.fp8e5m2: "e5m2",
 }  # fmt: skip
-_C = {dtypes.float32: ("float", "f", "f32"), dtypes.int32: ("int", "r", "s32")}  # of a sum: type, register, in PTX
+_C = {
+    dtypes.float32: ("float", "f", "f32"),
+    dtypes.int32: ("int", "r", "s32"),
+}  # of accumulators: C type, register constraint, PTX type
 
 
 def units(arch: int) -> tuple[MatrixUnit, ...]:
-    """What compute capability arch / 10 has, the best first. Only code for sm_90a itself may use wgmma."""
-    return (HOPPER if arch == WITH_WGMMA else ()) + tuple(u for u in NVIDIA if _since(u) <= arch)
+    """Return the matrix units of compute capability `arch` / 10, the fastest first. wgmma needs code for sm_90a."""
+    return (HOPPER if arch == WGMMA_ARCH else ()) + tuple(u for u in NVIDIA if _min_arch(u) <= arch)
 
 
-WITH_WGMMA = 90
+WGMMA_ARCH = 90  # the only architecture with wgmma
 MEMORY_UNITS = MemoryUnits(
     functions="""\
 __device__ __forceinline__ unsigned long long core_matrices(const void* p, unsigned lead, unsigned stride) {
@@ -57,15 +61,15 @@ __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shar
 )
 
 
-def _of_memory(u: MatrixUnit) -> str:
-    """wgmma: the sum is added to in place."""
+def _wgmma_function(u: MatrixUnit) -> str:
+    """Return the function of a wgmma unit, which adds to its accumulator in place."""
     n, (t, letter, total) = n_elements(u.maps[2]), _C[u.acc]
-    may_turn = u.a.itemsize == 2
-    scales = "" if u.acc is dtypes.int32 else f", 1, 1, %{n + 2}, %{n + 3}" if may_turn else ", 1, 1"
+    can_transpose = u.a.itemsize == 2
+    scales = "" if u.acc is dtypes.int32 else f", 1, 1, %{n + 2}, %{n + 3}" if can_transpose else ", 1, 1"
     name = f"wgmma.mma_async.sync.aligned.m{u.m}n{u.n}k{u.k}.{total}.{_PTX[u.a]}.{_PTX[u.b]}"
     sums = ", ".join(f"%{i}" for i in range(n))
     outs = ", ".join(f'"+{letter}"(c.e[{i}])' for i in range(n))
-    turns = ', "n"(turned_a), "n"(turned_b)' if may_turn else ""
+    turns = ', "n"(turned_a), "n"(turned_b)' if can_transpose else ""
     return "\n".join([
         "template <int turned_a, int turned_b>",
         f"__device__ __forceinline__ void {u.name}(vec<{t}, {n}>& c, unsigned long long a, unsigned long long b) {{",
@@ -77,7 +81,7 @@ def _of_memory(u: MatrixUnit) -> str:
     ])  # fmt: skip
 
 
-def _since(u: MatrixUnit) -> int:
+def _min_arch(u: MatrixUnit) -> int:
     if u.a in (dtypes.fp8e4m3, dtypes.fp8e5m2):
         return 89
     first = (u.a is dtypes.float16 and u.k == 8) or u.m == 8
@@ -85,21 +89,21 @@ def _since(u: MatrixUnit) -> int:
 
 
 def instruction(u: MatrixUnit) -> str:
-    """The name of a unit's instruction in PTX."""
+    """Return the PTX name of a unit's mma.sync instruction."""
     total = _C[u.acc][2]
     return f"mma.sync.aligned.m{u.m}n{u.n}k{u.k}.row.col.{total}.{_PTX[u.a]}.{_PTX[u.b]}.{total}"
 
 
 def function(u: MatrixUnit, stored: dict[DType, str]) -> str:
-    """The function of a unit; `stored`: the types in which the language keeps elements."""
+    """Return the CUDA C++ function of a unit; `stored` gives the C type of operand elements by dtype."""
     if u.from_memory:
-        return _of_memory(u)
+        return _wgmma_function(u)
     held = [n_elements(m) for m in u.maps]
     t, letter, _ = _C[u.acc]
     n_registers = [n * d.itemsize // 4 for n, d in zip(held, (u.a, u.b), strict=False)]
     lines = []
     for x, n in zip("ab", n_registers, strict=True):
-        if u.a is dtypes.float32:  # rounded, where the instruction alone would cut off
+        if u.a is dtypes.float32:  # rounds to TF32; the instruction itself would truncate
             lines.append(f"  vec<unsigned int, {n}> {x}r;")
             lines += [f'  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"({x}r.e[{i}]) : "f"({x}.e[{i}]));' for i in range(n)]
         else:

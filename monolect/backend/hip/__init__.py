@@ -1,4 +1,4 @@
-"""AMD GPUs by way of HIP C++: source for clang alone, with no ROCm installed, code objects for one architecture.
+"""Back end for AMD GPUs: clang compiles HIP C++ to code objects for one architecture, without ROCm's compilers.
 
-It must not import another target or anything above the backends.
+This package must not import another target or anything above the backends.
 """

@@ -1,6 +1,7 @@
-"""AMD GPUs by LLVM, as a table: object code without clang, a code object with lld.
+"""Compile kernels for AMD GPUs by LLVM and lld, without clang.
 
-What it does not do: depend on the architecture, but for matrix units; LLVM lowers what one of them lacks.
+What it does not do: it uses no feature of a particular architecture except its matrix units; LLVM lowers operations
+that an architecture lacks.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from monolect.base.matrix_units import CDNA2, CDNA3, RDNA3, RDNA4, n_elements
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.uop import UOp
 
-CODE_OBJECT = 500  # the version of its layout: 5, which drivers take since ROCm 5.5
-# what a kernel of ours never asks the hardware or the launch for; without this each would be passed to it
+CODE_OBJECT = 500  # version 5 of the code object layout; drivers accept it since ROCm 5.5
+# implicit kernel arguments that no kernel reads; these attributes keep the hardware from passing them
 _UNUSED = (
     "implicitarg-ptr", "dispatch-ptr", "queue-ptr", "dispatch-id", "lds-kernel-id", "completion-action",
     "default-queue", "heap-ptr", "hostcall-ptr", "multigrid-sync-arg",
@@ -27,7 +28,7 @@ _ATTRIBUTES = " ".join(f'"amdgpu-no-{name}"' for name in _UNUSED)
 
 
 def _unit(u: MatrixUnit) -> Unit:
-    """The intrinsic of a unit: floats of 16 bits as they are, bytes as words; its name says the types of vectors."""
+    """Return the intrinsic of a matrix unit: 16-bit floats are vectors, 8-bit operands are packed into integers."""
     held = [n_elements(m) for m in u.maps]
     acc = f"<{held[2]} x {'float' if u.acc.is_float else 'i32'}>"
     a, b = (_operand(u, d, n) for d, n in zip((u.a, u.b), held, strict=False))
@@ -57,7 +58,7 @@ def _call(name: str, acc: str, operands: tuple[str, str], given: str, types: str
 
 
 def _short(t: str) -> str:
-    """How the name of an intrinsic says a vector type: `v8f16`."""
+    """Return the suffix of an intrinsic's name for an LLVM vector type: `v8f16` for `<8 x half>`."""
     n, _, kind = t.strip("<>").split()
     return f"v{n}{'f16' if kind == 'half' else kind}"
 
@@ -99,22 +100,22 @@ TARGET = hip.TARGET._replace(native=LLVM_NATIVE, key="amdgcn")
 
 
 def target(arch: str) -> Target:
-    """What an architecture such as "gfx942" can do, with its matrix units."""
+    """Return the Target of an architecture such as "gfx942", with its matrix units."""
     return hip.target(arch)._replace(native=LLVM_NATIVE, key=f"amdgcn/{arch}")
 
 
 def compiler(arch: str) -> Compiler:
-    """LLVM for one architecture, such as "gfx942"; its objects are not linked yet."""
+    """Return the LLVM compiler for an architecture such as "gfx942"; it makes unlinked objects."""
     return Compiler("amdgcn", (), triple=DIALECT.triple, cpu=arch)
 
 
 def code_object(source: str, arch: str) -> bytes:
-    """What AMD's driver loads, of a module. Raises CompileError, also where there is no lld."""
+    """Compile and link an LLVM module to a code object for AMD's driver. Raises CompileError, also without lld."""
     return lld.link("ld.lld", compiler(arch).compile(source), "-shared")
 
 
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
-    """One LLVM module with a kernel for each (name, LINEAR)."""
+    """Return one LLVM module with a kernel for each (name, LINEAR)."""
     return llvm_group.render_module(kernels, DIALECT)
 
 

@@ -1,6 +1,6 @@
-"""HIP C++ to AMD code objects, by a clang that has AMD's code generator, and lld beside it. It needs no ROCm.
+"""Compile HIP C++ to AMD code objects by a clang with AMD's code generator and lld; ROCm is not needed.
 
-What it does not do: load; the driver does. Invariant: equal keys and equal source give equal code.
+What it does not do: it does not load the code; the driver does. Invariant: equal keys and equal source give equal code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from monolect.base.settings import settings
 
 ARCHITECTURES = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
 NAMES = ("clang-22", "clang-21", "clang-20", "clang-19", "clang")
-# products and sums are fused where the optimizer says so, and nowhere else
+# -ffp-contract=off: only the optimizer fuses products and sums to multiply-adds
 FLAGS = (
     "-x hip --cuda-device-only -nogpuinc -nogpulib --no-gpu-bundle-output -std=c++20 -O3 -ffp-contract=off "
     "-fno-math-errno -fuse-cuid=none -w"
@@ -23,7 +23,7 @@ FLAGS = (
 
 
 class Compiler:
-    """Clang for one architecture, such as "gfx942". Raises CompileError where there is none that knows it."""
+    """Clang for one architecture, such as "gfx942". Raises CompileError if no suitable clang is found."""
 
     def __init__(self, arch: str, command: str | None = None):
         self.command = command or find()
@@ -33,20 +33,20 @@ class Compiler:
         self.key = f"{run((self.command, '--version')).stdout} {' '.join(self.flags)}"
 
     def compile(self, source: str) -> bytes:
-        """The code object of a source. Raises CompileError with clang's message and the line it names."""
+        """Return the code object of a HIP source. Raises CompileError with clang's message and the line it reports."""
         return compiled((self.command, *self.flags), source)
 
 
 def find() -> str:
-    """The path of the compiler: the setting HIPCC, or the newest clang that makes code objects; "" if none."""
+    """Return the path of the compiler: the setting HIPCC, or the newest clang that makes code objects; "" if none."""
     if settings.HIPCC:
         return shutil.which(settings.HIPCC) or ""
     found = (path for name in NAMES if (path := shutil.which(name)))
-    return next((path for path in found if _links(path)), "")
+    return next((path for path in found if _can_build(path)), "")
 
 
 def missing() -> str:
-    """Why there is no compiler for AMD GPUs, or ""."""
+    """Return the reason why no compiler for AMD GPUs is available, or "" if one is."""
     if find():
         return ""
     wanted = f"{settings.HIPCC} is not on the PATH" if settings.HIPCC else "no clang with AMD's code generator and lld"
@@ -54,7 +54,7 @@ def missing() -> str:
 
 
 @functools.cache
-def _links(command: str) -> bool:
-    """Whether the compiler makes a code object of nothing for the newest architecture."""
+def _can_build(command: str) -> bool:
+    """Whether the compiler makes a code object from an empty source for the newest architecture."""
     done = run((command, *FLAGS, f"--offload-arch={ARCHITECTURES[-1]}", "-", "-o", os.devnull))
     return done.returncode == 0

@@ -1,9 +1,9 @@
-"""The HIP runtime of AMD's driver, `libamdhip64.so`, by ctypes: no package is needed.
+"""Call the HIP runtime of AMD's driver, `libamdhip64.so`, through ctypes; no package is needed.
 
-What it is for: a row a call: what it takes, and whether it hands something out. It speaks of GPUs by their numbers.
-Invariant: importing this loads nothing.
-Source: the reference of the HIP runtime API, ROCm 6, whose structures keep their layout by the name R0600. A node of a
-graph takes a kernel of a module where the reference speaks of a function of the host's, as the runtime does.
+What it is for: a table with one row a call: its parameters and its result. GPUs are identified by their numbers.
+Invariant: importing this module loads no library.
+Source: "HIP Runtime API Reference", ROCm 6, whose structures keep their layout under the name R0600. A kernel node of
+a graph takes a function of a module, as the runtime accepts, although the reference describes a host function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from monolect.base.errors import DeviceError
 
 
 class NodeParams(ctypes.Structure):
-    """`hipKernelNodeParams`."""
+    """The structure `hipKernelNodeParams`."""
 
     _fields_ = [
         ("blockDimX", c_uint),
@@ -35,18 +35,18 @@ class NodeParams(ctypes.Structure):
     ]
 
 
-class Nodes:
-    """A list of nodes of a graph, as an argument."""
+class NodeList:
+    """Argument type of a list of graph nodes."""
 
     @staticmethod
     def from_param(nodes: list) -> Any:
-        """What the library is given."""
+        """Return the nodes as a C array."""
         return (c_void_p * len(nodes))(*nodes)
 
 
 LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
-# what is called otherwise than "hip" and the name of CUDA's
-SPELLED = {
+# CUDA name without "cu" -> HIP name, where it is not "hip" and the CUDA name
+HIP_NAMES = {
     "MemAlloc": "hipMalloc",
     "MemFree": "hipFree",
     "MemHostAlloc": "hipHostMalloc",
@@ -56,8 +56,8 @@ SPELLED = {
     "LaunchKernel": "hipModuleLaunchKernel",
     "GraphInstantiate": "hipGraphInstantiateWithFlags",
 }
-# symbol -> (what it hands out through its first argument, what else it takes)
-CALLS: dict[str, tuple[Any, tuple]] = {
+# symbol -> (type of the result that it stores through its first argument or None, types of the other arguments)
+SIGNATURES: dict[str, tuple[Any, tuple]] = {
     "hipInit": (None, (c_uint,)),
     "hipRuntimeGetVersion": (c_int, ()),
     "hipGetDeviceCount": (c_int, ()),
@@ -83,7 +83,7 @@ CALLS: dict[str, tuple[Any, tuple]] = {
     "hipModuleGetFunction": (c_void_p, (c_void_p, c_char_p)),
     "hipModuleLaunchKernel": (None, (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p)),
     "hipGraphCreate": (c_void_p, (c_uint,)),
-    "hipGraphAddKernelNode": (c_void_p, (c_void_p, Nodes, c_size_t, ctypes.POINTER(NodeParams))),
+    "hipGraphAddKernelNode": (c_void_p, (c_void_p, NodeList, c_size_t, ctypes.POINTER(NodeParams))),
     "hipGraphInstantiateWithFlags": (c_void_p, (c_void_p, c_ulonglong)),
     "hipGraphExecKernelNodeSetParams": (None, (c_void_p, c_void_p, ctypes.POINTER(NodeParams))),
     "hipGraphLaunch": (None, (c_void_p, c_void_p)),
@@ -92,8 +92,8 @@ CALLS: dict[str, tuple[Any, tuple]] = {
 }
 
 
-class Properties(ctypes.Structure):
-    """The beginning of `hipDeviceProp_tR0600`, and what a device wants to know of the rest."""
+class DeviceProperties(ctypes.Structure):
+    """The structure `hipDeviceProp_tR0600`; fields with an underscore are not used."""
 
     _fields_ = [
         ("name", ctypes.c_char * 256),
@@ -112,12 +112,12 @@ class Properties(ctypes.Structure):
         ("n_units", c_int),
         ("_rest", ctypes.c_uint8 * 768),
         ("arch", ctypes.c_char * 256),
-        ("_end", ctypes.c_uint8 * 2680),  # room for what later versions add
+        ("_end", ctypes.c_uint8 * 2680),  # space for fields of later versions
     ]
 
 
 class Gpu(NamedTuple):
-    """What one GPU is: `arch` such as "gfx942", `n_units` its compute units."""
+    """Properties of one GPU: `arch` such as "gfx942", `n_units` the number of its compute units."""
 
     name: str
     arch: str
@@ -129,13 +129,13 @@ class Gpu(NamedTuple):
 
 
 class Hip:
-    """The library: a call returns its status, and what it hands out."""
+    """The loaded library; each call in SIGNATURES is a method that returns (status,) or (status, result)."""
 
     def __init__(self, library: Any):
         self.library = library
 
     def __getattr__(self, symbol: str) -> Any:
-        out, takes = CALLS[symbol]
+        out, takes = SIGNATURES[symbol]
         function = getattr(self.library, symbol)
         function.restype, function.argtypes = c_int, ([c_void_p] if out is not None else []) + list(takes)
 
@@ -149,13 +149,13 @@ class Hip:
         return call
 
     def hipGetErrorString(self, code: int) -> str:
-        """What an error says."""
+        """Return the message of an error code."""
         self.library.hipGetErrorString.restype = c_char_p
         return (self.library.hipGetErrorString(code) or b"unknown error").decode(errors="replace")
 
     def properties(self, number: int) -> tuple[int, Gpu | None]:
-        """(status, what the GPU is)."""
-        p = Properties()
+        """Return (status, properties of the GPU); the properties are None on failure."""
+        p = DeviceProperties()
         code = self.library.hipGetDevicePropertiesR0600(ctypes.byref(p), number)
         sizes = p.total_bytes, p.local_bytes, p.max_local, p.warp, p.n_units
         return code, Gpu(p.name.decode(), p.arch.decode().partition(":")[0], *sizes) if not code else None
@@ -163,7 +163,7 @@ class Hip:
 
 @functools.cache
 def bindings() -> Any:
-    """The library, loaded. Raises DeviceError where there is none."""
+    """Load the library. Raises DeviceError if it is not found."""
     for name in LIBRARIES:
         try:
             return Hip(ctypes.CDLL(name))
@@ -173,7 +173,7 @@ def bindings() -> Any:
 
 
 def count() -> int:
-    """How many GPUs there are. Raises DeviceError where there is no driver."""
+    """Return the number of GPUs. Raises DeviceError if there is no working driver."""
     api = bindings()
     code, n = api.hipGetDeviceCount()
     if code not in (SUCCESS, NO_DEVICE):
@@ -182,12 +182,12 @@ def count() -> int:
 
 
 def missing() -> str:
-    """Why there is no AMD GPU to run on, or ""."""
+    """Return the reason why no AMD GPU is available, or "" if one is."""
     return why_not(count, "no AMD GPU: the driver knows none")
 
 
 def about() -> str:
-    """The GPUs and the version of their runtime."""
+    """Describe the GPUs and the version of their runtime."""
     api = bindings()
     found = [gpu for i in range(count()) if (gpu := api.properties(i)[1]) is not None]
     number = api.hipRuntimeGetVersion()[1]
@@ -196,7 +196,7 @@ def about() -> str:
 
 
 class HipDriver(Driver):
-    """The driver's calls for one GPU, named by its number. `gpu` says what it is."""
+    """The HIP driver's calls for the GPU with a number. `gpu` has its properties."""
 
     def __init__(self, device: str, number: int):
         super().__init__(device, bindings())
@@ -207,7 +207,7 @@ class HipDriver(Driver):
         self.gpu: Gpu = gpu
 
     def symbol(self, name: str) -> str:
-        return SPELLED.get(name, f"hip{name}")
+        return HIP_NAMES.get(name, f"hip{name}")
 
     def make_current(self) -> None:
         self.api.hipSetDevice(self.context)

@@ -1,6 +1,7 @@
-"""HIP C++ as a table, in terms of what clang knows by itself: no header, no library.
+"""Render LINEAR programs as HIP C++, using only builtins of clang: no headers and no libraries.
 
-What it does not do: depend on the architecture, but for matrix units; clang lowers what one of them lacks.
+What it does not do: it uses no feature of a particular architecture except its matrix units; clang lowers operations
+that an architecture lacks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
 NATIVE = C_NATIVE
-WIDE_BYTES = 16
+WIDE_BYTES = 16  # of the widest access of a lane
 _TYPES = {
     "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
     "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long long",
@@ -98,23 +99,23 @@ TARGET = Target(
 )
 
 
-# how elements of matrix units are kept in registers: narrow floats that are no type as their bits
+# C types of operand elements of matrix units; narrow floats without a C type are stored as their bits
 _STORED = {d: _TYPES.get(d.name) or _TYPES[f"uint{d.bits}"] for d in ALL if d.kind in "iuf"}
 
 
 def language(arch: str = "") -> Language:
-    """HIP C++, with the matrix units of an architecture such as "gfx942"."""
+    """Return the language table of HIP C++, with the matrix units of an architecture such as "gfx942"."""
     return replace(LANGUAGE, units={u.name: function(u, _STORED) for u in units(arch)})
 
 
 def target(arch: str) -> Target:
-    """What every GPU of the architecture can do; those before and beside RDNA have warps of 64 lanes."""
+    """Return the Target of an architecture such as "gfx942"; gfx9 (GCN, CDNA) has warps of 64 lanes, RDNA of 32."""
     warp = 64 if arch.startswith("gfx9") else 32
     return TARGET._replace(warp=warp, units=units(arch), key=f"hip/{arch}")
 
 
 def render_module(kernels: list[tuple[str, UOp]], arch: str = "") -> str:
-    """One source text with a kernel for each (name, LINEAR)."""
+    """Return one HIP C++ source with a kernel for each (name, LINEAR)."""
     return c_style.render_module(kernels, language(arch), GroupRenderer)
 
 

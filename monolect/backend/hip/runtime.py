@@ -1,8 +1,9 @@
-"""The HIP device: kernels by clang, or by LLVM and lld, run by AMD's driver. `hip:1` is the second GPU.
+"""Define the device `hip`: clang, or LLVM with lld, compiles kernels, and AMD's driver runs them.
 
-What it is for: GPUs whose driver is ROCm 6 or later. No compiler of ROCm's is needed: clang with AMD's code generator
-makes code objects of HIP C++; without it LLVM does of its own text, which lld links.
-What it does not do: memory, copies and launches, which GPUs have in common (`common.gpu_device`); graphs.
+What it is for: GPUs whose driver is ROCm 6 or later; `hip:1` is the second GPU. ROCm's compilers are not needed: clang
+with AMD's code generator compiles HIP C++ to code objects. Without such a clang, LLVM compiles LLVM IR, and lld links
+it.
+What it does not do: memory, copies, launches and graphs; these are the same for all GPUs (`common.gpu.device`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from monolect.backend.hip.driver import HipDriver, about, count, missing
 from monolect.backend.hip.render import render_module, target
 from monolect.ir.uop import UOp
 
-DLPACK_ROCM = 10
+DLPACK_ROCM = 10  # device type of DLPack
 
 
 class HipDevice(GpuDevice):
-    """One GPU. Raises DeviceError where there is no driver or no such GPU."""
+    """One GPU. Raises DeviceError if there is no driver or no such GPU."""
 
     kind = DLPACK_ROCM
 
@@ -30,10 +31,10 @@ class HipDevice(GpuDevice):
         gpu = driver.gpu
         super().__init__(name, driver, gpu.total_bytes)
         self.arch = gpu.arch
-        self.by_llvm = bool(clang.missing())
-        self.opening = "define protected amdgpu_kernel" if self.by_llvm else 'extern "C"'
-        self.compiler = None if self.by_llvm else clang.Compiler(gpu.arch)
-        self.target = (amdgcn.target if self.by_llvm else target)(gpu.arch)._replace(
+        self.uses_llvm = bool(clang.missing())
+        self.opening = "define protected amdgpu_kernel" if self.uses_llvm else 'extern "C"'
+        self.compiler = None if self.uses_llvm else clang.Compiler(gpu.arch)
+        self.target = (amdgcn.target if self.uses_llvm else target)(gpu.arch)._replace(
             name=name,
             local_bytes=gpu.local_bytes,
             max_local=gpu.max_local,
@@ -44,17 +45,17 @@ class HipDevice(GpuDevice):
 
     @staticmethod
     def missing() -> str:
-        """Why it cannot be used, or ""."""
+        """Return the reason why the device cannot be used, or "" if it can."""
         return missing() or (clang.missing() and lld.missing("ld.lld"))
 
     @staticmethod
     def about() -> tuple[str, str]:
-        """The GPUs here with their driver, and the compiler."""
+        """Return descriptions of the GPUs with their driver, and of the compiler."""
         return about(), clang.find() or f"LLVM and {lld.find('ld.lld')}"
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
-        return amdgcn.render_module(kernels) if self.by_llvm else render_module(kernels, self.arch)
+        return amdgcn.render_module(kernels) if self.uses_llvm else render_module(kernels, self.arch)
 
     def build(self, source: str) -> tuple[Any, bytes]:
         code = self.compiler.compile(source) if self.compiler else amdgcn.code_object(source, self.arch)

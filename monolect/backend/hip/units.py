@@ -1,7 +1,8 @@
-"""The matrix units of AMD's GPUs: which architecture has which, and the functions of clang that stand for them.
+"""List the matrix units of AMD's architectures, and render each as a HIP C++ function that calls clang's builtin.
 
-What it is for: one function a unit, in which a lane gives what it holds of both operands and of the sum and gets what
-it holds of the new sum. What it does not do: say which elements those are (`base.matrix_units`).
+What it is for: in the function of a unit, each lane passes its elements of both operands and of the accumulator, and
+gets its elements of the new accumulator.
+What it does not do: it does not say which elements a lane holds (`base.matrix_units`).
 Source: LLVM, "AMDGPU builtins"; AMD, "RDNA4" and "MI300 Instruction Set Architecture".
 """
 
@@ -13,17 +14,17 @@ from monolect.base.dtype import DType, dtypes
 from monolect.base.matrix_units import CDNA2, CDNA3, RDNA3, RDNA4, n_elements
 from monolect.base.target import MatrixUnit
 
-_EIGHT = {dtypes.fp8e4m3: "fp8", dtypes.fp8e5m2: "bf8"}
+_FP8 = {dtypes.fp8e4m3: "fp8", dtypes.fp8e5m2: "bf8"}
 
 
 def units(arch: str) -> tuple[MatrixUnit, ...]:
-    """What an architecture such as "gfx942" has, the best first."""
+    """Return the matrix units of an architecture such as "gfx942", the fastest first; () if it has none."""
     families = {"gfx11": RDNA3, "gfx12": RDNA4, "gfx90a": CDNA2, "gfx94": CDNA3}
     return next((found for name, found in families.items() if arch.startswith(name)), ())
 
 
 def function(u: MatrixUnit, stored: Mapping[DType, str]) -> str:
-    """The function of a unit; `stored`: the types in which the language keeps elements."""
+    """Return the HIP C++ function of a unit; `stored` gives the C type of operand elements by dtype."""
     held = [n_elements(m) for m in u.maps]
     given = [_operand(u, d, n, stored, x) for d, n, x in zip((u.a, u.b), held, "ab", strict=False)]
     total = "float" if u.acc.is_float else "int"
@@ -47,12 +48,12 @@ def _call(u: MatrixUnit, a: str, b: str, c: str) -> str:
     if not u.acc.is_float:
         signs = [str(not d.is_unsigned).lower() for d in (u.a, u.b)]
         return f"__builtin_amdgcn_wmma_i32_16x16x16_iu8_{end}({signs[0]}, {a}, {signs[1]}, {b}, {c}, false)"
-    kind = f"{_EIGHT[u.a]}_{_EIGHT[u.b]}" if u.a in _EIGHT else letter
+    kind = f"{_FP8[u.a]}_{_FP8[u.b]}" if u.a in _FP8 else letter
     return f"__builtin_amdgcn_wmma_f32_16x16x16_{kind}_{end}({a}, {b}, {c})"
 
 
 def _operand(u: MatrixUnit, d: DType, n: int, stored: Mapping[DType, str], x: str) -> str:
-    """What a lane holds, as clang wants it: floats of 16 bits as they are, bytes as words."""
+    """Return operand `x` of `n` elements as the builtin's type: a vector of 16-bit floats, or bytes packed in words."""
     if d.itemsize == 2:
         t = _vector("short" if d is dtypes.bfloat16 else stored[d], n)
     else:

@@ -1,4 +1,4 @@
-"""Apple GPUs by way of the Metal Shading Language: source text, compiled by the system it runs on, and the device.
+"""Back end for Apple GPUs: macOS compiles kernels from the Metal Shading Language and runs them.
 
-It must not import another target or anything above the backends.
+This package must not import another target or anything above the backends.
 """

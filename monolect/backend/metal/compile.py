@@ -1,8 +1,8 @@
-"""Metal's GPUs, and source to pipelines by the system's compiler.
+"""Find Metal's GPUs, and compile Metal source to pipelines with the system's compiler.
 
-What it is for: finding GPUs and saying what is missing; building with arithmetic as written; errors with their line.
-What it does not do: import PyObjC before somebody asks for a device. Invariant: what the system hands back as an error,
-or as nothing, is an exception here.
+What it is for: it lists GPUs, reports why there are none, compiles without fast math, and reports errors with their
+source line. What it does not do: it does not import PyObjC before a device is opened.
+Invariant: an error or a missing object that the system returns becomes an exception.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from monolect.backend.common.diagnostics import complaint
 from monolect.backend.common.workgroups import why_not
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 
-PLACE = r"program_source:(\d+):\d+: (?:fatal )?error: ([^\n]*)"
+# groups: line number, message
+ERROR_PATTERN = r"program_source:(\d+):\d+: (?:fatal )?error: ([^\n]*)"
 NO_METAL = "Metal is a part of macOS, and this is another system"
 NO_GPU = "no GPU that Metal knows: macOS in a virtual machine may have none"
 
 
-class Refused(Exception):
-    """What Metal says no to. `is_full`: for want of memory."""
+class MetalError(Exception):
+    """Metal failed. `is_full`: because memory ran out."""
 
     def __init__(self, message: str, is_full: bool = False):
         super().__init__(message)
@@ -30,7 +31,7 @@ class Refused(Exception):
 
 
 def metal() -> Any:
-    """PyObjC's package of the framework. Raises DeviceError on other systems, MissingExtraError."""
+    """Return PyObjC's package of Metal. Raises DeviceError on other systems, or MissingExtraError."""
     try:
         import Metal
     except ImportError:
@@ -40,8 +41,8 @@ def metal() -> Any:
     return Metal
 
 
-def pool() -> Any:
-    """A context that lets go, at its end, of what Metal made in passing."""
+def autorelease_pool() -> Any:
+    """Return a context manager that releases Metal's temporary objects at its end."""
     import objc
 
     return objc.autorelease_pool()
@@ -49,7 +50,7 @@ def pool() -> Any:
 
 @functools.cache
 def gpus() -> tuple[Any, ...]:
-    """Every GPU. Raises as `metal` does, and DeviceError where there is none."""
+    """Return all GPUs. Raises as `metal` does, and DeviceError if there is no GPU."""
     found = tuple(metal().MTLCopyAllDevices())
     if not found:
         raise DeviceError(NO_GPU)
@@ -57,36 +58,36 @@ def gpus() -> tuple[Any, ...]:
 
 
 def missing() -> str:
-    """Why there is no Metal device, or ""."""
+    """Return the reason why no Metal device is available, or "" if one is."""
     return why_not(gpus)
 
 
 def about(gpu: Any) -> tuple[str, str]:
-    """Driver and compiler of a GPU, each in one line."""
+    """Return descriptions of a GPU and of its compiler, each in one line."""
     return str(gpu.name()), f"macOS {platform.mac_ver()[0]}"
 
 
-def library_of(gpu: Any, source: str) -> Any:
-    """The library of a source. Raises CompileError with the system's message and the line it names."""
+def build_library(gpu: Any, source: str) -> Any:
+    """Compile Metal source to a library. Raises CompileError with the system's message and the line it reports."""
     options = metal().MTLCompileOptions.alloc().init()
-    options.setFastMathEnabled_(False)  # nan, inf and the order of sums as the text has them
+    options.setFastMathEnabled_(False)  # keeps nan, inf and the order of additions
     library, error = gpu.newLibraryWithSource_options_error_(source, options, None)
     if library is None:
-        raise CompileError(complaint("Metal", text(error), source, PLACE))
+        raise CompileError(complaint("Metal", error_text(error), source, ERROR_PATTERN))
     return library
 
 
-def pipeline_of(gpu: Any, library: Any, symbol: str) -> Any:
-    """The pipeline of a kernel. Raises Refused."""
+def build_pipeline(gpu: Any, library: Any, symbol: str) -> Any:
+    """Return the compute pipeline of the kernel `symbol` in a library. Raises MetalError."""
     function = library.newFunctionWithName_(symbol)
     if function is None:
-        raise Refused(f"the library has no kernel {symbol}")
+        raise MetalError(f"the library has no kernel {symbol}")
     pipeline, error = gpu.newComputePipelineStateWithFunction_error_(function, None)
     if pipeline is None:
-        raise Refused(text(error))
+        raise MetalError(error_text(error))
     return pipeline
 
 
-def text(error: Any) -> str:
-    """What an NSError says."""
+def error_text(error: Any) -> str:
+    """Return the message of an NSError or None."""
     return str(error.localizedDescription()) if error is not None else "an error without a description"

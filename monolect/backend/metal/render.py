@@ -1,6 +1,7 @@
-"""The Metal Shading Language as a table. There are no 64-bit floats; bfloat16 is computed as integers, as in Metal 3.0.
+"""Render LINEAR programs in the Metal Shading Language; the module defines the language table and the Target.
 
-What it does not do: compile; that is the system's (`compile`).
+Metal has no float64. bfloat16 values are stored as integers, as Metal 3.0 lacks the type.
+What it does not do: compile (`compile`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
 NATIVE = C_NATIVE
-WIDE_BYTES = 16
+WIDE_BYTES = 16  # of the widest access of a lane
 _TYPES = {
     "bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
     "uint16": "ushort", "uint32": "uint", "uint64": "ulong", "float16": "half", "float32": "float",
 }  # fmt: skip
-# a pointer says in which memory it points: one function for each
+# a pointer type names its address space, so each function exists for `device` and `threadgroup`
 _HEADER = """\
 #include <metal_stdlib>
 #pragma METAL fp contract(off)
@@ -96,7 +97,7 @@ TARGET = Target(
 
 
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
-    """One source text with a kernel for each (name, LINEAR)."""
+    """Return one Metal source with a kernel for each (name, LINEAR)."""
     return c_style.render_module(kernels, LANGUAGE, GroupRenderer)
 
 

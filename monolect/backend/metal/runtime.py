@@ -1,8 +1,8 @@
-"""The Metal device: kernels as Metal source, compiled by macOS, run in order on a queue. `metal:1` is the second GPU.
+"""Define the device `metal`: macOS compiles kernels from Metal source and runs them in order on a queue.
 
-What it is for: the GPUs of Macs, through PyObjC; needs the extra `metal`.
-Invariants: the queue runs what it is given in order, copies from the host included, so that memory may be handed out
-again at once; the host waits only where it reads. What went wrong on the queue is raised by whoever waits next.
+What it is for: the GPUs of Macs, through PyObjC; it needs the extra `metal`. `metal:1` is the second GPU.
+Invariants: the queue runs kernels and copies in order, copies from the host included. So freed memory is reused at
+once, and the host waits only before it reads. An error on the queue is raised by the next call that submits or waits.
 """
 
 from __future__ import annotations
@@ -18,24 +18,34 @@ from monolect.backend.base import Call, Numbered, Program, unpacked
 from monolect.backend.common.gpu.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.common.workgroups import SCALAR, Entry, GroupDevice, Reported, told_together
-from monolect.backend.metal.compile import Refused, about, gpus, library_of, metal, missing, pipeline_of, pool, text
+from monolect.backend.metal.compile import (
+    MetalError,
+    about,
+    autorelease_pool,
+    build_library,
+    build_pipeline,
+    error_text,
+    gpus,
+    metal,
+    missing,
+)
 from monolect.backend.metal.render import TARGET, render_module
 from monolect.base.dtype import dtypes
 from monolect.base.errors import CompileError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
-MOST_BUFFERS = 31  # of a kernel
-MOST_LANES = 256  # of a workgroup: more leave each too few registers
-APPLE_7 = "MTLGPUFamilyApple7"  # from the M1 on: matrix units, sums of floats by place, lanes that trade values
+MAX_BUFFERS = 31  # buffers of a kernel; Metal allows no more
+MAX_LANES = 256  # lanes of a workgroup; with more, each lane has too few registers
+APPLE_7 = "MTLGPUFamilyApple7"  # GPUs from the M1 on: they have matrix units, atomic additions of float32 and shuffles
 
 
 class MetalDevice(GroupDevice):
-    """One GPU. Raises MissingExtraError or DeviceError where there is none."""
+    """One GPU. Raises MissingExtraError or DeviceError if there is none."""
 
     missing = staticmethod(missing)
     opening = "[[kernel"
-    refusals = (Refused,)
+    refusals = (MetalError,)
 
     def __init__(self, name: str = "metal"):
         found = gpus()
@@ -46,22 +56,22 @@ class MetalDevice(GroupDevice):
         self.queue = self.handle.newCommandQueue()
         self.target = self._target()
         self.memory = MetalMemory(self)
-        self.unfinished: deque[tuple[str, Any]] = deque()  # (what it is, command buffer), in the order of the queue
+        self.unfinished: deque[tuple[str, Any]] = deque()  # (description, command buffer) in the order of the queue
 
     @staticmethod
     def about() -> tuple[str, str]:
-        """The GPUs here, and what compiles for them."""
+        """Return descriptions of the GPUs and of their compilers."""
         return told_together(map(about, gpus()))
 
     def _target(self) -> Target:
         gpu, is_apple = self.handle, self.handle.supportsFamily_(getattr(self.metal, APPLE_7))
-        most = gpu.maxThreadsPerThreadgroup()
-        lanes = min(MOST_LANES, most.width)
+        max_size = gpu.maxThreadsPerThreadgroup()
+        lanes = min(MAX_LANES, max_size.width)
         base = TARGET._replace(
             name=self.name,
             local_bytes=gpu.maxThreadgroupMemoryLength(),
             max_local=lanes,
-            max_block=tuple(min(lanes, n) for n in (most.width, most.height, most.depth)),
+            max_block=tuple(min(lanes, n) for n in (max_size.width, max_size.height, max_size.depth)),
             key=", ".join(about(gpu)),
         )
         if is_apple:
@@ -70,7 +80,7 @@ class MetalDevice(GroupDevice):
 
     # ---- memory ------------------------------------------------------------------------------------------------------
     def from_array(self, array: np.ndarray) -> HandleMemory:
-        """A copy of the array on the device. It goes through the queue: kernels before may still use the memory."""
+        """Copy an array to the device, through the queue: earlier kernels may still use the memory."""
         out = self.alloc(array.nbytes)
         if array.nbytes:
             host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -78,12 +88,12 @@ class MetalDevice(GroupDevice):
                 shared = self.metal.MTLResourceStorageModeShared
                 staged = self.handle.newBufferWithBytes_length_options_(host, host.nbytes, shared)
                 if staged is None:
-                    raise Refused(f"no memory for a copy of {host.nbytes} bytes", is_full=True)
+                    raise MetalError(f"no memory for a copy of {host.nbytes} bytes", is_full=True)
                 self._copy(out.block.handle, staged, host.nbytes)
         return out
 
     def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
-        """The first bytes of one memory to another."""
+        """Copy the first `n_bytes` of `source` to `target`."""
         with self.reported("a copy"):
             self._copy(target.block.handle, source.block.handle, n_bytes)
 
@@ -97,13 +107,13 @@ class MetalDevice(GroupDevice):
             self.submit("a copy", encode)
 
     def reported(self, what: str) -> Reported:
-        """A context in which what Metal says no to becomes errors that name the device and what it was at."""
-        return Reported(self, what, Refused, lambda e: getattr(e, "is_full", False))
+        """Return a context manager that turns a MetalError into an error with the device's name and `what` it did."""
+        return Reported(self, what, MetalError, lambda e: getattr(e, "is_full", False))
 
     # ---- the queue ---------------------------------------------------------------------------------------------------
     def submit(self, what: str, encode: Callable[[Any], None]) -> Any:
-        """The command buffer that `encode` filled, on its way. Raises Refused for one before it that went wrong."""
-        with pool():
+        """Let `encode` fill a command buffer, submit and return it. Raises MetalError if an earlier one has failed."""
+        with autorelease_pool():
             commands = self.queue.commandBuffer()
             encode(commands)
             commands.commit()
@@ -115,7 +125,7 @@ class MetalDevice(GroupDevice):
         return commands
 
     def wait(self) -> None:
-        """Return when everything on the queue is done. Raises Refused for what went wrong since the last time."""
+        """Wait until the queue is empty. Raises MetalError if a command buffer has failed since the last check."""
         if self.unfinished:
             self.unfinished[-1][1].waitUntilCompleted()
         while self.unfinished:
@@ -126,14 +136,14 @@ class MetalDevice(GroupDevice):
         if commands.status() == self.metal.MTLCommandBufferStatusError:
             error = commands.error()
             full = error is not None and error.code() == self.metal.MTLCommandBufferErrorOutOfMemory
-            raise Refused(f"{what}: {text(error)}", is_full=full)
+            raise MetalError(f"{what}: {error_text(error)}", is_full=full)
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def check(self, name: str, linear: UOp) -> None:
         super().check(name, linear)
         n = sum(u.op == "PARAM" for u in linear.src)
-        if n > MOST_BUFFERS:
-            expected = f"at most {MOST_BUFFERS} on {self.name}: .contiguous() in the middle of the expression"
+        if n > MAX_BUFFERS:
+            expected = f"at most {MAX_BUFFERS} on {self.name}: .contiguous() in the middle of the expression"
             raise CompileError(f"{name}: too many buffers", expected=expected, found=n)
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
@@ -141,23 +151,25 @@ class MetalDevice(GroupDevice):
 
     def build(self, source: str) -> tuple[Any, bytes]:
         with self.reported("building programs"):
-            return library_of(self.handle, source), source.encode()  # the system keeps what it made of a source
+            return build_library(
+                self.handle, source
+            ), source.encode()  # the source is cached; the system caches its own machine code
 
     def load(self, code: bytes) -> Any:
-        return library_of(self.handle, code.decode())
+        return build_library(self.handle, code.decode())
 
     def kernel(self, module: Any, symbol: str, name: str) -> Any:
-        """The pipeline of a kernel."""
+        """Return the pipeline of the kernel `symbol`; `name` is for error messages."""
         with self.reported(name):
-            return pipeline_of(self.handle, module, symbol)
+            return build_pipeline(self.handle, module, symbol)
 
     def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> MetalCommands:
-        """The items, in order, on the device's queue."""
+        """Return commands that submit the items in order to the device's queue."""
         return MetalCommands(self, unpacked(items, number, programs)[0])
 
 
 class MetalMemory(HandleAllocator):
-    """Buffers of one GPU, in memory that the host reaches too."""
+    """Allocates buffers of one GPU in memory that it shares with the host."""
 
     def __init__(self, device: MetalDevice):
         super().__init__(device.name, device.handle.recommendedMaxWorkingSetSize() // 4)
@@ -166,15 +178,15 @@ class MetalMemory(HandleAllocator):
     def create(self, n_bytes: int) -> Any:
         with self.device.reported(f"a buffer of {n_bytes} bytes"):
             shared = self.device.metal.MTLResourceStorageModeShared
-            if n_bytes > (most := self.device.handle.maxBufferLength()):
-                raise Refused(f"a buffer has at most {most} bytes", is_full=True)
+            if n_bytes > (limit := self.device.handle.maxBufferLength()):
+                raise MetalError(f"a buffer has at most {limit} bytes", is_full=True)
             made = self.device.handle.newBufferWithLength_options_(n_bytes, shared)
             if made is None:
-                raise Refused("no memory", is_full=True)
+                raise MetalError("no memory", is_full=True)
             return made
 
     def release(self, handle: Any) -> None:
-        """Nothing refers to it from here on; a command buffer that still does lets go of it at its end."""
+        """Do nothing: dropping the last reference frees the buffer; a pending command buffer retains it."""
 
     def wait(self) -> None:
         with self.device.reported("waiting"):
@@ -188,7 +200,7 @@ class MetalMemory(HandleAllocator):
 
 
 class MetalCommands(Numbered):
-    """Launches that are encoded anew each time they go on the queue: a command buffer of Metal's runs once."""
+    """Launches that are encoded again for each submission: a command buffer of Metal runs only once."""
 
     def __init__(self, device: MetalDevice, calls: Sequence[Call]):
         self.device, self.bound = device, dict[int, Any]()
@@ -206,11 +218,11 @@ class MetalCommands(Numbered):
             self.bound[number] = block.handle, offset
 
     def launch(self) -> None:
-        """Put all launches on the queue; whoever reads a result waits for them."""
+        """Submit all launches; reading a result waits for them."""
         self._submit(self.steps)
 
     def launch_timed(self) -> list[int]:
-        """The same, one launch at a time; nanoseconds of each, by the GPU's clock."""
+        """Run one launch at a time and return the nanoseconds of each, by the GPU's clock."""
         out = []
         for step in self.steps:
             done = self._submit([step])
@@ -222,7 +234,7 @@ class MetalCommands(Numbered):
         what = f"kernel {steps[0][0]}" if len(steps) == 1 else "kernels"
 
         def encode(commands: Any) -> None:
-            work = commands.computeCommandEncoder()  # serial: each launch sees what those before it wrote
+            work = commands.computeCommandEncoder()  # a serial encoder: each launch sees the writes of earlier ones
             for _, entry, args in steps:
                 self._encode(work, entry, args)
             work.endEncoding()

@@ -1,6 +1,6 @@
-"""The matrices of a SIMD-group, as Metal says them: one function a unit.
+"""Render the matrix units of Apple GPUs (SIMD-group matrices) as Metal functions.
 
-What it does not do: say which lane holds what (`base.matrix_units`). That of bfloat16 needs Metal 3.1.
+What it does not do: it does not say which elements a lane holds (`base.matrix_units`). bfloat16 needs Metal 3.1.
 Source: Apple, "Metal Shading Language Specification", SIMD-group matrix functions.
 """
 
@@ -15,7 +15,7 @@ _MATRIX = {dtypes.float16: "half", dtypes.bfloat16: "bfloat", dtypes.float32: "f
 
 
 def function(u: MatrixUnit, stored: Mapping[DType, str]) -> str:
-    """The function of a unit; `stored`: the types in which the language keeps elements."""
+    """Return the Metal function of a unit; `stored` gives the type of operand elements by dtype."""
     lines = []
     for x, d in zip("abc", (u.a, u.b, u.acc), strict=True):
         lines.append(f"  simdgroup_matrix<{_MATRIX[d]}, 8, 8> m{x};")

@@ -1,4 +1,4 @@
-"""OpenCL: kernels as OpenCL C, compiled by the driver, in the driver's own memory. PoCL runs it on a processor.
+"""Back end for OpenCL devices: the driver compiles OpenCL C and owns the memory. PoCL runs it on a processor.
 
-It must not import another target or anything above the backends.
+This package must not import another target or anything above the backends.
 """

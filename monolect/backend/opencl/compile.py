@@ -1,8 +1,8 @@
-"""OpenCL's devices, and source to programs by the driver's compiler.
+"""Find OpenCL devices, and compile OpenCL C to programs with the driver's compiler.
 
-What it is for: finding devices and saying what is missing; building, binaries in and out, errors with their line.
-What it does not do: import pyopencl before somebody asks for a device. Invariant: whatever the driver says no to is an
-error of monolect's own.
+What it is for: it lists devices, reports why there are none, builds programs from source or binaries, and reports
+errors with their source line. What it does not do: it does not import pyopencl before a device is opened.
+Invariant: each error of the driver becomes an error of monolect's own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from monolect.backend.common.diagnostics import complaint
 from monolect.backend.common.workgroups import why_not
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 
-PLACE = r":(\d+):\d+: (?:fatal )?(?:error: )?([^\n]*)"  # drivers are made of clang; PoCL says "error" before
+# groups: line number, message. Most drivers use clang; PoCL puts "error" before the position
+ERROR_PATTERN = r":(\d+):\d+: (?:fatal )?(?:error: )?([^\n]*)"
 NO_DRIVER = (
     "no OpenCL device: install a driver, such as PoCL for the processor (Debian: apt-get install pocl-opencl-icd)"
 )
@@ -23,7 +24,7 @@ CORRECT_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
 
 
 def pyopencl() -> Any:
-    """The package. Raises MissingExtraError."""
+    """Return the package pyopencl. Raises MissingExtraError if it is not installed."""
     try:
         import pyopencl
     except ImportError:
@@ -33,7 +34,7 @@ def pyopencl() -> Any:
 
 @functools.cache
 def devices() -> tuple[Any, ...]:
-    """Every device of every platform. Raises MissingExtraError, or DeviceError where there is no driver."""
+    """Return all devices of all platforms. Raises MissingExtraError, or DeviceError if there is none."""
     cl = pyopencl()
     try:
         found = tuple(d for p in cl.get_platforms() for d in p.get_devices())
@@ -45,12 +46,12 @@ def devices() -> tuple[Any, ...]:
 
 
 def missing() -> str:
-    """Why there is no OpenCL device, or ""."""
+    """Return the reason why no OpenCL device is available, or "" if one is."""
     return why_not(devices)
 
 
 def about(d: Any) -> tuple[str, str]:
-    """Driver and compiler of a device, each in one line."""
+    """Return descriptions of a device's driver and compiler, each in one line."""
     driver = f"{d.platform.name}, driver {d.driver_version}, {d.name}"
     return " ".join(driver.split()), " ".join(d.opencl_c_version.split())
 
@@ -66,25 +67,25 @@ class Compiler:
 
     @property
     def key(self) -> str:
-        """Everything but the source that a binary depends on."""
+        """Cache key of everything except the source that determines a binary."""
         return f"{', '.join(about(self.device))} {self.device.platform.version} {' '.join(self.options)}"
 
     def compile(self, source: str) -> Any:
-        """The program of a source. Raises CompileError with the driver's message and the line it names."""
+        """Build a program from OpenCL C. Raises CompileError with the driver's message and the line it reports."""
         try:
             return self.cl.Program(self.context, source).build(self.options, cache_dir=False)
         except self.cl.Error as error:
-            raise CompileError(complaint("the OpenCL driver", str(error), source, PLACE)) from None
+            raise CompileError(complaint("the OpenCL driver", str(error), source, ERROR_PATTERN)) from None
 
     def binary(self, program: Any) -> bytes:
-        """What the driver made of a program, to be kept; b"" where it gives nothing away."""
+        """Return the binary of a built program for the cache; b"" if the driver has none."""
         try:
             return bytes(program.get_info(self.cl.program_info.BINARIES)[0])
         except (self.cl.Error, IndexError):
             return b""
 
     def load(self, binary: bytes) -> Any:
-        """The program of a binary. Raises CompileError when the driver does not take it."""
+        """Build a program from a binary. Raises CompileError if the driver refuses it."""
         try:
             return self.cl.Program(self.context, [self.device], [binary]).build(cache_dir=False)
         except self.cl.Error as error:

@@ -1,8 +1,8 @@
-"""Lanes of an OpenCL device that trade values: sub-groups of a size that a kernel asks for.
+"""Check that the lanes of an OpenCL device can shuffle: read each other's registers in sub-groups of 16.
 
-What it is for: OpenCL leaves open which work-items of a workgroup are one sub-group, and in which order; sums of lanes
-must know. So a device that offers what is needed is asked by a small program. What it does not do: choose a size; every
-GPU with the extension has this one. Invariant: where the answer is another than expected, lanes meet in local memory.
+What it is for: OpenCL does not define which work-items of a workgroup form a sub-group, or their order. Reductions over
+lanes need that. So a probe kernel runs on each device that has the extensions. What it does not do: it does not choose
+a size; all GPUs with the extensions support 16. Invariant: if the probe fails, lanes exchange values in local memory.
 """
 
 from __future__ import annotations
@@ -14,37 +14,40 @@ import numpy as np
 from monolect.base.errors import CompileError
 
 EXTENSIONS = frozenset(("cl_khr_subgroup_shuffle", "cl_intel_required_subgroup_size"))
-LANES = 16
+LANES = 16  # of a sub-group
 REQUIRED = f"__attribute__((intel_reqd_sub_group_size({LANES}))) "
-SHUFFLE = "sub_group_shuffle_xor({x}, {bits}u)"  # what the lane has whose number differs in these bits
-BLOCKS = ((64, 1, 1), (4, 8, 2), (1, 1, 32))
-MOST = 64  # lanes of a block
-_TRADES = "\n".join(
-    f"  out[{k * MOST}u + i] = {SHUFFLE.format(x='i', bits=1 << k)};" for k in range(LANES.bit_length() - 1)
+SHUFFLE = "sub_group_shuffle_xor({x}, {bits}u)"  # reads `x` of the lane whose number is this lane's number XOR `bits`
+PROBE_BLOCKS = ((64, 1, 1), (4, 8, 2), (1, 1, 32))
+MAX_LANES = 64  # lanes of the largest block in PROBE_BLOCKS
+_SHUFFLES = "\n".join(
+    f"  out[{k * MAX_LANES}u + i] = {SHUFFLE.format(x='i', bits=1 << k)};" for k in range(LANES.bit_length() - 1)
 )
-QUESTION = f"""__kernel {REQUIRED}void trade(__global uint* out) {{
+PROBE = f"""__kernel {REQUIRED}void trade(__global uint* out) {{
   const uint i = get_local_id(0) + get_local_size(0) * (get_local_id(1) + get_local_size(1) * get_local_id(2));
-{_TRADES}
+{_SHUFFLES}
 }}
 """
 
 
-def trade(device: Any) -> bool:
-    """Whether lanes of an OpenCLDevice, numbered one dimension after the other, are sub-groups in that order."""
+def can_shuffle(device: Any) -> bool:
+    """Whether each 16 consecutive lanes of a workgroup, numbered along x, y, z, are a sub-group of an OpenCLDevice.
+
+    The probe kernel shuffles over each bit of the lane number, for several shapes of workgroups.
+    """
     cl = device.cl
     if not set(device.handle.extensions.split()) >= EXTENSIONS:
         return False
     n_steps = LANES.bit_length() - 1
-    out = np.zeros((n_steps, MOST), np.uint32)
+    out = np.zeros((n_steps, MAX_LANES), np.uint32)
     try:
-        kernel = cl.Kernel(device.compiler.compile(QUESTION), "trade")
+        kernel = cl.Kernel(device.compiler.compile(PROBE), "trade")
         buffer = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, out.nbytes)
-        for block in BLOCKS:
+        for block in PROBE_BLOCKS:
             n = int(np.prod(block))
             kernel(device.queue, block, block, buffer)
             cl.enqueue_copy(device.queue, out, buffer, is_blocking=True)
             if any((out[k, :n] != np.arange(n) ^ 1 << k).any() for k in range(n_steps)):
                 return False
-    except (cl.Error, CompileError):  # it says that it can, and cannot
+    except (cl.Error, CompileError):  # the driver reports the extensions, but does not support them
         return False
     return True

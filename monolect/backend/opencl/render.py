@@ -1,7 +1,6 @@
-"""OpenCL C: the language's table. Vectors of 2 to 16, local memory, barriers, additions that no other lane interrupts.
+"""Render LINEAR programs as OpenCL C 1.2, with vectors of 2 to 16 elements, local memory, barriers and atomics.
 
-What it does not do: it writes nothing that OpenCL C 1.2 lacks. What a device may lack (float64, float16, 64-bit
-atomics) is used only where a kernel has such values.
+What it does not do: it requires no optional feature (float64, float16, 64-bit atomics) unless a kernel has such values.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from monolect.base.dtype import DType, dtypes
 from monolect.ir.uop import UOp
 
 NATIVE = C_NATIVE
-MOST_LANES = 16
+MAX_LANES = 16  # elements of the widest vector type
 _TYPES = {
     "bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
     "uint16": "ushort", "uint32": "uint", "uint64": "ulong", "float32": "float",
@@ -25,21 +24,21 @@ _IDS = {f"{kind}idx{k}": f"get_{name}_id({k})" for kind, name in (("g", "group")
 _NO_CONTRACTION = "#pragma OPENCL FP_CONTRACT OFF\n"
 _HALF = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
 _DOUBLE = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
-# every device converts halves where it loads and stores them, also one that has no type for them
-_OF_HALF = """static float{m} half_to_float{n}(ushort{m} x) {{ return vload_half{m}(0, (const half*)&x); }}
+# conversions of float16 by vload_half and vstore_half, which devices without the type `half` have, too
+_HALF_CONVERSIONS = """static float{m} half_to_float{n}(ushort{m} x) {{ return vload_half{m}(0, (const half*)&x); }}
 static ushort{m} float_to_half{n}(float{m} x) {{ ushort{m} y; vstore_half{m}_rte(x, 0, (half*)&y); return y; }}
 """
 _LONG_ATOMICS = "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
 
-_HALVES = "".join(_OF_HALF.format(n=n, m=n if n > 1 else "") for n in (1, 2, 4, 8, 16))
+_HALVES = "".join(_HALF_CONVERSIONS.format(n=n, m=n if n > 1 else "") for n in (1, 2, 4, 8, 16))
 
-# Additions by exchanging a word for as long as another lane came between. {s} is the address space.
+# atomic addition by compare-and-exchange of a word; {s} is the address space
 _ADD_WORD = """void add_{s}_{t}(volatile __{s} {t}* p, {t} x) {{
   {u} old = as_{u}(*p), seen;
   while ((seen = {cas}((volatile __{s} {u}*)p, old, as_{u}(as_{t}(old) + x))) != old) old = seen;
 }}
 """
-# the same for a part of a word of 32 bits
+# atomic addition to 8 or 16 bits, by compare-and-exchange of the 32-bit word around them
 _ADD_PART = """void add_{s}_{t}(volatile __{s} {t}* p, {t} x) {{
   volatile __{s} uint* word = (volatile __{s} uint*)((size_t)p & ~(size_t)3);
   uint shift = 8 * (uint)((size_t)p & 3), mask = {mask}u << shift, old = *word, seen;
@@ -48,7 +47,7 @@ _ADD_PART = """void add_{s}_{t}(volatile __{s} {t}* p, {t} x) {{
 """
 
 
-# Apart from the kernels: few calls of them take all lanes one by one.
+# masked accesses are functions of their own; most calls find all lanes open and use the fast path
 _GATED = {
     "load": "{t} load_{s}_{t}(const __{s} {e}* p, {m} c, {t} x) {{\n"
     "  if (all(c)) return vload{n}(0, p);\n  {loads}\n  return x;\n}}\n",
@@ -58,7 +57,7 @@ _GATED = {
 
 
 class OpenCLC(Language):
-    """The grammar of vectors: lanes by name, several at once."""
+    """The language table, with OpenCL's syntax for vector lanes: `v.s0`, `v.s01`."""
 
     def lane(self, r: str, n: int, i: int) -> str:
         return r if n == 1 else f"{r}.s{i:x}"
@@ -73,29 +72,29 @@ class OpenCLC(Language):
         return f"{r}.s" + "".join(f"{i:x}" for i in lanes)
 
 
-def language(has_half: bool = False, has_double: bool = True, trades: bool = False) -> OpenCLC:
-    """OpenCL C on a device with or without types for float16 and float64, and lanes that trade values."""
+def language(has_half: bool = False, has_double: bool = True, has_shuffle: bool = False) -> OpenCLC:
+    """Return the language table for a device with or without float16, float64 and shuffles in sub-groups."""
     types = _TYPES | ({"float16": "half"} if has_half else {}) | ({"float64": "double"} if has_double else {})
     return OpenCLC(
         name="opencl",
         types=types,
         suffixes={"float32": "f", "int64": "L", "uint64": "UL", "uint32": "U"},
         index="long",
-        lanes=MOST_LANES,
+        lanes=MAX_LANES,
         masks=True,
         convert="(({t}){x})",
         splat="({v})({x})",
         functions={"SQRT": "sqrt({0})", "TRUNC": "trunc({0})", "FMA": "fma({0}, {1}, {2})"},
         declare="const {t} {v} = {x};",
         kernel="__kernel __attribute__((reqd_work_group_size({block}))) "
-        + (REQUIRED if trades else "")
+        + (REQUIRED if has_shuffle else "")
         + "void {name}({params}) {{",
         pointer="__global {t}* {v}",
         local="__local {t} {v}[{n}];",
         barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
         ids=_IDS | {"thread0": "get_group_id(0)"},
         atomic_add={"int32": "atomic_add({p}, {x})", "uint32": "atomic_add({p}, {x})"},
-        shuffle=SHUFFLE if trades else "",
+        shuffle=SHUFFLE if has_shuffle else "",
         load_gated="load_{s}_{t}({p}, {c}, {x})",
         store_gated="store_{s}_{t}({p}, {c}, {x})",
         on_demand=_GATED,
@@ -104,7 +103,7 @@ def language(has_half: bool = False, has_double: bool = True, trades: bool = Fal
 
 
 class OpenCLRenderer(Renderer):
-    """A `__kernel`; a program without SPECIALs is one work item."""
+    """Renders one `__kernel`; a program without SPECIALs is one work-item."""
 
     def atomic(self, d: DType, p: Place, x: str) -> str:
         if d.name in self.lang.atomic_add:
@@ -127,6 +126,6 @@ class OpenCLRenderer(Renderer):
 
 
 def render_module(kernels: list[tuple[str, UOp]], lang: Language) -> str:
-    """One source text with a kernel for each (name, LINEAR)."""
+    """Return one OpenCL C source with a kernel for each (name, LINEAR)."""
     text = c_style.render_module(kernels, lang, OpenCLRenderer)
     return _HALVES + text if "half_to_float" in text or "float_to_half" in text else text

@@ -1,8 +1,9 @@
-"""The OpenCL device: kernels as OpenCL C, compiled by the driver, run in order on a queue. `opencl:1` is the second.
+"""Define the device `opencl`: the driver compiles kernels from OpenCL C and runs them in order on a queue.
 
-What it is for: any device with an OpenCL driver; PoCL makes one of the processor. Needs the extra `opencl`.
-Invariant: the queue runs what it is given in order, so that memory may be handed out again at once; the host waits only
-where it reads.
+What it is for: any device with an OpenCL driver; PoCL is a driver for the processor. It needs the extra `opencl`.
+`opencl:1` is the second device.
+Invariant: the queue runs kernels and copies in order. So freed memory is reused at once, and the host waits only before
+it reads.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from monolect.backend.common.gpu.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
 from monolect.backend.common.workgroups import SCALAR, Entry, GroupDevice, Reported, told_together
 from monolect.backend.opencl.compile import Compiler, about, devices, missing, pyopencl
-from monolect.backend.opencl.lanes import LANES, trade
+from monolect.backend.opencl.lanes import LANES, can_shuffle
 from monolect.backend.opencl.render import NATIVE, language, render_module
 from monolect.base.dtype import dtypes
 from monolect.base.errors import AllocationError
@@ -26,13 +27,13 @@ from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
-WIDE_BYTES = 16  # what one lane reads at once
-MOST_LANES = 256  # of a workgroup: more leave each too few registers
+WIDE_BYTES = 16  # of the widest access of a lane
+MAX_LANES = 256  # lanes of a workgroup; with more, each lane has too few registers
 OUT_OF_MEMORY = frozenset(("MEM_OBJECT_ALLOCATION_FAILURE", "INVALID_BUFFER_SIZE", "OUT_OF_HOST_MEMORY"))
 
 
 class OpenCLDevice(GroupDevice):
-    """One device of a platform. Raises MissingExtraError or DeviceError where there is none."""
+    """One device of an OpenCL platform. Raises MissingExtraError or DeviceError if there is none."""
 
     missing = staticmethod(missing)
     opening = "__kernel"
@@ -48,18 +49,18 @@ class OpenCLDevice(GroupDevice):
         self.context = self.cl.Context([self.handle])
         self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
         self.compiler = Compiler(self.context, self.handle)
-        trades = trade(self)
-        self.target = self._target(trades)
+        has_shuffle = can_shuffle(self)
+        self.target = self._target(has_shuffle)
         has_double = dtypes.float64 in self.target.native_dtypes
-        self.language = language("cl_khr_fp16" in self.handle.extensions, has_double, trades)
+        self.language = language("cl_khr_fp16" in self.handle.extensions, has_double, has_shuffle)
         self.memory = OpenCLMemory(self)
 
     @staticmethod
     def about() -> tuple[str, str]:
-        """Drivers and compilers of the devices here."""
+        """Return descriptions of the devices' drivers and compilers."""
         return told_together(map(about, devices()))
 
-    def _target(self, trades: bool) -> Target:
+    def _target(self, has_shuffle: bool) -> Target:
         d, extensions = self.handle, self.handle.extensions.split()
         base = Target(name=self.name, native=NATIVE)
         has_double = "cl_khr_fp64" in extensions
@@ -74,20 +75,20 @@ class OpenCLDevice(GroupDevice):
             n_registers=64 if is_processor else 128,
             workgroups=True,
             local_bytes=d.local_mem_size,
-            max_local=min(d.max_work_group_size, MOST_LANES),
-            max_block=tuple(min(n, MOST_LANES) for n in d.max_work_item_sizes[:3]),
-            warp=LANES if trades else 1 if is_processor else 32,
-            shuffles=trades,
+            max_local=min(d.max_work_group_size, MAX_LANES),
+            max_block=tuple(min(n, MAX_LANES) for n in d.max_work_item_sizes[:3]),
+            warp=LANES if has_shuffle else 1 if is_processor else 32,
+            shuffles=has_shuffle,
             n_units=d.max_compute_units,
             atomics=frozenset(atomics),
             branches=True,
             align_bytes=max(64, d.mem_base_addr_align // 8),
-            key=f"{self.compiler.key}/{d.max_compute_units}{'/trades' if trades else ''}",
+            key=f"{self.compiler.key}/{d.max_compute_units}{'/trades' if has_shuffle else ''}",
         )
 
     # ---- memory ------------------------------------------------------------------------------------------------------
     def from_array(self, array: np.ndarray) -> HandleMemory:
-        """A copy of the array on the device."""
+        """Copy an array to the device."""
         out = self.alloc(array.nbytes)
         if array.nbytes:
             with self.reported("a copy from the host"):
@@ -96,12 +97,12 @@ class OpenCLDevice(GroupDevice):
         return out
 
     def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
-        """The first bytes of one memory to another."""
+        """Copy the first `n_bytes` of `source` to `target`."""
         with self.reported("a copy"):
             self.cl.enqueue_copy(self.queue, target.block.handle, source.block.handle, byte_count=n_bytes)
 
     def reported(self, what: str) -> Reported:
-        """A context in which errors of the driver become errors that name the device and what it was at."""
+        """Return a context manager that turns driver errors into errors with the device's name and `what` it did."""
         return Reported(self, what, self.cl.Error, lambda e: any(word in str(e) for word in OUT_OF_MEMORY))
 
     # ---- programs ----------------------------------------------------------------------------------------------------
@@ -117,19 +118,19 @@ class OpenCLDevice(GroupDevice):
         return self.compiler.load(code)
 
     def kernel(self, module: Any, symbol: str, name: str) -> Any:
-        """What makes a kernel: one has the arguments of one launch."""
-        self.cl.Kernel(module, symbol)  # raises where the program has no such kernel
+        """Return (program, symbol): each launch makes its own Kernel object, which holds its arguments."""
+        self.cl.Kernel(module, symbol)  # raises if the program has no such kernel
         return module, symbol
 
     def encode(
         self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
     ) -> OpenCLCommands:
-        """The items, in order, on the device's queue."""
+        """Return commands that submit the items in order to the device's queue."""
         return OpenCLCommands(self, unpacked(items, number, programs)[0])
 
 
 class OpenCLMemory(HandleAllocator):
-    """Buffers of one device."""
+    """Allocates buffers of one device."""
 
     def __init__(self, device: OpenCLDevice):
         super().__init__(device.name, device.handle.global_mem_size // 4)
@@ -155,7 +156,7 @@ class OpenCLMemory(HandleAllocator):
         return out
 
     def handle(self, address: int, n_bytes: int) -> Any:
-        """What a kernel takes for `n_bytes` at an address: a buffer, or a part of one."""
+        """Return the kernel argument for `n_bytes` at an address: a buffer, or a cached sub-buffer."""
         block, offset = self.find(address)
         if not offset:
             return block.handle
@@ -167,40 +168,40 @@ class OpenCLMemory(HandleAllocator):
 
 
 class OpenCLCommands(Numbered):
-    """Kernels with their arguments set, to be put on the queue."""
+    """Launches to submit to the queue. `argument_users`: operand number -> (kernel, position, bytes) of its uses."""
 
     def __init__(self, device: OpenCLDevice, calls: Sequence[Call]):
         self.device, self.cl, self.queue = device, device.cl, device.queue
         self.steps: list[tuple[str, Any, Entry, dict[str, int]]] = []
-        self.places: dict[int, list[tuple[Any, int, int]]] = {}
+        self.argument_users: dict[int, list[tuple[Any, int, int]]] = {}
         self.bound: dict[int, int] = {}
         for call, args in zip(calls, self.numbered(calls), strict=True):
             program, entry = call.program, call.program.entry
             kernel = self.cl.Kernel(*entry.kernel)
             numbers = {}
             for position, (slot, n_bytes, variable) in enumerate(entry.arguments):
-                self.places.setdefault(args[slot], []).append((kernel, position, n_bytes))
+                self.argument_users.setdefault(args[slot], []).append((kernel, position, n_bytes))
                 if n_bytes == SCALAR:
                     numbers[variable] = args[slot]
             self.steps.append((program.name, kernel, entry, numbers))
 
     def bind_part(self, number: int, address: int) -> None:
         """See `Numbered`."""
-        if number not in self.places or self.bound.get(number) == address:
+        if number not in self.argument_users or self.bound.get(number) == address:
             return
-        for kernel, position, n_bytes in self.places[number]:
+        for kernel, position, n_bytes in self.argument_users[number]:
             scalar = n_bytes == SCALAR
             kernel.set_arg(position, np.int64(address) if scalar else self.device.memory.handle(address, n_bytes))
         self.bound[number] = address
 
     def launch(self) -> None:
-        """Put all launches on the queue; whoever reads a result waits for them."""
+        """Submit all launches; reading a result waits for them."""
         for step in self.steps:
             self._enqueue(*step)
         self.queue.flush()
 
     def launch_timed(self) -> list[int]:
-        """The same; nanoseconds of each, by the device's clock."""
+        """Submit all launches, wait for them, and return the nanoseconds of each, by the device's clock."""
         events = [self._enqueue(*step) for step in self.steps]
         self.queue.finish()
         return [0 if e is None else e.profile.end - e.profile.start for e in events]

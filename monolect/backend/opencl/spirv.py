@@ -1,8 +1,8 @@
-"""OpenCL devices by LLVM, as a table: SPIR-V, for drivers that take it in place of source.
+"""Compile kernels to SPIR-V by LLVM, for OpenCL drivers that accept SPIR-V.
 
-What it does not do: run; the `opencl` device builds source, which every driver takes.
-Invariant: each module is made in a process of its own. The code generator of LLVM 22 keeps tables that outlive a module
-and go by addresses of memory: later modules of the same process may have two things under one number.
+What it does not do: it runs nothing; the device `opencl` builds OpenCL C, which every driver accepts.
+Invariant: each module is compiled in a new process. The SPIR-V code generator of LLVM 22 has tables that outlive a
+module and use memory addresses as keys: later modules in the same process may give two objects the same id.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from monolect.base.errors import CompileError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
-FENCES = 3  # of local and of global memory
+FENCES = 3  # argument of barrier(): fences of local (1) and global (2) memory
 
 DIALECT = Dialect(
     name="spirv",
-    triple="spirv64v1.2-unknown-unknown",  # 1.2 is what OpenCL 2.2 takes
+    triple="spirv64v1.2-unknown-unknown",  # OpenCL 2.2 accepts SPIR-V 1.2
     ids=ids("spir_func i64 @_Z12get_group_idj(i32 {i})", "spir_func i64 @_Z12get_local_idj(i32 {i})"),
     id_type="i64",
     kernel="define spir_kernel void @{name}({params})",
@@ -54,12 +54,12 @@ TARGET = Target(
 
 
 def compile(source: str) -> bytes:
-    """The SPIR-V of a module. Raises CompileError."""
+    """Compile an LLVM module to a SPIR-V binary. Raises CompileError."""
     return _in_a_process("compile", source)
 
 
 def assembly(source: str) -> str:
-    """The same as text."""
+    """Compile an LLVM module to SPIR-V assembly text. Raises CompileError."""
     return _in_a_process("assembly", source).decode()
 
 
@@ -85,7 +85,7 @@ sys.stdout.buffer.write(made if isinstance(made, bytes) else made.encode())
 
 
 def render_module(kernels: list[tuple[str, UOp]]) -> str:
-    """One LLVM module with a kernel for each (name, LINEAR)."""
+    """Return one LLVM module with a kernel for each (name, LINEAR)."""
     return llvm_group.render_module(kernels, DIALECT)
 
 

@@ -1,4 +1,4 @@
-"""WebGPU: kernels as WGSL, compiled by wgpu-native for Vulkan, Metal or Direct3D, in memory of its own.
+"""Back end for WebGPU adapters: wgpu-native compiles WGSL for Vulkan, Metal or Direct3D 12 and owns the memory.
 
-It must not import another target or anything above the backends.
+This package must not import another target or anything above the backends.
 """

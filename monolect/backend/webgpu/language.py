@@ -1,7 +1,8 @@
-"""WGSL: the language's table. Integers of fewer than 32 bits are variables of 32, cut back after arithmetic.
+"""Define the language table of WGSL. Integers of fewer than 32 bits are 32-bit variables, truncated after arithmetic.
 
-What it does not do: rely on what WGSL leaves open: comparisons with nan are of equality, numbers that are not finite
-are made at run time, functions are `rules/transcendental.py`'s. Nor does it say where things lie in memory (`render`).
+What it does not do: it does not rely on behaviour that WGSL leaves undefined. Comparisons with nan use `==` only,
+infinities and nan are made at run time, and transcendental functions are those of `rules/transcendental.py`. The layout
+of memory is in `render`.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from monolect.ir.ops import INVALID
 
 NATIVE = C_NATIVE
 U32 = dtypes.uint32
-WORD_BYTES = 4
+WORD_BYTES = 4  # of a word of memory
 _TYPES = {
     "bool": "bool", "int8": "i32", "int16": "i32", "int32": "i32", "uint8": "u32", "uint16": "u32", "uint32": "u32",
     "float32": "f32",
 }  # fmt: skip
 _SUFFIXES = {"f32": "f", "f64": "lf", "f16": "h", "i32": "i", "u32": "u", "i64": "li", "u64": "lu"}
 _IDS = {f"{k}idx{i}": f"{v}.{c}" for k, v in (("g", "group"), ("l", "lane")) for i, c in enumerate("xyz")}
-# not a constant, since constants must be finite
+# makes a float from its bits at run time; constants of WGSL must be finite
 _OF_BITS = "fn {t}_of_bits(x: {u}) -> {t} {{ return bitcast<{t}>(x); }}\n"
-# Mesa 22 takes comparisons of what was 32 bits with constants for false
+# sign-extends without the plain conversion: Mesa 22 evaluates comparisons of its result with constants as false
 _LONG = "fn long(x: i32) -> i64 { return i64(u64(bitcast<u32>(x) ^ 2147483648u)) - 2147483648li; }\n"
 _WIDER = {"i32": "long({x})", "u32": "u64({x})"}
 _ADD_FLOAT = (
@@ -40,16 +41,16 @@ _ADD_FLOAT = (
 
 @dataclass(frozen=True)
 class WGSL(Language):
-    """What is of another kind than in C: no conversions unasked for, `select`, no integers under 32 bits."""
+    """The language table, with WGSL's differences from C: explicit conversions, `select`, no integers under 32 bits."""
 
-    most_buffers: int = 1 << 16  # of a kernel
+    most_buffers: int = 1 << 16  # buffers that a kernel can bind; more are joined
 
     def is_narrow(self, d: DType) -> bool:
-        """Whether a variable has more bits than the values."""
+        """Whether a variable of dtype `d` has more bits than `d`."""
         return d.is_int and d.bits < 32
 
     def is_packed(self, d: DType) -> bool:
-        """Whether several elements share a word of memory."""
+        """Whether several elements of dtype `d` share a word of memory."""
         return d.itemsize < WORD_BYTES and self.stored(d) != "f16"
 
     def literal(self, value: Any, d: DType) -> str:
@@ -62,7 +63,7 @@ class WGSL(Language):
         return super().literal(value, d)
 
     def cut(self, x: str, d: DType) -> str:
-        """The value that the lowest bits of a variable have as a `d`."""
+        """Return the lowest bits of the variable `x` as a value of dtype `d`, sign-extended if `d` is signed."""
         return f"({x} & {(1 << d.bits) - 1}u)" if self.type(d) == "u32" else f"extractBits({x}, 0u, {d.bits}u)"
 
     def cast(self, x: str, s: DType, d: DType, n: int) -> str:
@@ -76,7 +77,7 @@ class WGSL(Language):
         if self.type(s) == PAIR and t != PAIR:
             out, a = longs.cast(x, t, s.is_unsigned), t
             return self.cut(out, d) if self.is_narrow(d) else out
-        if self.type(s) in _WIDER and t in ("i64", "u64"):  # the sign is the source's
+        if self.type(s) in _WIDER and t in ("i64", "u64"):  # the source's signedness decides the extension
             x, a = _WIDER[self.type(s)].format(x=x), "i64" if self.type(s) == "i32" else "u64"
         else:
             a = self.type(s)
@@ -99,7 +100,7 @@ class WGSL(Language):
     def compare(self, sign: str, d: DType, n: int, a: str, b: str) -> str:
         if d.is_int and self.type(d) == PAIR:
             return longs.compare(sign, d, a, b)
-        if d.is_float and sign == "!=":  # drivers differ on whether nan is unequal, not on whether it is equal
+        if d.is_float and sign == "!=":  # drivers disagree on `nan != nan`, but not on `nan == nan`
             return f"!({a} == {b})"
         if d is dtypes.bool and sign not in ("==", "!="):
             none, also = (f"!{a}", b) if sign[0] == "<" else (a, f"!{b}")
@@ -116,7 +117,10 @@ class WGSL(Language):
 def language(
     has_half: bool = False, has_long: bool = True, has_double: bool = True, most_buffers: int = 1 << 16
 ) -> WGSL:
-    """WGSL on an adapter with or without `shader-f16`, 64-bit integers and 64-bit floats, which need those."""
+    """Return the language table for an adapter with or without float16, 64-bit integers and float64.
+
+    float64 is used only together with 64-bit integers.
+    """
     types = dict(_TYPES)
     types |= {"float16": "f16"} if has_half else {}
     types |= {"int64": "i64", "uint64": "u64"} if has_long else {"int64": PAIR, "uint64": PAIR}

@@ -1,7 +1,7 @@
-"""Integers of 64 bits on adapters that have none: pairs of words, the lower first, and functions of pairs.
+"""Implement 64-bit integers on adapters that lack them, as pairs of 32-bit words, the lower word first.
 
-What it is for: WGSL knows words of 32 bits; labels, counts and random bits are wider. In memory a pair lies as the
-number does. Bits are combined as those of vectors; all else is a function here. What it does not do: floats of 64 bits.
+What it is for: labels, counts and random bits have 64 bits. A pair has the same bytes in memory as the number. Bitwise
+ops are those of vectors; all other ops call functions in this file. What it does not do: 64-bit floats.
 Invariant: results are those of the op table: arithmetic wraps, a division by 0 is 0, quotients are rounded down.
 Source: Knuth, "The Art of Computer Programming" 2, 4.3.1; Warren, "Hacker's Delight".
 """
@@ -13,7 +13,7 @@ from monolect.base.dtype import DType
 from monolect.ir.uop import UOp
 
 PAIR = "vec2<u32>"
-MARK = "long_"  # that all functions begin with
+PREFIX = "long_"  # prefix of the names of all functions below
 _BITS_64 = (1 << 64) - 1
 
 FUNCTIONS = """\
@@ -118,13 +118,13 @@ _ARITHMETIC = {"+": "add", "-": "sub", "*": "mul"}
 
 
 def literal(value: int) -> str:
-    """A number as a pair."""
+    """Return an integer, modulo 2**64, as a literal pair."""
     value &= _BITS_64
     return f"{PAIR}({value & 0xFFFFFFFF}u, {value >> 32}u)"
 
 
 def compare(sign: str, d: DType, a: str, b: str) -> str:
-    """A comparison of two pairs."""
+    """Return the comparison of two pairs by a C operator; `d` decides if it is signed."""
     if sign in ("==", "!="):
         return f"{'all' if sign == '==' else 'any'}({a} {sign} {b})"
     a, b = (a, b) if sign in ("<", ">=") else (b, a)
@@ -132,14 +132,14 @@ def compare(sign: str, d: DType, a: str, b: str) -> str:
 
 
 def cast(x: str, a: str, is_unsigned: bool) -> str:
-    """A pair as a value of type `a`, which is not of fewer than 32 bits."""
+    """Return the pair `x` converted to the WGSL type `a`: f32, i32 or u32."""
     if a == "f32":
         return f"long_{'un' if is_unsigned else ''}signed_to_f32({x})"
     return f"{x}.x" if a == "u32" else f"bitcast<i32>({x}.x)"
 
 
 class PairRenderer(GroupRenderer):
-    """Arithmetic of pairs in place of that of numbers."""
+    """Renders arithmetic of 64-bit integers as calls of functions on pairs, if the language has no such type."""
 
     def _wrapping(self, sign: str, d: DType, n: int, a: str, b: str) -> str:
         if self.lang.type(d) != PAIR:

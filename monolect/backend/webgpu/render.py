@@ -1,12 +1,12 @@
-"""Programs as entry points of WGSL. Buffers are variables of the module, not parameters.
+"""Render LINEAR programs as entry points of a WGSL module. Buffers are variables of the module, not parameters.
 
-What is special: memory is made of words of 32 bits. Elements of fewer bits lie packed in words. A buffer of packed
-elements that is written, or one that several lanes add to, is an array of atomic words: a lane changes its own bits of
-a word by one atomic XOR, whatever others do to the rest. A buffer that is only read and written four neighbours at a
-time is an array of vectors. Where a kernel has more buffers than the adapter binds, the smallest are parts of one,
-`joined`: the device copies them in and out. What it does not do: trust drivers to round every sum: see `_rounded`.
+Memory consists of 32-bit words; elements of fewer bits are packed in words. A buffer of packed elements that is
+written, or one that several lanes add to, is an array of atomic words: a lane changes its own bits of a word by one
+atomic XOR, which keeps the bits of other lanes. A buffer whose accesses are all of four adjacent elements is an array
+of vectors. If a kernel has more buffers than the adapter can bind, the smallest are joined into one buffer; the device
+copies them in and out. What it does not do: it does not trust drivers to round every sum; see `_rounded`.
 
-Invariant: one module has any number of kernels, whose variables have names of their own.
+Invariant: a module may have several kernels, whose variables have different names.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from monolect.ir.bounds import size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, toposort
 
-LANES = 4  # of a vector
-NOTHING = "nothing"  # a 0 that no driver can see
+LANES = 4  # elements of a vector
+HIDDEN_ZERO = "nothing"  # name of a variable that is always 0, which no driver can infer
 _CHAINS = {"ADD": ("ADD", "SUB", "MULACC"), "SUB": ("ADD", "SUB", "MULACC"), "MUL": ("MUL",)}
 
 
 class WGSLRenderer(PairRenderer):
-    """One entry point, and the variables of the module that are its buffers.
+    """Renders one entry point and the module variables of its buffers.
 
-    `number` is the kernel's in the module; `vectors` names buffers that are arrays of vectors.
+    `number` is the index of the kernel in the module; `vectors` names the buffers that are arrays of vectors.
     """
 
     lang: WGSL
 
     def __init__(self, language: WGSL, linear: UOp, name: str, number: int = 0, vectors: frozenset[str] = frozenset()):
-        if not language.index and _is_small_but_for_what_is_read(linear):
+        if not language.index and _fits_int32_except_loads(linear):
             language = replace(language, index=language.small_index)
         super().__init__(language, linear, name)
         if not self.lang.index:
@@ -51,11 +51,14 @@ class WGSLRenderer(PairRenderer):
         self.suffix = f"_{number}" if number else ""
         self.globals: list[str] = []
         self.vectors = vectors
-        self.accesses: dict[bool, set[str]] = {False: set(), True: set()}  # buffers, by whether they are of a vector
-        self.has_nothing = False
-        self.joined = joined(self.params, self.lang)
-        self.places_of_joined: dict[str, int] = {}  # in words
-        self.atomic_words: set[str] = set()  # buffers whose words several lanes may change
+        self.accesses: dict[bool, set[str]] = {
+            False: set(),
+            True: set(),
+        }  # True -> buffers with accesses of whole vectors, False -> with other accesses
+        self.needs_hidden_zero = False
+        self.joined = joined_offsets(self.params, self.lang)
+        self.joined_word_offsets: dict[str, int] = {}  # joined buffer -> its offset in words
+        self.atomic_words: set[str] = set()  # buffers that are arrays of atomic words
         changed = [u for u in linear.src if u.op in ("STORE", "ATOMICADD") and register_of(u.src[0]) is None]
         self.changed = {
             ordered(u.src[0].src[0])
@@ -66,12 +69,12 @@ class WGSLRenderer(PairRenderer):
     # ---- the module --------------------------------------------------------------------------------------------------
     def render(self) -> str:
         body = super().render()
-        if self.has_nothing:  # no buffer has 2 GiB, but drivers do not know
+        if self.needs_hidden_zero:  # 0, since no buffer has 2 GiB; drivers cannot infer that
             first = next(u for u in self.params if u.arg.name is None and u not in self.joined)
             size = WORD_BYTES if self.lang.is_packed(first.dtype) else first.dtype.itemsize
             size *= LANES if self.buffers[first] in self.vectors else 1
             length = f"arrayLength(&{self.buffers[first]}) >> {32 - size.bit_length()}u"
-            body = body.replace("{\n", f"{{\n  let {NOTHING}: u32 = {length};\n", 1)
+            body = body.replace("{\n", f"{{\n  let {HIDDEN_ZERO}: u32 = {length};\n", 1)
         return "\n".join([f"// {self.function_name}", *self.globals, body])
 
     def signature(self) -> str:
@@ -104,9 +107,9 @@ class WGSLRenderer(PairRenderer):
         return self.lang.kernel.format(name=self.function_name, params=params, block=block)
 
     def _join(self, u: UOp, v: str) -> None:
-        """Say where in the joined buffer a buffer lies, also to the device."""
+        """Give buffer `u`, named `v`, its offset in the joined buffer; a comment in the source tells the device."""
         self.atomic_words.add(v)
-        self.places_of_joined[v] = self.joined[u] // WORD_BYTES
+        self.joined_word_offsets[v] = self.joined[u] // WORD_BYTES
         stores = any(s.op in ("STORE", "ATOMICADD") and ordered(s.src[0].src[0]) is u for s in self.program)
         use = "written" if stores else "read"
         self.globals.append(f"// {v} is joined: {u.arg.slot} at {self.joined[u]}, {buffer_bytes(u)} bytes, {use}")
@@ -147,19 +150,19 @@ class WGSLRenderer(PairRenderer):
         return f"({a} != {b})" if u.dtype is dtypes.bool else super().op_sub(u, n, *self._rounded(u, a, b))
 
     def _rounded(self, u: UOp, *xs: str) -> list[str]:
-        """The operands of x + 1 - 1, x + y - x and their like: drivers take them for x and y and forget to round."""
+        """Return the operands, made opaque where drivers would simplify x + 1 - 1 to x, or x + y - x to y."""
         if not u.dtype.is_float:
             return list(xs)
         return [
-            self._kept(u.dtype, x) if s.op in _CHAINS[u.op] and _have_common(s, other) else x
+            self._opaque(u.dtype, x) if s.op in _CHAINS[u.op] and _may_cancel(s, other) else x
             for x, s, other in zip(xs, u.src, u.src[::-1], strict=True)
         ]
 
-    def _kept(self, d: DType, x: str) -> str:
-        """The value, with a 0 added to its bits."""
+    def _opaque(self, d: DType, x: str) -> str:
+        """Return the value `x` XOR the hidden zero, so that drivers cannot simplify across it."""
         uint = U32 if d.bits == 32 else dtypes.uint64
-        self.has_nothing = True
-        bits = f"({self.lang.bitcast(x, d, uint, 1)} ^ {self.lang.cast(NOTHING, U32, uint, 1)})"
+        self.needs_hidden_zero = True
+        bits = f"({self.lang.bitcast(x, d, uint, 1)} ^ {self.lang.cast(HIDDEN_ZERO, U32, uint, 1)})"
         return self.emit(d, 1, self.lang.bitcast(bits, uint, d, 1))
 
     # ---- words of memory ---------------------------------------------------------------------------------------------
@@ -167,16 +170,16 @@ class WGSLRenderer(PairRenderer):
         return WORD_BYTES // d.itemsize if self.lang.is_packed(d) else LANES if d.itemsize <= WORD_BYTES else 1
 
     def _vector_at(self, p: Place) -> str:
-        """The vector that lies at a multiple of its size."""
+        """Return the vector at the element `p`, whose index is a multiple of LANES."""
         return f"{p.buffer}[{int(p.start) // LANES if p.start.isdigit() else f'u32({p.start}) / {LANES}u'}]"
 
-    def _of_vector(self, d: DType, p: Place, n: int) -> bool:
-        """Whether so many neighbours are a vector of a buffer of vectors; and note that they could be."""
+    def _is_vector_access(self, d: DType, p: Place, n: int) -> bool:
+        """Record an access of `n` adjacent elements at `p`; return whether the buffer is an array of vectors."""
         self.accesses[n == LANES and not self.lang.is_packed(d)].add(p.buffer)
         return p.buffer in self.vectors
 
     def _word(self, d: DType, p: Place) -> tuple[str, str | int]:
-        """The word that an element lies in, and how many bits of it lie before the element."""
+        """Return the word that contains the element `p`, and the element's bit offset in it (int or expression)."""
         per = WORD_BYTES // d.itemsize if self.lang.is_packed(d) else 1
         if p.start.isdigit():
             return self._at(p, str(int(p.start) // per)), int(p.start) % per * d.itemsize * 8
@@ -186,26 +189,26 @@ class WGSLRenderer(PairRenderer):
         return self._at(p, f"{at} / {per}u"), self.emit(U32, 1, f"({at} % {per}u) * {8 * d.itemsize}u")
 
     def _at(self, p: Place, i: str) -> str:
-        """The i-th element or word of a buffer, which may be a part of the joined one."""
-        if p.buffer not in self.places_of_joined:
+        """Return the expression of element or word `i` of a buffer, which may be a part of the joined buffer."""
+        if p.buffer not in self.joined_word_offsets:
             return f"{p.buffer}[{i}]"
-        return f"joined{self.suffix}[{i} + {self.places_of_joined[p.buffer]}]"
+        return f"joined{self.suffix}[{i} + {self.joined_word_offsets[p.buffer]}]"
 
     def _read(self, d: DType, p: Place, word: str) -> str:
-        """The word as a value: of `d`, or of bits where elements are packed."""
+        """Return the value of a word, loaded atomically if needed: a `d`, or a u32 if elements are packed."""
         if p.buffer not in self.atomic_words:
             return word
         t = "u32" if self.lang.is_packed(d) else self.lang.stored(d)
         return f"atomicLoad(&{word})" if t == "u32" else f"bitcast<{t}>(atomicLoad(&{word}))"
 
-    def _part(self, d: DType, word: str, shift: str | int) -> str:
-        """The element that lies so many bits into a word."""
+    def _extracted(self, d: DType, word: str, shift: str | int) -> str:
+        """Return the element of dtype `d` that begins `shift` bits into a word."""
         word = f"bitcast<i32>({word})" if self.lang.stored(d) == "i32" else word
         out = f"extractBits({word}, {shift}{'u' if isinstance(shift, int) else ''}, {8 * d.itemsize}u)"
         return f"({out} != 0u)" if d is dtypes.bool else out
 
-    def _fresh(self, t: str, x: str, gate: str, alt: str) -> str:
-        """What memory has now, or `alt` where the gate is closed, as a new variable."""
+    def _read_variable(self, t: str, x: str, gate: str, alt: str) -> str:
+        """Declare a variable for the value `x` in memory, or `alt` if the gate is closed; return its name."""
         self.n += 1
         v = f"v{self.n}"
         if gate == OPEN:
@@ -224,32 +227,32 @@ class WGSLRenderer(PairRenderer):
     def _run(self, d: DType, p: Place, gate: str, alts: list[str]) -> list[str]:
         if gate == CLOSED:
             return alts
-        if self._of_vector(d, p, len(alts)):
+        if self._is_vector_access(d, p, len(alts)):
             t = f"vec{LANES}<{self.lang.stored(d)}>"
-            v = self._fresh(t, self._vector_at(p), gate, f"{t}({', '.join(alts)})")
+            v = self._read_variable(t, self._vector_at(p), gate, f"{t}({', '.join(alts)})")
             return [f"{v}.{c}" for c in "xyzw"]
         if not self.lang.is_packed(d):
-            return [self._one(d, element(p, i), gate, alt) for i, alt in enumerate(alts)]
+            return [self._one(d, neighbour(p, i), gate, alt) for i, alt in enumerate(alts)]
         word, shift = self._word(d, p)
-        w, out = self._fresh("u32", self._read(d, p, word), gate, "0u"), []
+        w, out = self._read_variable("u32", self._read(d, p, word), gate, "0u"), []
         for i, alt in enumerate(alts):
             more = i * d.itemsize * 8
             at = shift + more if isinstance(shift, int) else f"{shift} + {more}u" if more else shift
-            x = self.emit(d, 1, self._part(d, w, at))
+            x = self.emit(d, 1, self._extracted(d, w, at))
             out.append(x if gate == OPEN else self.emit(d, 1, self.lang.select(d, 1, gate, x, alt)))
         return out
 
     def _one(self, d: DType, p: Place, gate: str, alt: str) -> str:
-        return self._fresh(self.lang.type(d), self._read(d, p, self._word(d, p)[0]), gate, alt)
+        return self._read_variable(self.lang.type(d), self._read(d, p, self._word(d, p)[0]), gate, alt)
 
     def _assign(self, d: DType, p: Place, x: str) -> str:
         return self._store_run(d, p, [x])
 
     def _store_run(self, d: DType, p: Place, xs: list[str]) -> str:
-        if self._of_vector(d, p, len(xs)):
+        if self._is_vector_access(d, p, len(xs)):
             return f"{self._vector_at(p)} = vec{LANES}<{self.lang.stored(d)}>({', '.join(xs)});"
         if not self.lang.is_packed(d):
-            words = [self._word(d, element(p, i))[0] for i in range(len(xs))]
+            words = [self._word(d, neighbour(p, i))[0] for i in range(len(xs))]
             if p.buffer not in self.atomic_words:
                 return " ".join(f"{w} = {x};" for w, x in zip(words, xs, strict=True))
             bits = [self.lang.bitcast(x, d, U32, 1) for x in xs]
@@ -262,13 +265,13 @@ class WGSLRenderer(PairRenderer):
             return f"atomicStore(&{word}, {value});"
         mask = (1 << n * len(xs)) - 1
         if isinstance(shift, int):
-            kept, moved = f"{mask << shift}u", f"(({value}) << {shift}u)"
+            bit_mask, shifted = f"{mask << shift}u", f"(({value}) << {shift}u)"
         else:
-            kept, moved = f"({mask}u << {shift})", f"(({value}) << {shift})"
-        return f"atomicXor(&{word}, (atomicLoad(&{word}) ^ {moved}) & {kept});"
+            bit_mask, shifted = f"({mask}u << {shift})", f"(({value}) << {shift})"
+        return f"atomicXor(&{word}, (atomicLoad(&{word}) ^ {shifted}) & {bit_mask});"
 
     def _bits(self, d: DType, x: str) -> str:
-        """The bits of a packed element, the others 0."""
+        """Return a packed element as a u32, with zeros in the other bits."""
         if d is dtypes.bool:
             return f"u32({x})"
         return x if self.lang.type(d) == "u32" else f"(bitcast<u32>({x}) & {(1 << d.bits) - 1}u)"
@@ -281,9 +284,10 @@ class WGSLRenderer(PairRenderer):
         return self._assign(d, p, self.emit(d, 1, total))
 
 
-def _is_small_but_for_what_is_read(linear: UOp) -> bool:
-    """Whether indices need no more than 32 bits. Those read from memory may be anything: they are cut to 32 bits, which
-    leaves what is in no tensor outside of all.
+def _fits_int32_except_loads(linear: UOp) -> bool:
+    """Whether all indices fit 32 bits, except those read from memory.
+
+    Indices from memory are clamped to 32 bits, so an index outside of its tensor stays outside.
     """
     read: set[UOp] = set()
     for u in toposort(*linear.src):
@@ -294,23 +298,26 @@ def _is_small_but_for_what_is_read(linear: UOp) -> bool:
     return True
 
 
-def element(p: Place, i: int) -> Place:
-    """The i-th neighbour."""
+def neighbour(p: Place, i: int) -> Place:
+    """Return the access `i` elements after `p`."""
     return p if not i else p._replace(start=str(int(p.start) + i) if p.start.isdigit() else f"{p.start} + {i}")
 
 
 def buffer_bytes(u: UOp) -> int:
-    """The size of a parameter that is a buffer."""
+    """Return the largest size in bytes of a PARAM that is a buffer."""
     return size_max(count(u.shape)) * u.dtype.itemsize
 
 
-def words(n_bytes: int) -> int:
-    """So many bytes as whole words, a vector of them at least: all memory is larger."""
+def padded_bytes(n_bytes: int) -> int:
+    """Round `n_bytes` up to whole words, and to a vector of words at least; every allocation has that many bytes."""
     return max(LANES, -(-n_bytes // WORD_BYTES)) * WORD_BYTES
 
 
-def joined(params: Sequence[UOp], lang: WGSL) -> dict[UOp, int]:
-    """Buffers that a kernel finds as parts of one, and where: the smallest, of what can be made of words."""
+def joined_offsets(params: Sequence[UOp], lang: WGSL) -> dict[UOp, int]:
+    """Return PARAM -> byte offset in the joined buffer, for the smallest buffers that exceed the adapter's bindings.
+
+    Only dtypes that are stored as words of 32 bits can be joined, not float16 or 64-bit dtypes.
+    """
     buffers = [u for u in params if u.arg.name is None]
     if len(buffers) <= lang.most_buffers:
         return {}
@@ -318,18 +325,18 @@ def joined(params: Sequence[UOp], lang: WGSL) -> dict[UOp, int]:
     out, at = {}, 0
     for u in sorted(of_words, key=buffer_bytes)[: len(buffers) - lang.most_buffers + 1]:
         out[u] = at
-        at += words(buffer_bytes(u))
+        at += padded_bytes(buffer_bytes(u))
     return out
 
 
-def _have_common(x: UOp, y: UOp) -> bool:
-    """Whether y, or what it is the negative of, is an operand of x, or both have a constant."""
+def _may_cancel(x: UOp, y: UOp) -> bool:
+    """Whether y could cancel an operand of x: y or -y is an operand of x, or y and an operand of x are constants."""
     y = y.src[0] if y.op == "NEG" else y
     return y in x.src or (y.op == "CONST" and any(s.op == "CONST" for s in x.src))
 
 
 def render_kernel(lang: WGSL, linear: UOp, name: str, number: int = 0) -> str:
-    """The text of one kernel: which buffers are arrays of vectors is known when it has been written once."""
+    """Return the text of one kernel. The first of two passes finds the buffers that can be arrays of vectors."""
     first = WGSLRenderer(lang, linear, name, number)
     text = first.render()
     vectors = first.accesses[True] - first.accesses[False] - first.atomic_words
@@ -337,9 +344,9 @@ def render_kernel(lang: WGSL, linear: UOp, name: str, number: int = 0) -> str:
 
 
 def render_module(kernels: list[tuple[str, UOp]], lang: WGSL) -> str:
-    """One source text with an entry point for each (name, LINEAR)."""
+    """Return one WGSL source with an entry point for each (name, LINEAR)."""
     texts = [render_kernel(lang, linear, name, k) for k, (name, linear) in enumerate(kernels)]
-    more = [longs.FUNCTIONS] if any(longs.MARK in text for text in texts) else []
+    more = [longs.FUNCTIONS] if any(longs.PREFIX in text for text in texts) else []
     return "\n".join([lang.header, *more, *texts])
 
 
@@ -349,9 +356,9 @@ __all__ = [
     "WGSL",
     "WORD_BYTES",
     "WGSLRenderer",
-    "joined",
+    "joined_offsets",
     "language",
     "render_kernel",
     "render_module",
-    "words",
+    "padded_bytes",
 ]

@@ -1,9 +1,9 @@
-"""The WebGPU device: kernels as WGSL, compiled by wgpu-native, run in order on its queue. `webgpu:1` is the second.
+"""Define the device `webgpu`: wgpu-native compiles kernels from WGSL and runs them in order on a queue.
 
-What it is for: any GPU with a driver for Vulkan, Metal or Direct3D 12; Mesa makes one of the processor. Needs the extra
-`webgpu`.
-Invariant: the queue runs what it is given in order, so that memory may be handed out again at once; the host waits only
-where it reads.
+What it is for: any GPU with a driver for Vulkan, Metal or Direct3D 12; Mesa is a driver for the processor. It needs the
+extra `webgpu`. `webgpu:1` is the second adapter.
+Invariant: the queue runs kernels and copies in order. So freed memory is reused at once, and the host waits only before
+it reads.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from monolect.backend.common.workgroups import SCALAR, Entry, GroupDevice, Repor
 from monolect.backend.webgpu.compile import (
     JOINED,
     about,
+    adapter_type,
     adapters,
+    build_module,
     check,
-    kind,
+    diagnostic,
     missing,
-    module_of,
-    opened,
-    refusal,
+    open_device,
     wgpu,
 )
-from monolect.backend.webgpu.render import NATIVE, WORD_BYTES, language, render_module, words
+from monolect.backend.webgpu.render import NATIVE, WORD_BYTES, language, padded_bytes, render_module
 from monolect.base.dtype import dtypes
 from monolect.base.errors import AllocationError, CompileError, DeviceError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
-MOST_LANES = 256  # of a workgroup: more leave each too few registers
-N_UNITS = 16  # of a GPU: no adapter says
-MOST_CACHED_BYTES = 1 << 30
+MAX_LANES = 256  # lanes of a workgroup; with more, each lane has too few registers
+N_UNITS = 16  # workgroups that a GPU runs at a time, assumed: adapters do not report it
+MAX_CACHED_BYTES = 1 << 30  # free memory that the allocator keeps; more is released
 
 
 class WebGPUDevice(GroupDevice):
-    """One adapter, opened. Raises MissingExtraError or DeviceError where there is none."""
+    """One opened adapter. Raises MissingExtraError or DeviceError if there is none."""
 
     missing = staticmethod(missing)
     opening = "// k_"
@@ -57,26 +57,26 @@ class WebGPUDevice(GroupDevice):
         self.refusals = (self.wgpu.GPUError,)
         self.process = os.getpid()
         try:
-            self.handle = opened(self.adapter)
+            self.handle = open_device(self.adapter)
         except (self.wgpu.GPUError, RuntimeError) as error:
             raise DeviceError(f"{name} cannot be opened: {error}") from None
         self.queue, self.limits, features = self.handle.queue, self.handle.limits, self.handle.features
         has_long, has_double = "shader-int64" in features, "shader-f64" in features
-        most = self.limits["max-storage-buffers-per-shader-stage"]
-        self.language = language("shader-f16" in features, has_long, has_double, most)
+        max_buffers = self.limits["max-storage-buffers-per-shader-stage"]
+        self.language = language("shader-f16" in features, has_long, has_double, max_buffers)
         self.target = self._target()
         self.memory = WebGPUMemory(self)
         self._layouts: dict[tuple[int, bool], tuple[Any, Any]] = {}
 
     @staticmethod
     def about() -> tuple[str, str]:
-        """The adapters here, and what compiles for them."""
+        """Return descriptions of the adapters and of their compilers."""
         return told_together(map(about, adapters()))
 
     def _target(self) -> Target:
         base, limits = Target(name=self.name, native=NATIVE), self.limits
-        is_processor, types = kind(self.adapter) == "CPU", self.language.types
-        lanes = min(MOST_LANES, limits["max-compute-invocations-per-workgroup"])
+        is_processor, types = adapter_type(self.adapter) == "CPU", self.language.types
+        lanes = min(MAX_LANES, limits["max-compute-invocations-per-workgroup"])
         return base._replace(
             native_dtypes=frozenset(d for d in base.native_dtypes if d is dtypes.index or d.name in types),
             cast_dtypes=frozenset((dtypes.float16,)) if "float16" in types else frozenset(),
@@ -97,7 +97,7 @@ class WebGPUDevice(GroupDevice):
 
     # ---- memory ------------------------------------------------------------------------------------------------------
     def from_array(self, array: np.ndarray) -> HandleMemory:
-        """A copy of the array on the device."""
+        """Copy an array to the device."""
         out = self.alloc(array.nbytes)
         if array.nbytes:
             host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -112,14 +112,14 @@ class WebGPUDevice(GroupDevice):
         return out
 
     def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
-        """The first bytes of one memory to another; both are whole words."""
+        """Copy the first `n_bytes` of `source` to `target`, rounded up to whole words."""
         with self.reported("a copy"):
             encoder = self.handle.create_command_encoder()
-            encoder.copy_buffer_to_buffer(source.block.handle, 0, target.block.handle, 0, words(n_bytes))
+            encoder.copy_buffer_to_buffer(source.block.handle, 0, target.block.handle, 0, padded_bytes(n_bytes))
             self.queue.submit([encoder.finish()])
 
     def reported(self, what: str) -> Reported:
-        """A context in which errors of wgpu become errors that name the device and what it was at."""
+        """Return a context manager that turns errors of wgpu into errors with the device's name and `what` it did."""
         full = self.wgpu.GPUOutOfMemoryError
         return Reported(self, what, (self.wgpu.GPUError, full), lambda e: isinstance(e, full))
 
@@ -133,13 +133,13 @@ class WebGPUDevice(GroupDevice):
 
     def build(self, source: str) -> tuple[Any, bytes]:
         with self.reported("building programs"):
-            return (module_of(self.handle, source), source), source.encode()
+            return (build_module(self.handle, source), source), source.encode()
 
     def load(self, code: bytes) -> Any:
         return self.build(code.decode())[0]
 
-    def kernel(self, module: Any, symbol: str, name: str) -> Kernel:
-        """The pipeline of an entry point; the lines before it say what it is bound to."""
+    def kernel(self, module: Any, symbol: str, name: str) -> EntryPoint:
+        """Return the entry point `symbol` with its pipeline; its bindings are found in the source lines before it."""
         shader, source = module
         arguments = source[source.index(f"// {symbol}\n") : source.index(f"fn {symbol}(")]
         n, has_sizes = arguments.count("var<storage"), "var<uniform>" in arguments
@@ -149,12 +149,15 @@ class WebGPUDevice(GroupDevice):
                 layout=pipeline_layout, compute={"module": shader, "entry_point": symbol}
             )
         except self.wgpu.GPUError as error:
-            raise CompileError(f"{name}: {refusal(str(error), source)}") from None
-        parts = [Part(int(slot), int(at), int(n), use == "written") for slot, at, n, use in JOINED.findall(arguments)]
-        return Kernel(pipeline, layout, tuple(parts))
+            raise CompileError(f"{name}: {diagnostic(str(error), source)}") from None
+        parts = [
+            JoinedArgument(int(slot), int(at), int(n), use == "written")
+            for slot, at, n, use in JOINED.findall(arguments)
+        ]
+        return EntryPoint(pipeline, layout, tuple(parts))
 
     def layout(self, n: int, has_sizes: bool) -> tuple[Any, Any]:
-        """What programs of `n` buffers are bound to: (of the group of buffers, of the pipeline)."""
+        """Return (bind group layout, pipeline layout) of kernels with `n` buffers, and a uniform if `has_sizes`."""
         if (n, has_sizes) not in self._layouts:
             kinds = ["storage"] * n + ["uniform"] * has_sizes
             entries = [
@@ -168,12 +171,12 @@ class WebGPUDevice(GroupDevice):
     def encode(
         self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
     ) -> WebGPUCommands:
-        """The items, in order, on the device's queue."""
+        """Return commands that submit the items in order to the device's queue."""
         return WebGPUCommands(self, unpacked(items, number, programs)[0])
 
 
-class Part(NamedTuple):
-    """An argument that a kernel finds in its joined buffer."""
+class JoinedArgument(NamedTuple):
+    """A buffer argument that is stored at a byte offset in the kernel's joined buffer."""
 
     slot: int
     offset: int
@@ -181,28 +184,28 @@ class Part(NamedTuple):
     is_written: bool
 
 
-class Kernel(NamedTuple):
-    """What a launch of an entry point needs."""
+class EntryPoint(NamedTuple):
+    """A compiled entry point: its pipeline, its bind group layout, and the arguments in its joined buffer."""
 
     pipeline: Any
     layout: Any
-    parts: tuple[Part, ...]
+    parts: tuple[JoinedArgument, ...]
 
 
 class WebGPUMemory(HandleAllocator):
-    """Buffers of one device."""
+    """Allocates buffers of one device."""
 
     def __init__(self, device: WebGPUDevice):
-        super().__init__(device.name, MOST_CACHED_BYTES)
+        super().__init__(device.name, MAX_CACHED_BYTES)
         self.device = device
         usage = device.wgpu.BufferUsage
         self.usage = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
-        self.mark = device.handle.create_buffer(size=WORD_BYTES, usage=usage.COPY_SRC)
+        self.fence_buffer = device.handle.create_buffer(size=WORD_BYTES, usage=usage.COPY_SRC)
 
     def create(self, n_bytes: int) -> Any:
-        most = self.device.limits["max-buffer-size"]
-        if n_bytes > most:
-            raise AllocationError(f"a buffer has at most {most} bytes")
+        limit = self.device.limits["max-buffer-size"]
+        if n_bytes > limit:
+            raise AllocationError(f"a buffer has at most {limit} bytes")
         with self.device.reported(f"a buffer of {n_bytes} bytes"):
             return self.device.handle.create_buffer(size=n_bytes, usage=self.usage)
 
@@ -210,35 +213,37 @@ class WebGPUMemory(HandleAllocator):
         handle.destroy()
 
     def wait(self) -> None:
-        self.device.queue.read_buffer(self.mark)  # wgpu 0.32 has no other way that works
+        self.device.queue.read_buffer(
+            self.fence_buffer
+        )  # reading a buffer waits for the queue; wgpu 0.32 has no other working way
 
     def read(self, memory: HandleMemory) -> np.ndarray:
         if not memory.n_bytes:
             return np.empty(0, np.uint8)
         with self.device.reported("a copy to the host"):
-            got = self.device.queue.read_buffer(memory.block.handle, 0, words(memory.n_bytes))
+            got = self.device.queue.read_buffer(memory.block.handle, 0, padded_bytes(memory.n_bytes))
         return np.frombuffer(got, np.uint8)[: memory.n_bytes].copy()
 
-    def part(self, address: int, n_bytes: int) -> dict[str, Any]:
-        """What a program is bound to for `n_bytes` at an address."""
-        most = self.device.limits["max-storage-buffer-binding-size"]
-        if n_bytes > most:
-            expected = f"at most {most} bytes on {self.device.name}: smaller batches, or a tensor in parts"
+    def binding(self, address: int, n_bytes: int) -> dict[str, Any]:
+        """Return the binding of `n_bytes` at an address. Raises AllocationError if a binding cannot be so large."""
+        limit = self.device.limits["max-storage-buffer-binding-size"]
+        if n_bytes > limit:
+            expected = f"at most {limit} bytes on {self.device.name}: smaller batches, or a tensor in parts"
             raise AllocationError("a kernel reads or writes too large a tensor", expected=expected, found=n_bytes)
         block, offset = self.find(address)
-        return {"buffer": block.handle, "offset": offset, "size": words(n_bytes)}
+        return {"buffer": block.handle, "offset": offset, "size": padded_bytes(n_bytes)}
 
 
-class Step:
-    """One launch: its program, its arguments, and the group they are bound in once all are known."""
+class Launch:
+    """One launch of an entry point: its arguments, its joined buffer, and its bind group, which `prepare` makes."""
 
     def __init__(self, device: WebGPUDevice, name: str, entry: Entry, slots: Sequence[int]):
         self.device, self.name, self.entry = device, name, entry
-        self.kernel: Kernel = entry.kernel
+        self.kernel: EntryPoint = entry.kernel
         self.parts = [(slots[part.slot], part) for part in self.kernel.parts]
-        apart = {part.slot for part in self.kernel.parts}
-        self.buffers = [(slots[slot], n) for slot, n, _ in entry.arguments if n != SCALAR and slot not in apart]
-        self.joined = device.alloc(sum(words(part.n_bytes) for _, part in self.parts)) if self.parts else None
+        joined_slots = {part.slot for part in self.kernel.parts}
+        self.buffers = [(slots[slot], n) for slot, n, _ in entry.arguments if n != SCALAR and slot not in joined_slots]
+        self.joined = device.alloc(sum(padded_bytes(part.n_bytes) for _, part in self.parts)) if self.parts else None
         self.sizes = {variable: slots[slot] for slot, n, variable in entry.arguments if n == SCALAR}
         usage = device.wgpu.BufferUsage
         self.uniform = (
@@ -249,12 +254,12 @@ class Step:
         self.group: Any = None
 
     def prepare(self, bound: dict[int, int]) -> tuple[int, ...]:
-        """Bind what has changed; how many workgroups there are."""
+        """Make the bind group if an argument has changed, and return the number of workgroups along x, y, z."""
         values = {variable: bound[n] for variable, n in self.sizes.items()}
         if self.group is None:
-            resources = [self.device.memory.part(bound[number], n) for number, n in self.buffers]
+            resources = [self.device.memory.binding(bound[number], n) for number, n in self.buffers]
             if self.joined is not None:
-                resources.append(self.device.memory.part(self.joined.address, self.joined.n_bytes))
+                resources.append(self.device.memory.binding(self.joined.address, self.joined.n_bytes))
             if self.uniform is not None:
                 numbers = np.array(list(values.values()), np.int32)
                 self.device.queue.write_buffer(self.uniform, 0, numbers)
@@ -264,9 +269,9 @@ class Step:
         return tuple(group_count(n, values) for n in self.entry.groups)
 
     def copy(self, encoder: Any, bound: dict[int, int], back: bool) -> None:
-        """Fill the joined buffer, or put what was written to it where it belongs."""
+        """Copy the arguments into the joined buffer, or with `back` the written ones from it to their own buffers."""
         for number, part in self.parts:
-            theirs = self.device.memory.part(bound[number], part.n_bytes)
+            theirs = self.device.memory.binding(bound[number], part.n_bytes)
             here = (theirs["buffer"], theirs["offset"])
             there = (self.joined.block.handle, part.offset)  # type: ignore[union-attr]
             if not back:
@@ -276,15 +281,15 @@ class Step:
 
 
 class WebGPUCommands(Numbered):
-    """Launches that are recorded anew each time they go on the queue."""
+    """Launches that are encoded again for each submission."""
 
     def __init__(self, device: WebGPUDevice, calls: Sequence[Call]):
         self.device = device
-        self.steps: list[Step] = []
-        self.users: dict[int, list[Step]] = {}
+        self.steps: list[Launch] = []
+        self.users: dict[int, list[Launch]] = {}
         self.bound: dict[int, int] = {}
         for call, args in zip(calls, self.numbered(calls), strict=True):
-            step = Step(device, call.program.name, call.program.entry, args)
+            step = Launch(device, call.program.name, call.program.entry, args)
             self.steps.append(step)
             for slot, _, _ in call.program.entry.arguments:
                 self.users.setdefault(args[slot], []).append(step)
@@ -298,11 +303,11 @@ class WebGPUCommands(Numbered):
             step.group = None
 
     def launch(self) -> None:
-        """Put all launches on the queue; whoever reads a result waits for them."""
+        """Submit all launches; reading a result waits for them."""
         self._submit(self.steps)
 
     def launch_timed(self) -> list[int]:
-        """The same, one launch at a time; nanoseconds of each by the host's clock, from submission to its end."""
+        """Run one launch at a time; return the nanoseconds of each from submission to end, by the host's clock."""
         out = []
         self.device.memory.wait()
         for step in self.steps:
@@ -312,7 +317,7 @@ class WebGPUCommands(Numbered):
             out.append(perf_counter_ns() - start)
         return out
 
-    def _submit(self, steps: Sequence[Step]) -> None:
+    def _submit(self, steps: Sequence[Launch]) -> None:
         with self.device.reported(f"kernel {steps[0].name}" if len(steps) == 1 else "kernels"):
             encoder = self.device.handle.create_command_encoder()
             work = encoder.begin_compute_pass()

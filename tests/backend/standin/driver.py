@@ -372,7 +372,7 @@ class HipCompiler(Compiler):
         self.language = hip.language(arch)
 
 
-CUDA_NAMES = {v: k for k, v in hip_driver.SPELLED.items()}
+CUDA_NAMES = {v: k for k, v in hip_driver.HIP_NAMES.items()}
 
 
 class Hip:
@@ -390,7 +390,7 @@ class Hip:
         return code, id(function)
 
     def __getattr__(self, symbol: str):
-        out, takes = hip_driver.CALLS[symbol]
+        out, takes = hip_driver.SIGNATURES[symbol]
         call = getattr(self.driver, f"cu{CUDA_NAMES.get(symbol, symbol.removeprefix('hip'))}")
 
         def checked(*args):
