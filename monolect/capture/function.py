@@ -138,6 +138,11 @@ class Function:
             raise JitError("a @function assigns to memory that an argument shares", expected=expected, found=name)
         call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
         values = [node("GETTUPLE", (call,), k) for k in range(len(t.body.src))]
+        if self.gradient is None:  # a constant is on no device, not on that of the first argument
+            inputs = call.src[1:]
+            values = [
+                _inlined(u, inputs) if device(u) is None else value for u, value in zip(t.body.src, values, strict=True)
+            ]
         for (position, is_deferred), u in zip(t.assigned, values[t.n_results :], strict=True):
             found.tensors[position]._become(in_own_memory(u))
             if is_deferred:
@@ -196,6 +201,12 @@ def _value_of_view(t: Tensor) -> Tensor:
     if attributes := getattr(t, "__dict__", None):
         vars(new).update(attributes)
     return new
+
+
+def _inlined(u: UOp, inputs: tuple[UOp, ...]) -> UOp:
+    """Return the value `u` of a body with the inputs of a call in place of its PARAMs."""
+    params = [p for p in toposort(u, stop=is_body) if p.op == "PARAM" and p.arg.name is None]
+    return replace((u,), {p: inputs[p.arg.slot] for p in params})[0] if params else u
 
 
 def _is_aliased(assigned: Sequence[Tensor], reached: Sequence[Tensor], roots: Mapping[int, Tensor]) -> bool:

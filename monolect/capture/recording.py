@@ -78,7 +78,7 @@ class Recording:
     def run(self) -> tuple[Any, Captured | None]:
         """Run and record the function; return the results and the capture.
 
-        The capture is None if a state of the step has no memory of its own yet.
+        The capture is None if a state of the step has no memory of its own yet, or if another thread computed one.
         """
         generators = random_generators(*self.reached)
         realize_dependencies([t for r in self.reached for t in r.tensors], self.inputs)
@@ -227,7 +227,9 @@ class Recording:
         back = unflatten(self.template, found)
         for (owner, _), g in zip(self.aliased_gradients, found, strict=True):
             resolve(owner, tensors)._grad = g
-        if any(b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in shared for _, b, a in states):
+        if self.seen.is_disturbed or any(
+            b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in shared for _, b, a in states
+        ):
             return back, None
         capture = Capture(*record(self.runs, inputs, outs, states, reads, self.donated), baked_in)
         brought = [(u.src[0], u.dtype, u.arg.device, g._requires_grad) for _, g, _, u in self.supplied]

@@ -17,19 +17,11 @@ def add_options(parser: argparse.ArgumentParser, title: str) -> None:
     parser.add_argument("-o", dest="folder", required=True, help="the folder to make")
     parser.add_argument("--target", default="c", help=" or ".join(TARGETS))
     known = ", ".join(["native", *filter(None, MACHINES)])
-<<<<<<< HEAD
     parser.add_argument("--march", default="", help=f"the processor to compile C for: {known}; default: any")
-    parser.add_argument("--threads", type=int, default=1, help=f"threads of the C program, 1 to {MOST_THREADS}")
+    parser.add_argument("--threads", type=int, default=1, help=f"threads of the C program, 1 to {MAX_THREADS}")
     parser.add_argument("--weights", default="file", help="file: a separate file; array: a C array")
     parser.add_argument("--name", default="model", help="name of the files and prefix of the functions")
     parser.add_argument("--capture", type=int, help="number of the capture, if the step has several")
-=======
-    parser.add_argument("--march", default="", help=f"the processor to compile C for: {known}; without it, any")
-    parser.add_argument("--threads", type=int, default=1, help=f"of the C program, 1 to {MAX_THREADS}")
-    parser.add_argument("--weights", default="file", help="file, or array: in C")
-    parser.add_argument("--name", default="model", help="of the files, and what the functions begin with")
-    parser.add_argument("--capture", type=int, help="the number of a capture, where the step has several")
->>>>>>> prose-p9
 
 
 def command(options: argparse.Namespace) -> None:

@@ -85,6 +85,10 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
         return _combine(u)
     if not u.src:
         return None, None, None
+    if op == "GETTUPLE" and u.src[0].op in ("FUNCTION", "CALL"):  # the first argument may be on another device
+        d, _, ax = u.src[0].src[0].src[u.arg]._place
+        if d is not None:
+            return d, None, ax
     args = u.src[1:] if op in ("FUNCTION", "CALL") and len(u.src) > 1 else u.src  # not the body
     d, space, ax = args[0]._placement
     if d is None:  # src[0] is a constant or memory without a device yet: take the device of another source

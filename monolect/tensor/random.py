@@ -56,6 +56,7 @@ class _State:
         self.base: Any = None
         self.used = self.n_draws = 0
         self.n_outside = 0  # number of draws outside captures
+        self.owners: list[Any] = []  # captures and traces, outermost first, in which pending numbers were drawn
 
     def is_pending(self) -> bool:
         """Whether numbers were drawn that `stored` does not count yet."""
@@ -67,7 +68,10 @@ class _State:
         After MAX_CONSTANT_DRAWS draws the offset is in memory instead of in the code, so all draws of one shape share a
         kernel. The initial weights of a model with thousands of layers are then compiled once.
         """
-        if not self.is_pending():
+        if self.is_pending():
+            self._note_owner()
+        else:
+            self.owners = changes.enclosing
             self.home = self.stored._uop
             first = g.where(_is_counter(), 1, g.full((2,), 0, _U64))
             # A new buffer: equal expressions of two batches would be one node, and the batches would share numbers.
@@ -86,10 +90,17 @@ class _State:
             return build("SUB", counter, back), key
         return (g.e("ADD", counter, offset) if offset else counter), key
 
+    def _note_owner(self) -> None:
+        """Note for the captures involved that numbers of one batch were drawn, or are computed, in several threads."""
+        if self.owners[:1] != changes.enclosing[:1]:
+            for c in (*self.owners, *changes.enclosing):
+                c.is_disturbed = True
+
     def advance(self) -> list[Any]:
         """Advance `stored` past the numbers drawn; return the Tensors to compute with the next batch."""
         if not self.is_pending():
             return []
+        self._note_owner()
         # `base` is the state plus one, so the new state is `base` plus `used - 1`.
         step = g.where(_is_counter(), max(self.used, 1) - 1, g.full((2,), 0, _U64))
         self.stored._uop = self.home

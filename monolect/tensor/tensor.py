@@ -36,6 +36,7 @@ from monolect.runtime.replay.capture import (
     changes,
     note_assign,
     note_before,
+    note_computed,
     note_gradient,
     refuse_while_capturing,
     sums_unkept,
@@ -169,6 +170,8 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
         if t._is_view:
             settle(t, old, u)
         elif t._uop is old:  # else another thread has assigned to it meanwhile
+            if under_way:
+                note_computed(t)
             t.uop = u
     first = tensors[0]
     if wanted[0] is first:
@@ -678,7 +681,9 @@ class Tensor(
         u = root._uop
         on_disk = is_on_disk(root.device) and is_realized(u)
         if part is None and root is self and not on_disk:
-            root._become(in_own_memory(self._fitting(u, value)))
+            root._become(
+                in_own_memory(on_device_of(self._fitting(u, value), u))
+            )  # a constant, too, stays on its device
         else:
             base = u if u.op in MEMORY or on_disk else build("CONTIGUOUS", u)
             target = window(base)

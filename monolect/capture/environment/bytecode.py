@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dis
 import functools
-import sys
 import types
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 # functions that take the name of an attribute: index of that argument; -1: the last
@@ -108,7 +108,7 @@ def parameters(function: Any) -> tuple[str, ...]:
 @functools.cache
 def names_of_module(module: str) -> frozenset[str]:
     """Return every name and text in the code of a module, with its functions; nothing if the code is not available."""
-    loader: Any = getattr(sys.modules[module], "__loader__", None)
+    loader: Any = getattr(import_module(module), "__loader__", None)
     codes = [loader.get_code(module)] if hasattr(loader, "get_code") else []
     found: set[str] = set()
     for code in filter(None, codes):

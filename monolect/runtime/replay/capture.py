@@ -108,6 +108,7 @@ class Assigned(Noted):
         self.bring: Callable[[Any, Any], Any] | None = None  # (tensor, external gradient) -> its placeholder
         self.on_read: Callable[[], None] | None = None  # NotKept.on_read of the step under capture
         self.inputs: frozenset[UOp] = frozenset()  # placeholders of the arguments
+        self.is_disturbed = False  # another thread computed a state of the step: the record of its kernels lacks that
 
 
 SHORT_WORK = 1 << 17  # operations + bytes; a step up to this runs without releasing the GIL, which would cost as much
@@ -200,6 +201,13 @@ def note_assign(tensor: Any, before: UOp) -> None:
     for c in changes.captures:
         c.note(tensor, before)
     note_before(tensor, before)
+
+
+def note_computed(tensor: Any) -> None:
+    """Note for each capture of another thread that assigns `tensor` that this thread computed the tensor."""
+    for c in [*under_way]:
+        if isinstance(c, Assigned) and c not in changes.enclosing and c.knows(tensor):
+            c.is_disturbed = True
 
 
 def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
