@@ -50,6 +50,7 @@ from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, topo
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
 NO_GRAPH = "a result of a step, which keeps no graph"  # origin[2] of a BUFFER: a result of a replay, without a graph
+OUTSIDE = "an argument of a step that was computed from a leaf"  # origin[2] of a BUFFER while the step is captured
 APART = "of its own graph"  # tag of a DETACH: a value whose graph is another than the graph of its memory
 SPENT = "after backward"  # origin[2] of a BUFFER, or tag of a DETACH: a value whose graph `backward` released
 
@@ -379,14 +380,22 @@ def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict
     return order
 
 
+def is_without_graph(u: UOp) -> bool:
+    """Whether `u` is memory whose graph led to a leaf and is missing or out of reach."""
+    return u.op == "BUFFER" and u.origin is not None and u.origin[2:] in ((NO_GRAPH,), (SPENT,), (OUTSIDE,))
+
+
 def refuse_without_graph(u: UOp) -> None:
     """Raise GradientError if the graph of `u` led to a leaf and is missing, after a replay or a `backward`."""
     if _is_spent(u):
         expected = "backward(retain_graph=True) the first time, or the value detached"
         raise GradientError("backward a second time through the same value", expected=expected, found="no graph")
     if u.op == "BUFFER" and u.origin is not None and u.origin[2] == NO_GRAPH:
-        expected = "backward() inside the step, monolect.grad, or its result detached"
+        expected = "backward() inside the step, monolect.grad, or the value detached"
         raise GradientError("backward meets a result of a jitted step, which keeps no graph", expected=expected)
+    if u.op == "BUFFER" and u.origin is not None and u.origin[2] == OUTSIDE:
+        expected = "an argument that the step computes from the leaf itself, or a detached one"
+        raise GradientError("backward inside a jitted step passes through an argument to a leaf", expected=expected)
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:

@@ -414,8 +414,7 @@ class Jit:
         for t, old, u in zip(tensors, nodes, execute.realize(nodes), strict=True):
             if u.op != "BUFFER":
                 u = contiguous_part(u) or execute.realize([build("CONTIGUOUS", u)])[0]
-            if t._uop is old:  # else another thread assigned to it
-                t._uop = u
+            t._take_memory(old, u)
 
     def _capture(
         self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp], is_outdated: bool

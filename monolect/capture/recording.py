@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from monolect.autograd.gradient import SPENT, reach
+from monolect.autograd.gradient import OUTSIDE, SPENT, is_without_graph, reach
 from monolect.base.dtype import dtypes
 from monolect.base.errors import JitError
 from monolect.capture.around import (
@@ -170,7 +170,9 @@ class Recording:
         self.delayed = [t._grad.tensor for t in (*final.consumed, *final.dropped)]
         self.found_gradients = initial_gradients(seen.looked, self.before, self.supplied)
         self.check_values = [t for _, *both in self.checks for t in both]
-        self.without_graph = _outputs_without_graph(outputs)
+        self.without_graph = _values_without_graph(outputs)
+        states = [t for t, _ in seen.alive() if not t._requires_grad]
+        self.lost = {id(states[i]) for i in _values_without_graph(states)}
 
     def _compute(self) -> None:
         """Compute all results, gradients and states in one batch, including pending values of external Tensors."""
@@ -205,6 +207,7 @@ class Recording:
         outs = [t._uop for t in (*self.values, *self.check_values)]
         made = {b for r in self.runs for b in r.fresh}
         new = made.intersection(base_of(self.outputs[i]._uop) for i in self.without_graph)
+        new |= made.intersection(base_of(t._uop) for t, _ in self.seen.alive() if id(t) in self.lost)
         for b in new:  # BUFFERs that existed before keep their origin
             b.origin = step._origin(True)
         fresh = [self._as_held(i) for i in range(len(self.outputs))]
@@ -231,7 +234,11 @@ class Recording:
             b.op != "BUFFER" or b.storage is None or a.op != "BUFFER" or b in shared for _, b, a in states
         ):
             return back, None
+        if self._may_pass_to_earlier_calls(states):
+            return back, None
         capture = Capture(*record(self.runs, inputs, outs, states, reads, self.donated), baked_in)
+        results = [capture.outputs[i] for i in self.without_graph]
+        moved = self._mark_states(capture)
         brought = [(u.src[0], u.dtype, u.arg.device, g._requires_grad) for _, g, _, u in self.supplied]
         return back, Captured(
             capture,
@@ -245,11 +252,29 @@ class Recording:
             self.by_position(final.consumed),
             [(self.position.get(id(t), t), g) for t, g in self.found_gradients],
             self.by_position(final.dropped),
-            frozenset(v.at for i in self.without_graph if (v := capture.outputs[i]).source == "fresh"),
+            frozenset(v.at for v in (*results, *moved) if v.source == "fresh"),
             checks,
             self.leaves,
             self.aliased_gradients,
         )
+
+    def _may_pass_to_earlier_calls(self, states: list[tuple[Any, UOp, UOp]]) -> bool:
+        """Whether the step has gradients, and a state that first gets a graph in this call. The next call is captured
+        again, so that a gradient which would pass to this call is refused.
+        """
+        if not self.seen.looked.alive():
+            return False
+        return any(id(t) in self.lost and not is_without_graph(before) for t, before, _ in states)
+
+    def _mark_states(self, capture: Capture) -> list[Any]:
+        """Mark the states that an unjitted call would give a graph; return the values that moving ones get."""
+        moved = []
+        lost = {self.position.get(i, i) for i in self.lost}
+        for s in (*capture.moves, *capture.in_place):
+            if (id(s.tensor) if s.argument is None else s.argument) in lost:
+                s.origin = self.step._origin(True)
+                moved += [] if s.after is None else [s.after]
+        return moved
 
     def _as_held(self, i: int) -> Tensor:
         """Return a new Tensor of result `i`, or the Tensor itself if the function also stored it, as in an attribute.
@@ -302,6 +327,10 @@ def _placeholder(t: Tensor, node: UOp) -> Tensor:
     """
     u = new_buffer(node.shape, node.dtype, node.arg.device)
     u.storage = node.storage
+    if is_without_graph(node):
+        u.origin = node.origin
+    elif not t._requires_grad and (leaves := leaf_nodes()) and not reach(node, leaves).isdisjoint(leaves):
+        u.origin = ("", 0, OUTSIDE)
     new = type(t)._wrap(u)  # a user's subclass keeps its attributes
     if (own := attributes_of(new)) is not None:
         own.update(attributes_of(t) or {})
@@ -311,11 +340,11 @@ def _placeholder(t: Tensor, node: UOp) -> Tensor:
     return new
 
 
-def _outputs_without_graph(outputs: list[Tensor]) -> list[int]:
-    """Return the indices of results whose gradients would reach a leaf, or did: a replay builds no graph for them."""
+def _values_without_graph(outputs: list[Tensor]) -> list[int]:
+    """Return the indices of results or states whose gradients would reach a leaf, or did: a replay builds no graph."""
     leaves = leaf_nodes()
     made = [(i, t._uop) for i, t in enumerate(outputs) if t._uop.op != "BUFFER"] if leaves else []
-    return [i for i, u in made if any(v in leaves or v.tag == SPENT for v in reach(u, leaves))]
+    return [i for i, u in made if any(v in leaves or v.tag == SPENT or is_without_graph(v) for v in reach(u, leaves))]
 
 
 __all__ = ["Recording"]

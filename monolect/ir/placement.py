@@ -86,7 +86,7 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
     if not u.src:
         return None, None, None
     if op == "GETTUPLE" and u.src[0].op in ("FUNCTION", "CALL"):  # the first argument may be on another device
-        d, _, ax = u.src[0].src[0].src[u.arg]._place
+        d, _, ax = u.src[0].src[0].src[u.arg]._placement
         if d is not None:
             return d, None, ax
     args = u.src[1:] if op in ("FUNCTION", "CALL") and len(u.src) > 1 else u.src  # not the body

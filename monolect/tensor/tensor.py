@@ -13,7 +13,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Collection, Iterable
-from importlib import import_module
 from typing import Any
 
 from monolect.autograd.gradient import gradients, reach, refuse_without_graph, remember, spent
@@ -21,14 +20,14 @@ from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, as_dtype, dtypes
-from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.ops import LoadArg
 from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
-from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy
+from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy, with_storage
 from monolect.runtime.realize.execute import compute, realize, running
 from monolect.runtime.replay.capture import (
     OWN,
@@ -49,7 +48,8 @@ from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
-from monolect.tensor.methods.elementwise import REFLECTED, ElementwiseMixin
+from monolect.tensor.methods.elementwise import ElementwiseMixin
+from monolect.tensor.methods.exchange import ExchangeMixin
 from monolect.tensor.methods.files import compute_device, is_pending, write, written_file
 from monolect.tensor.methods.functions import FunctionsMixin
 from monolect.tensor.methods.in_place import InPlaceMixin
@@ -81,11 +81,6 @@ from monolect.tensor.view import (
 # the tensor was computed or assigned to holds an earlier node.
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
-
-
-def _dlpack() -> Any:
-    """Import the DLPack module at its first use, because its C structures take long to define."""
-    return import_module("monolect.runtime.dlpack")
 
 
 def leaf_nodes() -> dict[UOp, Tensor]:
@@ -214,6 +209,7 @@ def in_own_memory(u: UOp) -> UOp:
 @guard_methods
 class Tensor(
     CreationMixin,
+    ExchangeMixin,
     ElementwiseMixin,
     CastMixin,
     FunctionsMixin,
@@ -406,6 +402,20 @@ class Tensor(
                 self._realize_with(others)
         return self
 
+    def _take_memory(self, old: UOp, new: UOp) -> UOp:
+        """Let the BUFFER `new` be the memory of the node `old`, whose graph gradients still pass to, and this tensor's
+        node, unless another thread has assigned to it since. Returns `new`, or a BUFFER of the same memory.
+        """
+        if old is not new and not self._requires_grad and (leaves := leaf_nodes()):
+            (kept,) = remember([(new, old)], leaves)
+            if kept.op != "BUFFER":  # the BUFFER has another graph
+                new = with_storage(new.shape, new.dtype, new.arg.device, new.storage)
+                (kept,) = remember([(new, old)], leaves)
+            new = kept
+        if self._uop is old:
+            self._uop = new
+        return new
+
     def _realize_with(self, others: tuple[Tensor, ...]) -> UOp:
         """Compute this tensor, `others` and the pending tensors; return the node with the value of this one.
 
@@ -501,79 +511,6 @@ class Tensor(
         if not self.shape:
             raise ShapeError("a tensor without axes has no length", expected="at least 1 axis", found="shape ()")
         return self.shape[0]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        values = self.numpy()
-        return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Return a Tensor for an operator whose left operand is a NumPy array or number; other NumPy functions get the
-        values.
-
-        >>> import numpy as np
-        >>> x = Tensor([1.0, 2.0])
-        >>> (np.float64(3) * x).tolist(), np.exp2(x)
-        ([3.0, 6.0], array([2., 4.], dtype=float32))
-        """
-        operator = REFLECTED.get(ufunc.__name__)
-        if operator and method == "__call__" and not options and not isinstance(inputs[0], Tensor):
-            return getattr(self, operator)(inputs[0])
-        return getattr(ufunc, method)(*(x.numpy() if isinstance(x, Tensor) else x for x in inputs), **options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """Return the device as DLPack's (type, number). Raises DeviceError for a device that cannot share its
-        memory.
-        """
-        return _dlpack().device_of(self.device)
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """Return a DLPack capsule of this tensor's memory, without a copy, as `np.from_dlpack(t)` and PyTorch's need
-        it.
-
-        Another `dl_device` than the tensor's own may be the host, which copies; a different one raises DeviceError.
-        Memory in reverse order is copied; with copy=False it raises ArgumentError.
-
-        >>> import numpy as np
-        >>> t = Tensor([1, 2, 3])
-        >>> np.from_dlpack(t)[0] = 7
-        >>> t.tolist()
-        [7, 2, 3]
-        """
-        refuse_while_capturing("sharing the memory of a tensor", self._uop)
-        here = self.__dlpack_device__()
-        there = dl_device or here
-        if there != here and (there != _dlpack().HOST or copy is False):
-            raise DeviceError("memory that is elsewhere", expected=f"DLPack device {here}", found=there)
-        t = self.to("cpu") if there != here else self.clone() if copy else self
-        u = t._value()
-        if _dlpack().is_flipped(u):
-            if copy is False:
-                raise ArgumentError("memory in reverse order is copied", expected="copy=None", found="copy=False")
-            u = self._wrap(u).clone()._value()
-        return _dlpack().share(u, max_version, stream)
-
-    @classmethod
-    def from_dlpack(cls, x: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-        """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
-
-        It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
-        flipped or repeated axes. With False, a necessary copy raises ArgumentError.
-
-        >>> import numpy as np
-        >>> a = np.zeros(3, np.int64)
-        >>> t = Tensor.from_dlpack(a)
-        >>> a[1] = 5
-        >>> t.tolist()
-        [0, 5, 0]
-        """
-        return cls._wrap(_dlpack().borrow(x, None if device is None else as_device(device), copy))
 
     __hash__ = object.__hash__
 

@@ -472,3 +472,64 @@ def test_the_gradient_of_a_view_that_is_no_leaf_is_that_of_the_call() -> None:
     for values in (None, [3.0, 3.0], None, [4.0, 5.0]):
         part.grad = None if values is None else Tensor(values)
         assert step(x).tolist() == (x.tolist() if values is None else [values[0], 2 * values[1]])
+
+
+def test_what_a_step_reads_keeps_its_graph() -> None:
+    p, h = Tensor([0.5, 1.5], requires_grad=True), Tensor([0.1, 0.2])
+    metric, read = jit(lambda y: y * 2), jit(lambda x: h * x)
+    for _ in range(4):
+        p.grad = None
+        y = p * 2.0
+        h.copy_(p * 3.0)
+        _ = metric(y), read(Tensor(1.0))
+        _ = (y.sum() + h.sum()).backward()
+        assert p.grad.tolist() == [5.0, 5.0]
+
+
+def test_a_state_that_a_step_replaces_has_lost_its_earlier_graph() -> None:
+    p, h = Tensor([0.5, 1.5], requires_grad=True), Tensor([0.1, 0.2])
+    replace = jit(lambda x: (h.copy_(h.detach() * 0.5 + x), x * 2)[1])
+    for i in range(4):
+        p.grad = None
+        h.copy_(p * 2.0)
+        h.realize()
+        replace(Tensor(float(i)))
+        _ = ((h * h).sum() + (p * p).sum()).backward()
+        assert p.grad.tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_state_that_a_step_computes_from_a_leaf_keeps_no_graph(calls: int) -> None:
+    p, h = Tensor([0.5, 1.5], requires_grad=True), Tensor([0.1, 0.2])
+    step = jit(lambda x: (h.copy_(p * x), x * 2)[1])
+    for i in range(calls):
+        step(Tensor(float(i)))
+    with pytest.raises(GradientError, match="keeps no graph"):
+        ((h * h).sum() + (p * p).sum()).backward()
+    _ = ((h.detach() * 2).sum() + (p * p).sum()).backward()
+    assert p.grad.tolist() == [1.0, 3.0]
+
+
+def test_a_gradient_that_passes_to_earlier_calls_is_refused() -> None:
+    p, h = Tensor([0.5, 1.5], requires_grad=True), Tensor([0.1, 0.2])
+
+    def step(x: Tensor) -> Tensor:
+        p.grad = None
+        h.copy_((h * p).tanh() + x)
+        return (h * h).sum().backward()
+
+    captured = jit(step)
+    captured(Tensor(1.0))
+    with pytest.raises(GradientError, match="keeps no graph"):
+        captured(Tensor(1.0))
+    h.copy_(h.detach())
+    captured(Tensor(1.0))
+
+
+def test_a_gradient_that_passes_through_an_argument_is_refused() -> None:
+    p = Tensor([0.5, 1.5], requires_grad=True)
+    step = jit(lambda y: ((y * 2).sum() + (p * p).sum()).backward())
+    with pytest.raises(GradientError, match="passes through an argument"):
+        step(p * 3.0)
+    step((p * 3.0).detach())
+    assert p.grad.tolist() == [1.0, 3.0]

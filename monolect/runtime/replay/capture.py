@@ -277,9 +277,10 @@ class State:
 
     Updated in place, buffer `number` is bound to the memory of `uop` while no other reference to that memory exists.
     With `after`, the old version is supplied at each call and the tensor is rebound to a new BUFFER.
+    `origin`: that of its BUFFERs, if an unjitted call would give them a graph.
     """
 
-    __slots__ = ("after", "argument", "memory", "number", "tensor", "uop")
+    __slots__ = ("after", "argument", "memory", "number", "origin", "tensor", "uop")
 
     def __init__(self, tensor: Any, number: int, after: Any = None):
         self.argument = tensor if tensor.__class__ is int else None
@@ -287,6 +288,7 @@ class State:
         self.number, self.after = number, after
         self.uop: UOp | None = None
         self.memory: Any = None
+        self.origin: tuple | None = None
 
 
 class Read:
@@ -545,6 +547,9 @@ class Capture:
             outs = made if self.plain else [self._rebuilt(v, lists) for v in self.outputs]
             moved = [s.tensor if s.argument is None else tensors[s.argument] for s in self.moves]
             news = [self._rebuilt(s.after, lists) for s in self.moves]
+            for s, u in zip(self.moves, news, strict=True):
+                if s.origin is not None:
+                    base_of(u).origin = s.origin
             if self.may_fail or settings.VERIFY > 1 or settings.tracing or profile.recording:
                 self._run_with_rollback(args, addresses, made)
                 _move(moved, news)
@@ -643,7 +648,7 @@ class Capture:
 
     def _bind_state(self, s: State) -> None:
         """Bind the memory of a state that is updated in place: its own memory, or a copy if there are other references
-        to it.
+        to it. Its BUFFER is a new one: gradients would pass from the old one to what it was computed from.
         """
         assert self.device is not None
         s.uop = s.memory = None
@@ -655,7 +660,8 @@ class Capture:
             own = self.home(u)
             memory = own.alloc(buffer_bytes(u))
             own.copy(memory, u.storage, buffer_bytes(u))
-            u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, memory)
+        u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, memory)
+        u.origin = s.origin
         self._bind(s.number, memory.address)
         s.memory, s.uop = memory, u  # set last: other threads compare it without a lock
 
@@ -714,9 +720,7 @@ def _buffer_of(tensor: Any) -> UOp:
         (new,) = realize([u])
         if new.op != "BUFFER":
             (new,) = realize([build("CONTIGUOUS", new)])
-        if tensor._uop is u:  # otherwise another thread has assigned to it since
-            tensor._uop = new
-        return new
+        u = tensor._take_memory(u, new)
     return u
 
 

@@ -1,0 +1,104 @@
+"""Methods that share values and memory with NumPy and, through DLPack, with other libraries."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from monolect.base.errors import ArgumentError, DeviceError
+from monolect.base.numpy import np
+from monolect.runtime.replay.capture import refuse_while_capturing
+from monolect.tensor.base import TensorBase, as_device
+from monolect.tensor.guard import guard_methods
+from monolect.tensor.methods.elementwise import REFLECTED
+
+if TYPE_CHECKING:
+    from monolect.tensor.tensor import Tensor
+
+
+def _dlpack() -> Any:
+    """Import the DLPack module at its first use, because its C structures take long to define."""
+    return import_module("monolect.runtime.dlpack")
+
+
+@guard_methods
+class ExchangeMixin(TensorBase):
+    """The protocols of NumPy and DLPack."""
+
+    __slots__ = ()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self.numpy()
+        return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Return a Tensor for an operator whose left operand is a NumPy array or number; other NumPy functions get the
+        values.
+
+        >>> import numpy as np
+        >>> x = Tensor([1.0, 2.0])
+        >>> (np.float64(3) * x).tolist(), np.exp2(x)
+        ([3.0, 6.0], array([2., 4.], dtype=float32))
+        """
+        operator = REFLECTED.get(ufunc.__name__)
+        if operator and method == "__call__" and not options and not isinstance(inputs[0], TensorBase):
+            return getattr(self, operator)(inputs[0])
+        return getattr(ufunc, method)(*(x.numpy() if isinstance(x, TensorBase) else x for x in inputs), **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return the device as DLPack's (type, number). Raises DeviceError for a device that cannot share its
+        memory.
+        """
+        return _dlpack().device_of(self.device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a DLPack capsule of this tensor's memory, without a copy, as `np.from_dlpack(t)` and PyTorch's need
+        it.
+
+        Another `dl_device` than the tensor's own may be the host, which copies; a different one raises DeviceError.
+        Memory in reverse order is copied; with copy=False it raises ArgumentError.
+
+        >>> import numpy as np
+        >>> t = Tensor([1, 2, 3])
+        >>> np.from_dlpack(t)[0] = 7
+        >>> t.tolist()
+        [7, 2, 3]
+        """
+        refuse_while_capturing("sharing the memory of a tensor", self._uop)
+        here = self.__dlpack_device__()
+        there = dl_device or here
+        if there != here and (there != _dlpack().HOST or copy is False):
+            raise DeviceError("memory that is elsewhere", expected=f"DLPack device {here}", found=there)
+        t = self.to("cpu") if there != here else self.clone() if copy else self
+        u = t._value()
+        if _dlpack().is_flipped(u):
+            if copy is False:
+                raise ArgumentError("memory in reverse order is copied", expected="copy=None", found="copy=False")
+            u = self._wrap(u).clone()._value()
+        return _dlpack().share(u, max_version, stream)
+
+    @classmethod
+    def from_dlpack(cls, x: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+        """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
+
+        It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
+        flipped or repeated axes. With False, a necessary copy raises ArgumentError.
+
+        >>> import numpy as np
+        >>> a = np.zeros(3, np.int64)
+        >>> t = Tensor.from_dlpack(a)
+        >>> a[1] = 5
+        >>> t.tolist()
+        [0, 5, 0]
+        """
+        return cls._wrap(_dlpack().borrow(x, None if device is None else as_device(device), copy))
+
+
+__all__ = ["ExchangeMixin"]
