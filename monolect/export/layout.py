@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from monolect.backend.base import Call, Group, Program, unpacked
 from monolect.backend.common.host.native import local_offsets
-from monolect.backend.common.shaped import local_places
+from monolect.backend.common.shaped import thread_local_layout
 from monolect.base.settings import Context
 from monolect.base.target import Target
 from monolect.command.forms import buffer_bytes, is_arena, items_of, once_of, program_of
@@ -120,7 +120,7 @@ class _Programs:
         for kernel, given in operands.items():
             linear = lower_kernel(kernel, target)
             name = self.names.new(f"k{len(self.kernels)}_{linear.arg.name}", "kernel")
-            program = Program(name, name, linear.arg.threads, "", local_places(linear.src)[0])
+            program = Program(name, name, linear.arg.threads, "", thread_local_layout(linear.src)[0])
             out[kernel] = new = node(
                 "PROGRAM", (kernel,), info_of(kernel, given, program, target)._replace(key=key_of(kernel))
             )

@@ -16,7 +16,7 @@ from itertools import count
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from monolect.backend.common.host.memory import ONE_NAME
+from monolect.backend.common.host.memory import ONE_REF
 from monolect.base.errors import ArgumentError
 from monolect.base.origin import provenance
 from monolect.ir.uop import UOp, build, node
@@ -168,7 +168,7 @@ def is_alone(t: Any) -> bool:
     """Whether the view `t` holds the only references to its bases, up to the root."""
     while t._is_view:
         parent = t._view.parent
-        if getrefcount(parent) > ONE_NAME + 1:  # this name, and the window
+        if getrefcount(parent) > ONE_REF + 1:  # this name, and the window
             return False
         t = parent
         del parent

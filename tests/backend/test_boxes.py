@@ -13,7 +13,7 @@ import pytest
 from monolect import Context, Tensor, dtypes, jit
 from monolect.backend import registry
 from monolect.backend.base import launching
-from monolect.backend.common.launch import bytes_at_launch, local_bytes, local_places, tensor_maps
+from monolect.backend.common.launch import bytes_at_launch, local_bytes, tensor_maps, workgroup_local_layout
 from monolect.backend.cuda import render as cuda
 from monolect.backend.cuda.runtime import CudaDevice
 from monolect.backend.python.interpret import Kernel
@@ -206,7 +206,7 @@ def test_a_map_says_what_lies_where():
     linear = made("batches", CUDA)
     left, right = tensor_maps(linear.src)
     assert (left.slot, left.sizes, left.strides, left.dtype) == (1, (128, 128, 2), (256, 32768), "float16")
-    places, end = local_places(linear.src)
+    places, end = workgroup_local_layout(linear.src)
     assert end == 4 * 8192 and all(at % 1024 == 0 for at in places.values())
     assert local_bytes(linear.src) == end + 1024 and bytes_at_launch(linear.src, end) == end
     assert left.box == (64, 64, 1) and right.box == (64, 64, 1) and right.sizes == (64, 128, 2)

@@ -254,7 +254,7 @@ def test_ptx_is_for_the_newest_architecture_that_is_known():
 # ---- memory ----------------------------------------------------------------------------------------------------------
 @needs_compiler
 def test_copies_larger_than_a_stage(driver, monkeypatch):
-    monkeypatch.setattr(gpu_memory, "STAGE_BYTES", 4096)
+    monkeypatch.setattr(gpu_memory, "PINNED_BYTES", 4096)
     a = np.arange(5000, dtype=np.int32)
     device = registry.Device["cuda"]
     held = device.from_array(a)

@@ -73,7 +73,7 @@ def test_without_clang_llvm_and_lld_are_wanted(driver, monkeypatch):
     source = device.render(
         [("k", linear(store(param(0, 8), special("lidx0", 8), load(param(1, 8), special("lidx0", 8)))))]
     )
-    assert device.one(source, "k").startswith("define protected amdgpu_kernel")
+    assert device.kernel_source(source, "k").startswith("define protected amdgpu_kernel")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert "no ld.lld on the PATH" in registry.Device.present()["hip"]
 

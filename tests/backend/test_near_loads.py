@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import Tensor
-from monolect.backend.common.llvm.memory import MOST_VECTORS, STORES_TOGETHER, MemoryRenderer, is_near
+from monolect.backend.common.llvm.memory import MAX_STORE_RUN, MAX_VECTORS, MemoryRenderer, is_few_vectors
 from monolect.backend.common.llvm.program import render_module
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
@@ -49,7 +49,7 @@ class Memory(MemoryRenderer):
 
 def rows(n):
     """Places of n lanes, in a few clusters."""
-    places = st.tuples(st.sampled_from([0, 0, 40, 1000]), st.integers(0, MOST_VECTORS * n - 1)).map(sum)
+    places = st.tuples(st.sampled_from([0, 0, 40, 1000]), st.integers(0, MAX_VECTORS * n - 1)).map(sum)
     return st.lists(places, min_size=n, max_size=n).map(lambda row: tuple(e - min(row) for e in row))
 
 
@@ -58,20 +58,20 @@ ROWS = st.integers(2, 16).flatmap(rows)
 
 @given(ROWS)
 def test_each_lane_gets_its_element_and_nothing_beyond_is_read(row):
-    if not is_near(row, False):
+    if not is_few_vectors(row, False):
         return
     memory = Memory(max(row) + 1)
-    assert memory.known[memory._load_picked(dtypes.float32, "%p", row, None)] == list(row)
+    assert memory.known[memory._load_shuffled(dtypes.float32, "%p", row, None)] == list(row)
     assert memory.read <= set(range(max(row) + 1))
 
 
 @given(ROWS, st.data())
 def test_closed_gates_keep_memory_closed(row, data):
-    if not is_near(row, True):
+    if not is_few_vectors(row, True):
         return
     gate = data.draw(st.lists(st.booleans(), min_size=len(row), max_size=len(row)))
     memory = Memory(max(row) + 1, gate)
-    got = memory.known[memory._load_picked(dtypes.float32, "%p", row, "%g")]
+    got = memory.known[memory._load_shuffled(dtypes.float32, "%p", row, "%g")]
     assert all(e == want for e, want, g in zip(got, row, gate, strict=True) if g)
     assert memory.read == {e for e, g in zip(row, gate, strict=True) if g}
 
@@ -154,4 +154,4 @@ def test_at_most_sixteen_stores_stand_together():
     (text,) = texts(x.conv2d(w, stride=2, padding=1))
     assert text.count("store float") >= 64, "not what this test is for"
     blocks = re.split(r"^\w+:$|fence syncscope\(\"singlethread\"\)", text, flags=re.MULTILINE)
-    assert max(b.count("  store ") for b in blocks) == STORES_TOGETHER
+    assert max(b.count("  store ") for b in blocks) == MAX_STORE_RUN

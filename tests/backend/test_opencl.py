@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from monolect import Tensor
-from monolect.backend.common.diagnostics import complaint
+from monolect.backend.common.diagnostics import compiler_message
 from monolect.backend.common.launch import group_count
 from monolect.backend.opencl import compile as opencl_compile
 from monolect.backend.opencl import lanes
@@ -46,7 +46,7 @@ def test_a_refusal_is_told_with_its_line():
         "/a/b:2:3: fatal error: use of y",
     ):
         assert (
-            complaint("it", message, source, opencl_compile.ERROR_PATTERN)
+            compiler_message("it", message, source, opencl_compile.ERROR_PATTERN)
             == "it refused the program at line 2: use of y\ntwo"
         )
 

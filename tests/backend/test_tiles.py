@@ -12,7 +12,7 @@ from monolect import Tensor, dtypes
 from monolect.backend.common.host.elf import load_object
 from monolect.backend.common.llvm.compile import Compiler
 from monolect.backend.common.llvm.program import LLVM_NATIVE
-from monolect.backend.common.shaped import local_places
+from monolect.backend.common.shaped import thread_local_layout
 from monolect.backend.cpu import emulate
 from monolect.backend.cpu.render import render_module
 from monolect.backend.cpu.units import may_use_tiles, units
@@ -65,7 +65,7 @@ def arguments(call, bound, out):
 def run_emulated(linear, arrays):
     """Compile the text with emulated tiles for this processor; run it for each thread."""
     image = load_object(Compiler().compile(emulate.render_module([("kernel", linear)])))
-    n_local = local_places(linear.src)[0]
+    n_local = thread_local_layout(linear.src)[0]
     local = np.zeros(n_local * linear.arg.threads + 64, np.uint8)
     table = (ctypes.c_void_p * (len(arrays) + 1))(local.ctypes.data, *(x.ctypes.data for x in arrays))
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(image.address("kernel"))

@@ -77,4 +77,4 @@ def test_vectors_are_not_taken_apart(name):
 
 def test_lanes_that_are_no_vectors_divide_by_themselves():
     """A GPU's lane divides integers, and may have no floats of 64 bits."""
-    assert ElementwiseRenderer.lanes_in_step and not GroupRenderer.lanes_in_step
+    assert ElementwiseRenderer.is_simd and not GroupRenderer.is_simd

@@ -15,7 +15,7 @@ import pytest
 
 from monolect import Context, Tensor
 from monolect.backend import registry
-from monolect.backend.common.diagnostics import complaint
+from monolect.backend.common.diagnostics import compiler_message
 from monolect.backend.common.launch import group_count
 from monolect.backend.registry import Device
 from monolect.backend.webgpu import compile as webgpu_compile
@@ -66,7 +66,7 @@ def test_elements_that_fill_a_word_are_one_access_and_fewer_change_their_own_bit
 def test_a_refusal_is_told_with_its_line():
     message = "Validation Error\n\nCaused by:\n  In x\n\nShader '' parsing error: no `y`\n  ┌─ wgsl:2:9\n  │\n"
     assert (
-        complaint("it", message, "one\ntwo\n", webgpu_compile.ERROR_PATTERN)
+        compiler_message("it", message, "one\ntwo\n", webgpu_compile.ERROR_PATTERN)
         == "it refused the program at line 2: no `y`\ntwo"
     )
 

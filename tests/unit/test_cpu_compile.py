@@ -136,7 +136,7 @@ def test_units_of_half_a_vector_start_one_multiply_add_a_cycle(monkeypatch, vect
 
 def test_without_llvm_the_device_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setattr(llvm_compile, "_llvm_version", lambda: "absent")
-    assert "pip install llvmlite, or DEVICE=c" in Device.present()["cpu"]
+    assert "pip install llvmlite, or set DEVICE=c" in Device.present()["cpu"]
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     with pytest.raises(CompileError, match="pip install llvmlite"):
         llvm_compile._llvm.__wrapped__(True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monolect.backend.common.gpu.handles import HandleAllocator
-from monolect.backend.common.gpu.memory import Arrivals, GpuMemory
+from monolect.backend.common.gpu.memory import GpuMemory, UploadStream
 from monolect.base.errors import AllocationError
 
 
@@ -98,11 +98,11 @@ class Calls:
 
 def test_what_is_given_back_to_a_gpu_is_forgotten():
     memory = GpuMemory(Calls(), 0, 1 << 30)
-    memory._arrivals = Arrivals(memory.driver, 0)
+    memory._upload = UploadStream(memory.driver, 0)
     for _ in range(3):
         blocks = [memory.alloc(1 << 20) for _ in range(4)]
         del blocks
         gc.collect()
-        assert len(memory._turns) == 4
+        assert len(memory._freed_epochs) == 4
         memory.trim()
-        assert not memory._turns
+        assert not memory._freed_epochs

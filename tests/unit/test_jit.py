@@ -430,7 +430,7 @@ def test_thousands_of_steps_leave_nothing_behind(n: int) -> None:
         for _ in range(n):
             f(Tensor(np.ones((2, 4), np.float32))).realize()
         gc.collect()
-        pages.give_back()  # free memory of the C library is not what a step leaves behind
+        pages.trim_memory()  # free memory of the C library is not what a step leaves behind
         return np.array([live_nodes(), stats().used_bytes, stats().mapped_bytes, resident_bytes()])
 
     for f in (step, jit(step)):

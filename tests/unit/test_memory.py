@@ -48,7 +48,7 @@ def test_size_class_holds_its_block_and_wastes_less_than_a_quarter(n_bytes: int)
 def test_every_small_size_gets_the_shelf_of_its_class() -> None:
     allocator = Allocator()
     for units in range(SMALL_BYTES // 64 + 1):
-        assert allocator._shelves[units].size == class_bytes(units * 64)
+        assert allocator._free_lists[units].size == class_bytes(units * 64)
 
 
 @pytest.mark.parametrize("n_bytes", [100, 100_000, 1 << 20, 4 << 20])
@@ -326,14 +326,14 @@ def test_what_cannot_be_prepared_is_refused_when_it_is_asked_for() -> None:
 
 def test_what_a_name_holds_is_told_from_what_others_hold() -> None:
     thing = object()
-    assert sys.getrefcount(thing) == memory.ONE_NAME
+    assert sys.getrefcount(thing) == memory.ONE_REF
     others = [thing]
-    assert sys.getrefcount(thing) == memory.ONE_NAME + len(others)
+    assert sys.getrefcount(thing) == memory.ONE_REF + len(others)
 
 
 def test_memory_is_what_a_container_may_use(monkeypatch, tmp_path):
     limits = [tmp_path / "memory.max", tmp_path / "limit_in_bytes"]
-    monkeypatch.setattr(memory, "GROUP_LIMITS", tuple(map(str, limits)))
+    monkeypatch.setattr(memory, "CGROUP_LIMITS", tuple(map(str, limits)))
     whole = memory.machine_bytes()
     assert whole > 0
     limits[0].write_text("max\n")
@@ -363,22 +363,22 @@ def test_the_compilers_pages_are_dropped_and_come_back(monkeypatch: pytest.Monke
     compiler = Compiler()
     text = "define i32 @f(i32 %x) {\n  %y = mul i32 %x, 7\n  ret i32 %y\n}\n"
     code = compiler.compile(text)
-    assert pages._of_compilers, "the library is not found"
+    assert pages._compiler_pages, "the library is not found"
     now = [1000.0]
     monkeypatch.setattr(pages.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(pages, "_next_drop_s", 0.0)
 
     def resident() -> int:
-        return sum(resident_bytes(*part) for part in pages._of_compilers.items())
+        return sum(resident_bytes(*part) for part in pages._compiler_pages.items())
 
     assert resident() > 4 << 20
-    pages.give_back()
+    pages.trim_memory()
     assert resident() < 1 << 20
     assert compiler.compile(text) == code, "what was dropped is read from the file"
-    pages.give_back()
+    pages.trim_memory()
     assert resident() > 4 << 20, "not each time"
     now[0] += pages.DROP_EVERY_S
-    pages.give_back()
+    pages.trim_memory()
     assert resident() < 1 << 20
     with pytest.raises(CompileError):
         compiler.compile(text.replace("mul", "none"))
@@ -389,18 +389,18 @@ def test_no_page_is_dropped_that_was_written() -> None:
     if not os.path.exists("/proc/self/smaps"):
         pytest.skip("the system does not tell about its pages: no /proc/self/smaps")
     Compiler().compile("")
-    assert pages._of_compilers
+    assert pages._compiler_pages
     with open("/proc/self/smaps", encoding="utf-8", errors="replace") as f:
         lines = [line.split() for line in f]
     starts = [k for k, line in enumerate(lines) if not line[0].endswith(":")]
     n_seen = 0
     for first, after in zip(starts, [*starts[1:], len(lines)], strict=True):
         low, high = (int(x, 16) for x in lines[first][0].split("-"))
-        if any(low < address + n and address < high for address, n in pages._of_compilers.items()):
+        if any(low < address + n and address < high for address, n in pages._compiler_pages.items()):
             n_seen += 1
             assert "w" not in lines[first][1]
             assert dict(line[:2] for line in lines[first + 1 : after])["Anonymous:"] == "0"
-    assert n_seen >= len(pages._of_compilers)
+    assert n_seen >= len(pages._compiler_pages)
 
 
 LOOKS_AND_LOADS = """
@@ -411,11 +411,11 @@ import llvmlite.binding as llvm
 sys.setswitchinterval(1e-6)
 function = ctypes.cast(ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_DisposeString, ctypes.c_void_p).value
 libraries = [str(p) for p in Path(sysconfig.get_config_var("DESTSHARED")).glob("*.so")]
-assert len(libraries) > 10 and pages._constant_parts(function)
+assert len(libraries) > 10 and pages._read_only_pages(function)
 is_done = False
 def look():
     while not is_done:
-        pages._constant_parts(function)
+        pages._read_only_pages(function)
 thread = threading.Thread(target=look)
 thread.start()
 for _ in range(10):

@@ -13,7 +13,7 @@ from monolect.backend.common.clike import program as c_style
 from monolect.backend.common.clike.language import Language
 from monolect.backend.common.clike.program import C_NATIVE, Renderer
 from monolect.backend.common.clike.values import Value
-from monolect.backend.common.shaped import local_places
+from monolect.backend.common.shaped import thread_local_layout
 from monolect.command.forms import accesses
 from monolect.ir.uop import UOp
 
@@ -140,7 +140,7 @@ class CRenderer(Renderer):
                 self.line(f"{t}* const {v} = ({t}*)args[{u.arg.slot}];")
             else:
                 self.line(f"const i64 {v} = args[{u.arg.slot}];")
-        n_bytes, self.local_offsets = local_places(self.program)
+        n_bytes, self.local_offsets = thread_local_layout(self.program)
         if n_bytes:
             self.line(f"char* const local = (char*)args[-1] + thread * {n_bytes};")
         return head
@@ -182,7 +182,7 @@ class FunctionRenderer(Renderer):
                 v = f"size{u.arg.slot}"
                 self.vals[u] = Value([v], 1)
                 texts.append(f"i64 {v}")
-        n_bytes, self.local_offsets = local_places(self.program)
+        n_bytes, self.local_offsets = thread_local_layout(self.program)
         has_threads = any(u.op == "SPECIAL" for u in self.program)
         texts += ["i64 thread"] * (has_threads or bool(n_bytes)) + ["char* scratch"] * bool(n_bytes)
         if n_bytes:
@@ -201,7 +201,7 @@ def render_functions(kernels: list[tuple[str, UOp]], has_half: bool = True) -> t
     """
     rendered = [FunctionRenderer(language(has_half), linear, name) for name, linear in kernels]
     texts = [r.render() for r in rendered]
-    shared = dict.fromkeys(f for r in rendered for f in r.demanded)
+    shared = dict.fromkeys(f for r in rendered for f in r.functions_used)
     return texts, [f.replace("static __attribute__((noinline))", INLINE) for f in shared]
 
 

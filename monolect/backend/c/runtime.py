@@ -37,6 +37,6 @@ class CDevice(NativeDevice):
     def emit(self, source: str) -> bytes:
         return self.compiler.compile(source)
 
-    def one(self, source: str, symbol: str) -> str:
+    def kernel_source(self, source: str, symbol: str) -> str:
         found = re.search(rf"^void {symbol}\(.*?^}}$", source, re.MULTILINE | re.DOTALL)
         return found[0] if found else source

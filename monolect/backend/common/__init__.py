@@ -1,4 +1,4 @@
-"""What several targets share: renderers of program text, host memory, loading of object code.
+"""Supply code that several targets share: renderers of program text, host memory, loaders of object code.
 
-It knows no target, and must not import one: what differs between targets is an argument.
+Invariant: nothing here imports a target; differences between targets are arguments.
 """

@@ -1,6 +1,6 @@
-"""What a program asks of a launch: workgroups, lanes of each, local memory; and whether the target has that.
+"""Compute the launch parameters of a program (workgroups, lanes, local memory), and check them against a target.
 
-What it is for: targets with workgroups, and renderers that must write the size of one.
+What it is for: targets with workgroups, and renderers that must write the size of a workgroup.
 What it does not do: launch. Invariant: a program without SPECIALs is one workgroup of one lane.
 """
 
@@ -16,12 +16,16 @@ from monolect.ir.bounds import min_max
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.uop import UOp, idx, substitute, toposort
 
-DIMENSIONS = 3
-ALIGN_BYTES, BOX_ALIGN_BYTES = 16, 1024  # of a LOCAL buffer, of one that boxes are copied to
+DIMENSIONS = 3  # of a grid and of a workgroup
+ALIGN_BYTES = 16  # alignment of LOCAL buffers
+TMA_ALIGN_BYTES = 1024  # alignment of LOCAL buffers in a program with TMACOPYs
 
 
 def launch_sizes(program: tuple[UOp, ...]) -> tuple[list[UOp], list[int]]:
-    """(workgroups, lanes of one) along three dimensions; how many groups there are may depend on Variables."""
+    """Return (number of workgroups, lanes of a workgroup) along each of three dimensions.
+
+    The number of workgroups may depend on Variables. Raises CompileError if the number of lanes does.
+    """
     groups, lanes = [idx(1)] * DIMENSIONS, [1] * DIMENSIONS
     for u in program:
         if u.op == "SPECIAL":
@@ -36,7 +40,7 @@ def launch_sizes(program: tuple[UOp, ...]) -> tuple[list[UOp], list[int]]:
 
 
 def group_count(n: UOp, values: dict[str, int]) -> int:
-    """How many workgroups there are where Variables have these values."""
+    """Evaluate `n`, a number of workgroups, for the given values of its Variables."""
     if n.op != "CONST":
         named = [p for p in toposort(n) if p.op == "PARAM"]
         n = substitute(n, {p: idx(values[p.arg.name]) for p in named})
@@ -44,38 +48,38 @@ def group_count(n: UOp, values: dict[str, int]) -> int:
 
 
 class TensorMap(NamedTuple):
-    """What a launch tells the hardware of the memory that boxes are copied from (TMACOPY): PARAM `slot`, `start` bytes
-    into it, and of each axis, the innermost first, how many places it has, how far apart they are but for the first
-    axis, in bytes, and how many a box has.
+    """Describe the tensor in global memory that TMACOPYs copy boxes from; a launch passes it to the hardware.
+
+    Axes are in order from the innermost one.
     """
 
-    slot: int
-    dtype: str
-    start: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
+    slot: int  # of the PARAM
+    dtype: str  # name of the element type
+    start: int  # bytes from the start of the PARAM
+    sizes: tuple[int, ...]  # elements along each axis
+    strides: tuple[int, ...]  # bytes, of each axis but the innermost
+    box: tuple[int, ...]  # elements of a box along each axis
 
 
 def tensor_map(u: UOp) -> TensorMap:
-    """That of a TMACOPY."""
+    """Return the TensorMap of a TMACOPY."""
     source, n = u.src[1], u.src[1].dtype.itemsize
     strides = tuple(s * n for s in u.arg.strides[1:])
     return TensorMap(source.arg.slot, source.dtype.name, u.arg.start * n, u.arg.sizes, strides, u.arg.box)
 
 
 def tensor_maps(program: tuple[UOp, ...]) -> list[TensorMap]:
-    """Those of a program, in the order in which a kernel takes them, after its PARAMs."""
+    """Return the distinct TensorMaps of a program, in the order in which its kernel takes them, after its PARAMs."""
     return list(dict.fromkeys(tensor_map(u) for u in program if u.op == "TMACOPY"))
 
 
 def align_bytes(program: tuple[UOp, ...]) -> int:
-    """What divides the places of LOCAL buffers: boxes want more."""
-    return BOX_ALIGN_BYTES if any(u.op == "TMACOPY" for u in program) else ALIGN_BYTES
+    """Return the alignment in bytes of LOCAL buffers: TMACOPYs need a larger one."""
+    return TMA_ALIGN_BYTES if any(u.op == "TMACOPY" for u in program) else ALIGN_BYTES
 
 
-def local_places(program: tuple[UOp, ...]) -> tuple[dict[UOp, int], int]:
-    """Where each LOCAL buffer begins, in bytes, if they lie one after another; and where the last one ends."""
+def workgroup_local_layout(program: tuple[UOp, ...]) -> tuple[dict[UOp, int], int]:
+    """Return the byte offset of each LOCAL buffer, stored one after another, and the end of the last one in bytes."""
     out: dict[UOp, int] = {}
     end, align = 0, align_bytes(program)
     for u in program:
@@ -86,20 +90,23 @@ def local_places(program: tuple[UOp, ...]) -> tuple[dict[UOp, int], int]:
 
 
 def local_bytes(program: tuple[UOp, ...]) -> int:
-    """Local memory that a workgroup takes, with what counts boxes."""
-    return local_places(program)[1] + (BOX_ALIGN_BYTES if align_bytes(program) == BOX_ALIGN_BYTES else 0)
+    """Return the bytes of local memory that a workgroup needs, including the barriers of TMACOPYs."""
+    return workgroup_local_layout(program)[1] + (TMA_ALIGN_BYTES if align_bytes(program) == TMA_ALIGN_BYTES else 0)
 
 
-def bytes_at_launch(program: tuple[UOp, ...], most: int) -> int:
-    """Local memory that a launch must ask for, where a kernel has no more than `most` by declaring it; 0: all it wants.
+def bytes_at_launch(program: tuple[UOp, ...], static_bytes: int) -> int:
+    """Return the bytes of local memory that the launch must reserve, or 0 if the kernel can declare all it needs.
 
+    A kernel can declare at most `static_bytes`; 0 means any size.
     Example: `bytes_at_launch(program, 48 << 10) == 0` for a program without local memory.
     """
-    return local_places(program)[1] if most and local_bytes(program) > most else 0
+    return workgroup_local_layout(program)[1] if static_bytes and local_bytes(program) > static_bytes else 0
 
 
 def check_limits(name: str, program: tuple[UOp, ...], target: Target) -> None:
-    """Raise CompileError or DTypeError, naming kernel, device and remedy, for what the target does not have."""
+    """Raise CompileError if the launch of a program exceeds a limit of the target, or DTypeError for a float dtype that
+    the target does not compute in. The message names the kernel, the device and a remedy.
+    """
     groups, block = launch_sizes(program)
     for k, (n, most) in enumerate(zip(block, target.max_block, strict=False)):
         if n > most:

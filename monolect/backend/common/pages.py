@@ -1,7 +1,9 @@
-"""Pages of the system for host memory: mapped, huge where those come fast, made to come before they are needed.
+"""Map pages of host memory: huge pages where faulting them is fast, and prefaulted before they are used.
 
-Measured on virtual machines: 2 MiB take 0.2 ms as a huge page, 1.5 ms as small ones that are touched one by one, 0.8 ms
-as small ones asked for in one call, and 6 ms as a huge page where the host had taken that memory back.
+It also returns to the system the memory that a compiler leaves behind.
+
+Measured on virtual machines, 2 MiB take 0.2 ms as a huge page, 1.5 ms as small pages touched one by one, and 0.8 ms as
+small pages faulted by one call. A huge page takes 6 ms if the hypervisor had reclaimed the memory.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ from typing import Any, Final
 from monolect.base.errors import AllocationError
 
 HUGE_PAGE_BYTES: Final = 2 << 20
-SLOW_NS: Final = 1_000_000  # of a thread, for a huge page
-DROP_EVERY_S: Final = 0.1  # s; dropping the pages of a compiler takes 2 % of the time at most
-_STEP_BYTES: Final = 16 << 20  # brought at once: whoever maps memory meanwhile waits for so much
-_POPULATE_WRITE: Final = 23  # of madvise, since Linux 5.14; others refuse it, and pages come when they are touched
+SLOW_FAULT_NS: Final = 1_000_000  # ns of thread time; a huge page that takes longer is slow to fault
+DROP_EVERY_S: Final = 0.1  # s between drops of a compiler's pages: mapping them again takes 2 % of the time at most
+_STEP_BYTES: Final = 16 << 20  # bytes prefaulted by one call; another thread that maps memory waits for one call
+_POPULATE_WRITE: Final = 23  # advice of madvise since Linux 5.14; older kernels refuse it, and pages fault when touched
 
 
 def map_pages(n_bytes: int) -> mmap.mmap:
-    """Private zero pages; from 2 MiB on, with room to align to a huge page."""
+    """Return a private zeroed mapping of `n_bytes`, with 2 MiB more for alignment if `n_bytes` is 2 MiB or more.
+
+    Raises AllocationError.
+    """
     room = HUGE_PAGE_BYTES if n_bytes >= HUGE_PAGE_BYTES else 0  # address space only: untouched pages cost nothing
     try:
         if hasattr(mmap, "MAP_PRIVATE"):
@@ -37,8 +42,8 @@ def map_pages(n_bytes: int) -> mmap.mmap:
     return pages
 
 
-def want_huge(pages: mmap.mmap, wanted: bool) -> bool:
-    """Advise the system for or against huge pages; False where it knows none."""
+def advise_huge(pages: mmap.mmap, wanted: bool) -> bool:
+    """Advise the system to use huge pages for `pages` or not; return whether the system has huge pages."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return False
     try:
@@ -49,74 +54,80 @@ def want_huge(pages: mmap.mmap, wanted: bool) -> bool:
 
 
 def address_of(pages: mmap.mmap) -> int:
-    """Where they begin."""
+    """Return the address of the first byte of a mapping."""
     return ctypes.addressof(ctypes.c_char.from_buffer(pages))
 
 
 def aligned_address(pages: mmap.mmap) -> int:
-    """Where the first whole huge page of them begins."""
+    """Return the address of the first whole huge page in a mapping."""
     return (address_of(pages) + HUGE_PAGE_BYTES - 1) & -HUGE_PAGE_BYTES
 
 
-def comes_slowly(page: int) -> bool:
-    """Whether the fresh huge page at that address took long to come."""
+def is_slow_to_fault(page: int) -> bool:
+    """Touch the fresh huge page at address `page`; return whether its fault took more than SLOW_FAULT_NS."""
     start = time.thread_time_ns()
     ctypes.memset(page, 0, 1)
-    return time.thread_time_ns() - start > SLOW_NS
+    return time.thread_time_ns() - start > SLOW_FAULT_NS
 
 
-def bring(pages: mmap.mmap, address: int, n_bytes: int) -> threading.Thread:
-    """A thread that makes fresh pages come, whoever writes to them meanwhile: small ones once huge ones come slowly."""
-    thread = threading.Thread(target=_bring, args=(pages, address, n_bytes), name="monolect-pages", daemon=True)
+def prefault(pages: mmap.mmap, address: int, n_bytes: int) -> threading.Thread:
+    """Start a thread that faults `n_bytes` of fresh pages from `address` on, and return it.
+
+    Other threads may write to the pages meanwhile. Once huge pages are slow to fault, the thread uses small ones.
+    """
+    thread = threading.Thread(target=_prefault, args=(pages, address, n_bytes), name="monolect-pages", daemon=True)
     thread.start()
     return thread
 
 
-def _bring(pages: mmap.mmap, address: int, n_bytes: int) -> None:
+def _prefault(pages: mmap.mmap, address: int, n_bytes: int) -> None:
     madvise = _c_function("madvise", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for at in range(0, n_bytes if madvise else 0, _STEP_BYTES):
         size = min(_STEP_BYTES, n_bytes - at)
         start = time.thread_time_ns()
-        if madvise(address + at, size, _POPULATE_WRITE):  # an older kernel, or no memory: whoever touches them will see
+        if madvise(address + at, size, _POPULATE_WRITE):  # an older kernel, or no memory: touching the pages will tell
             return
-        if time.thread_time_ns() - start > SLOW_NS * size // HUGE_PAGE_BYTES:
-            with contextlib.suppress(ValueError):  # given back to the system meanwhile
-                want_huge(pages, False)
+        if time.thread_time_ns() - start > SLOW_FAULT_NS * size // HUGE_PAGE_BYTES:
+            with contextlib.suppress(ValueError):  # the mapping was closed meanwhile
+                advise_huge(pages, False)
 
 
-def give_back() -> None:
-    """Return to the system what a compiler that has finished leaves: the memory that the C library's allocator holds
-    free, and the pages of the compiler's library. Those are still in the system's cache of files when it runs again;
-    as mapping them again costs a small compilation 2 ms, they are dropped once in DROP_EVERY_S at most.
+def trim_memory() -> None:
+    """Return memory to the system after a compilation: free memory of the C library's allocator, and the pages of the
+    compiler's library.
+
+    The system's file cache still holds those pages for the next compilation. Mapping them again costs 2 ms, so they are
+    dropped at most once in DROP_EVERY_S.
     """
     if trim := _c_function("malloc_trim", ctypes.c_size_t):  # only the GNU C library has it
         trim(0)
-    if _of_compilers and time.monotonic() >= _next_drop_s:
+    if _compiler_pages and time.monotonic() >= _next_drop_s:
         _drop_pages()
 
 
-def note_compiler(function: int) -> None:
-    """The address of any function in a library that only compilers run: `give_back` drops the library's code and
-    constants from this process. Those that only loading it needed go now.
+def register_compiler_library(function: int) -> None:
+    """Let `trim_memory` drop the code and constants of the library that has `function`, the address of one function.
+
+    Only compilers may use the library. Its pages are dropped now, too: loading touched some that are not needed again.
     """
-    _of_compilers.update(_constant_parts(function))
+    _compiler_pages.update(_read_only_pages(function))
     _drop_pages()
 
 
-_of_compilers: dict[int, int] = {}  # bytes by address
-_next_drop_s = 0.0  # of time.monotonic
+_compiler_pages: dict[int, int] = {}  # address -> bytes of the read-only pages of compilers' libraries
+_next_drop_s = 0.0  # s of time.monotonic; before it, `trim_memory` drops no pages
 
 
 def _drop_pages() -> None:
     global _next_drop_s
     drop = _c_function("madvise", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    for address, n_bytes in [*_of_compilers.items()]:
+    for address, n_bytes in [*_compiler_pages.items()]:
         drop(address, n_bytes, mmap.MADV_DONTNEED)
     _next_drop_s = time.monotonic() + DROP_EVERY_S
 
 
 class _Symbol(ctypes.Structure):
-    """Dl_info."""
+    """The C structure Dl_info, which `dladdr` fills in."""
 
     _fields_ = [
         ("library", ctypes.c_char_p),
@@ -126,19 +137,20 @@ class _Symbol(ctypes.Structure):
     ]
 
 
-_HEADER_BYTES: Final = 64  # of an ELF file of 64 bits
+_HEADER_BYTES: Final = 64  # bytes of the header of a 64-bit ELF file
 _SEGMENT: Final = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr: kind, flags, offset, address, physical, file, memory, align
-_LOADED: Final = 1  # kind of a segment: part of the file in memory
-_WRITABLE: Final = 2  # flag of a segment
+_LOADED: Final = 1  # PT_LOAD: kind of a segment that is mapped into memory
+_WRITABLE: Final = 2  # PF_W: flag of a segment
 
 
-def _constant_parts(function: int) -> dict[int, int]:
-    """Bytes by address of whole pages that nobody may write, not even the dynamic linker, of the ELF library that holds
-    the function at that address: a page that is dropped is read from the file again. None on systems that load other
-    files.
+def _read_only_pages(function: int) -> dict[int, int]:
+    """Return the whole pages of the read-only segments of the ELF library that has `function`, as bytes by address.
 
-    The C library must not call Python while it walks its list of libraries (`dl_iterate_phdr`): it holds the lock of
-    that list, the callback waits for the interpreter lock, and a thread that imports a module waits for both in turn.
+    Nothing writes to these pages, not even the dynamic linker, so a dropped page is read from the file again. The
+    result is empty on systems whose libraries are not 64-bit ELF files.
+
+    `dl_iterate_phdr` is not used because its callback into Python can deadlock. The C library holds the lock of its
+    list of libraries while the callback waits for the interpreter lock; a thread that imports a module takes both.
     """
     symbol = _Symbol()
     look_up = _c_function("dladdr", ctypes.c_void_p, ctypes.c_void_p) if hasattr(mmap, "MADV_DONTNEED") else None
@@ -162,7 +174,7 @@ def _constant_parts(function: int) -> dict[int, int]:
 
 @functools.cache
 def _c_function(name: str, *argtypes: Any) -> Any:
-    """A function of the C library, which lets other threads of Python run; None where the library has none."""
+    """Return the C library's function `name`, or None if there is none; a call releases the interpreter lock."""
     try:
         found = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError, TypeError):

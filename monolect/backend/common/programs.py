@@ -1,9 +1,10 @@
-"""Programs of a device: compiled together, found again by their keys, kept on disk.
+"""Compile the programs of a device in modules, and cache them by key in memory and on disk.
 
-What it is for: kernels missing at one time are compiled as one module, or as some, by several threads, where the
-compiler takes those. Its code is one entry on disk; each kernel's entry names the code, the symbol, and what a launch
-must know, so another process loads exactly what it needs and never asks the compiler. What it does not do: memory and
-launches. Invariant: anything on disk may be damaged, or not be taken by a driver: that is a miss.
+What it is for: kernels that miss the cache together are compiled in one module, or in several modules in parallel if
+the compiler is thread-safe. The code of a module is one entry on disk. The entry of a kernel names the code, the symbol
+and the launch parameters, so another process loads the kernels that it needs without the compiler.
+What it does not do: memory and launches.
+Invariant: an entry on disk that is damaged, or that the driver refuses, is a cache miss.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from monolect.backend.base import Program
 from monolect.backend.common.jobs import Jobs
-from monolect.backend.common.pages import give_back
+from monolect.backend.common.pages import trim_memory
 from monolect.base.disk.cache import DiskCache
 from monolect.base.disk.hashing import blake2b
 from monolect.base.errors import MonolectError
@@ -25,12 +26,12 @@ from monolect.ir.uop import UOp
 
 
 class ProgramDevice:
-    """The part of a device that keeps programs."""
+    """The part of a device that compiles and caches programs."""
 
     target: Target
-    refusals: tuple[type[Exception], ...] = ()  # what the driver raises for code that it does not take
+    load_errors: tuple[type[Exception], ...] = ()  # exceptions that the driver raises for code that it refuses
     n_compiling = 1  # threads that may build modules at the same time
-    module_instructions = 0  # a module is long enough with so many; 0: one for all kernels
+    module_instructions = 0  # instructions from which on a module is full; 0: one module for all kernels
 
     def __init__(self, name: str):
         self.name = name
@@ -40,51 +41,62 @@ class ProgramDevice:
 
     # ---- what a device supplies --------------------------------------------------------------------------------------
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
-        """The source of a module with a kernel for each (symbol, LINEAR)."""
+        """Return the source of a module with a kernel for each (symbol, LINEAR)."""
         raise NotImplementedError
 
     def build(self, source: str) -> tuple[Any, bytes]:
-        """The module of a source, loaded, and what to keep of it: b"" for nothing. Raises CompileError."""
+        """Compile a source; return the loaded module and its code for the disk cache, b"" if it cannot be cached.
+
+        Raises CompileError.
+        """
         raise NotImplementedError
 
     def load(self, code: bytes) -> Any:
-        """The module of what was kept."""
+        """Return the loaded module of code from the disk cache."""
         raise NotImplementedError
 
-    def beside(self) -> None:
-        """Make ready what else programs need to run: done while the first kernels are lowered."""
+    def warm_up(self) -> None:
+        """Prepare what else programs need to run, in parallel with the lowering of the first kernels."""
 
     def check(self, name: str, linear: UOp) -> None:
-        """Raises where the device could not launch it."""
+        """Raise CompileError or DTypeError if the device cannot launch the kernel `name`."""
 
     def info(self, linear: UOp) -> dict[str, Any]:
-        """What a launch must know, as JSON."""
+        """Return the launch parameters of a kernel, as values that JSON can store."""
         raise NotImplementedError
 
     def program(self, info: dict[str, Any], module: Any, source: str) -> Program:
-        """A kernel of a module. `info` also has its "name" and "symbol". Raises where the module has no such symbol."""
+        """Return the Program of one kernel of a loaded module.
+
+        `info` holds its launch parameters, "name" and "symbol". Raises if the module lacks the symbol.
+        """
         raise NotImplementedError
 
-    def one(self, source: str, symbol: str) -> str:
-        """The text of one kernel of a module."""
+    def kernel_source(self, source: str, symbol: str) -> str:
+        """Return the part of a module's source that is the kernel `symbol`."""
         raise NotImplementedError
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def compile(self, kernels: Iterable[tuple[str, str, UOp]]) -> list[Program]:
-        """Programs for (name, key, LINEAR), built together; see `Device`. Raises CompileError or DTypeError."""
+        """Compile kernels (name, key, LINEAR) in modules and return their Programs, in order; see `Device`.
+
+        Raises CompileError or DTypeError.
+        """
         parts = []
         with Jobs(lambda job: job(), self.n_compiling) as jobs:
-            jobs.add(self.beside)
-            for part in self._modules_of(kernels):
+            jobs.add(self.warm_up)
+            for part in self._batches(kernels):
                 source = self.render([(_symbol(key), lin) for _, key, lin in part])
                 parts.append((part, source))
                 jobs.add(partial(self.build, source))
             _, *built = jobs.results()
-        give_back()
-        return [p for (part, source), found in zip(parts, built, strict=True) for p in self._keep(part, source, *found)]
+        trim_memory()
+        return [
+            p for (part, source), found in zip(parts, built, strict=True) for p in self._store(part, source, *found)
+        ]
 
-    def _modules_of(self, kernels: Iterable[tuple[str, str, UOp]]) -> Iterator[list[tuple[str, str, UOp]]]:
-        """What is built as one module: all, or as much as makes a module long enough."""
+    def _batches(self, kernels: Iterable[tuple[str, str, UOp]]) -> Iterator[list[tuple[str, str, UOp]]]:
+        """Check the kernels and group them into modules: one module, or modules of `module_instructions` or more."""
         part, n = [], 0
         for kernel in kernels:
             self.check(kernel[0], kernel[2])
@@ -96,8 +108,8 @@ class ProgramDevice:
         if part:
             yield part
 
-    def _keep(self, kernels: list[tuple[str, str, UOp]], source: str, module: Any, code: bytes) -> list[Program]:
-        """The programs of a module, from now on found by their keys, in other processes too."""
+    def _store(self, kernels: list[tuple[str, str, UOp]], source: str, module: Any, code: bytes) -> list[Program]:
+        """Return the Programs of a built module, and cache them by key in memory and on disk."""
         code_name = blake2b(code, digest_size=16).hexdigest()
         if code:
             module = self._modules.setdefault(code_name, module)
@@ -108,15 +120,19 @@ class ProgramDevice:
         for name, key, lin in kernels:
             symbol = _symbol(key)
             info = {"name": name, "code": code_name, "symbol": symbol, **self.info(lin)}
-            self.programs[key] = self.program(info, module, source if len(kernels) == 1 else self.one(source, symbol))
+            self.programs[key] = self.program(
+                info, module, source if len(kernels) == 1 else self.kernel_source(source, symbol)
+            )
             out.append(self.programs[key])
             if is_kept:
                 self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps(info).encode())
         return out
 
     def lookup(self, key: str) -> Program | None:
-        """The program under `key`; a damaged or incomplete entry, or one the driver does not take, is a miss, and so is
-        any entry on disk while a setting asks to see how kernels are compiled.
+        """Return the cached Program of `key`, or None.
+
+        An entry on disk that is damaged or incomplete, or that the driver refuses, is a miss. So is every entry on disk
+        while a setting shows how kernels are compiled.
         """
         found = self.programs.get(key)
         if found is not None or not settings.COMPILE_CACHE or settings.looking:
@@ -124,7 +140,7 @@ class ProgramDevice:
         entry = self.cache.get(f"kernel/{self.target.key}/{key}")
         if entry is None:
             return None
-        misses: tuple[type[Exception], ...] = (ValueError, KeyError, TypeError, MonolectError, *self.refusals)
+        misses: tuple[type[Exception], ...] = (ValueError, KeyError, TypeError, MonolectError, *self.load_errors)
         try:
             info = json.loads(entry)
             found = self.program(info, self._module(info["code"]), "")

@@ -1,7 +1,7 @@
-"""Shaped index arithmetic, as renderers see it: constants are folded, an address is a base, offsets, and the rest.
+"""Split shaped index arithmetic for renderers: fold constants, and split an index into base, offsets and other terms.
 
 What it is for: renderers of any language. What it does not do: write code.
-Invariant: the parts of an address add up to the index, element by element.
+Invariant: the parts of an index add up to the index, element by element.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from monolect.base.numpy import np
 from monolect.ir.ops import ELEMENTWISE, INVALID, ROWS
 from monolect.ir.uop import UOp
 
-LINE_GAP = 128  # bytes between local buffers, so that they do not share cache sets line by line
+LINE_GAP = 128  # bytes between two local buffers, so that equal offsets in them fall into different cache sets
 
 
 def custom_text(u: UOp, operands: tuple[str, ...]) -> str:
-    """The user's code of a CUSTOM, with its operands put in. Raises CompileError where it names others."""
+    """Return the user's code of a CUSTOM with its operands substituted for {0}, {1}, ...
+
+    Raises CompileError if the code names an operand that it does not have.
+    """
     try:
         return str(u.arg[0].format(*operands))
     except (IndexError, KeyError, ValueError) as error:
@@ -28,7 +31,10 @@ def custom_text(u: UOp, operands: tuple[str, ...]) -> str:
 
 
 def address_parts(u: UOp, consts: dict[UOp, Any]) -> tuple[UOp | None, Any, list[UOp]]:
-    """An index as (scalar node or None, constant offsets as an array, shaped terms known only at run time)."""
+    """Split the index `u` into (scalar node or None, constant offsets as an array, other terms); their sum is `u`.
+
+    The other terms have the index's shape and are known only at run time. `consts` memoizes `const_value`.
+    """
     offs: Any = np.zeros((), np.int64)
     dynamic: list[UOp] = []
     while u.shape != () or u.op == "CONST":
@@ -46,8 +52,8 @@ def address_parts(u: UOp, consts: dict[UOp, Any]) -> tuple[UOp | None, Any, list
     return u, offs, dynamic
 
 
-def picked(u: UOp, consts: dict[UOp, Any]) -> np.ndarray:
-    """The elements that an INDEX of a value by constants picks, by their numbers in memory order, in its shape.
+def picked_elements(u: UOp, consts: dict[UOp, Any]) -> np.ndarray:
+    """Return the flat indices of the elements that `u` selects, an INDEX of a value by constants, in the shape of `u`.
 
     Raises CompileError for an index that is known only at run time: registers have no addresses.
     """
@@ -61,7 +67,10 @@ def picked(u: UOp, consts: dict[UOp, Any]) -> np.ndarray:
 
 
 def const_value(u: UOp, memo: dict[UOp, Any]) -> Any:
-    """The NumPy value of a subgraph of integer constants, or None."""
+    """Return the value of `u` as a NumPy array if it depends on integer constants alone, or else None.
+
+    `memo` caches the results.
+    """
     if u in memo:
         return memo[u]
     out = None
@@ -86,24 +95,24 @@ def _storage(d: DType) -> Any:
     return np.int64 if d.kind == "x" else d.numpy
 
 
-def ordered(u: UOp) -> UOp:
-    """What a chain of AFTERs orders."""
+def strip_after(u: UOp) -> UOp:
+    """Return `u` without the AFTERs around it."""
     while u.op == "AFTER":
         u = u.src[0]
     return u
 
 
 def register_of(u: UOp) -> UOp | None:
-    """The REG buffer behind `u`, or None."""
-    u = ordered(u)
+    """Return the REG buffer that `u` is, without its AFTERs, or None."""
+    u = strip_after(u)
     return u if u.op == "BUFFER" and u.arg.addrspace == "REG" else None
 
 
-def local_places(program: tuple[UOp, ...]) -> tuple[int, dict[UOp, int]]:
-    """(bytes of local memory a thread needs, where each LOCAL buffer lies in it)."""
-    n, places = 0, {}
+def thread_local_layout(program: tuple[UOp, ...]) -> tuple[int, dict[UOp, int]]:
+    """Return (bytes of local memory that a thread needs, byte offset of each LOCAL buffer in it)."""
+    n, offsets = 0, {}
     for u in program:
         if u.op == "BUFFER" and u.arg.addrspace == "LOCAL":
-            places[u] = n
+            offsets[u] = n
             n += -(-prod(u.shape) * u.dtype.itemsize // 64) * 64 + LINE_GAP
-    return n, places
+    return n, offsets

@@ -1,7 +1,7 @@
-"""Devices with workgroups whose driver loads what a compiler made: OpenCL, CUDA and their like.
+"""Define the base of devices with workgroups whose driver loads compiled modules: OpenCL, CUDA, Metal and others.
 
-What it is for: what a launch of a kernel takes. A device says how its source is rendered, built and loaded, and which
-kernel of a module a name is. What it does not do: copies and launches.
+What it is for: the launch parameters of a kernel, and errors of drivers. A device adds how a source is rendered, built
+and loaded, and how the driver finds a kernel in a module. What it does not do: copies and launches.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp
 
-SCALAR = -1  # in place of the size of a buffer
+SCALAR = -1  # bytes of an argument that is a scalar, not a buffer
 
 
 class Entry(NamedTuple):
-    """A kernel of a module, and what a launch of it takes."""
+    """A kernel of a loaded module and its launch parameters."""
 
-    kernel: Any
+    kernel: Any  # the driver's object
     arguments: tuple[tuple[int, int, str], ...]  # (slot, bytes or SCALAR, name of the Variable)
-    groups: tuple[UOp, ...]
-    lanes: tuple[int, ...]
-    local_bytes: int = 0  # of local memory that the launch must ask for
-    maps: tuple[TensorMap, ...] = ()  # taken after the arguments
+    groups: tuple[UOp, ...]  # number of workgroups along each dimension
+    lanes: tuple[int, ...]  # of a workgroup along each dimension
+    local_bytes: int = 0  # of local memory that the launch must reserve
+    maps: tuple[TensorMap, ...] = ()  # further arguments of the kernel
 
 
 class GroupDevice(ProgramDevice):
-    """The programs of one device. `name` is also its space: its memory is its own."""
+    """A device with workgroups and memory of its own; its memory space has the name of the device."""
 
-    opening: str  # the word a kernel begins with in the source
-    called = "GPU"  # in messages
+    kernel_keyword: str  # text with which a kernel begins in the source
+    kind_name = "GPU"  # noun for such a device in messages
     memory: Any  # a HandleAllocator
-    most_local_bytes = 0  # that a kernel has without asking for them at the launch; 0: all
+    static_local_bytes = 0  # local memory that a kernel can declare; more is reserved by the launch; 0: no limit
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -47,24 +47,33 @@ class GroupDevice(ProgramDevice):
 
     @classmethod
     def number(cls, name: str, n: int | None = None) -> int:
-        """Which of `n` a name means. Raises DeviceError where there is none such."""
+        """Return the number at the end of a device's name, as in "cuda:1", or 0.
+
+        Raises DeviceError if it is no number, or not below `n`.
+        """
         target, _, number = name.partition(":")
         number = number or "0"
         if not number.isdigit() or (n is not None and int(number) >= n):
-            expected = f"{target} or {target}:0 to {target}:{n - 1}" if n else f"a {cls.called}"
-            raise DeviceError(f"no such {cls.called}", expected=expected, found=name)
+            expected = f"{target} or {target}:0 to {target}:{n - 1}" if n else f"a {cls.kind_name}"
+            raise DeviceError(f"no such {cls.kind_name}", expected=expected, found=name)
         return int(number)
 
     def alloc(self, n_bytes: int) -> Any:
-        """Uninitialised memory. Raises AllocationError when there is none, also without what is kept for later."""
+        """Return uninitialized memory.
+
+        Raises AllocationError if the device has none left, even after all cached memory is freed.
+        """
         return self.memory.alloc(n_bytes)
 
     def kernel(self, module: Any, symbol: str, name: str) -> Any:
-        """A kernel of a module. Raises where the module has none of that symbol; `name` is for the message."""
+        """Return the driver's object for the kernel `symbol` of a module.
+
+        Raises if the module has no such kernel; `name` is for the message.
+        """
         raise NotImplementedError
 
     def check(self, name: str, linear: UOp) -> None:
-        """Raises CompileError for a launch over a limit."""
+        """Raise CompileError or DTypeError for a launch that exceeds a limit of the target."""
         check_limits(name, linear.src, self.target)
 
     def info(self, linear: UOp) -> dict[str, Any]:
@@ -79,7 +88,7 @@ class GroupDevice(ProgramDevice):
             "groups": [show(n) for n in groups],
             "lanes": lanes,
             "maps": tensor_maps(linear.src),
-            "local": bytes_at_launch(linear.src, self.most_local_bytes),
+            "local": bytes_at_launch(linear.src, self.static_local_bytes),
             "threads": linear.arg.threads,
         }
 
@@ -93,21 +102,23 @@ class GroupDevice(ProgramDevice):
         )
         return Program(info["name"], entry, int(info["threads"]), source)
 
-    def one(self, source: str, symbol: str) -> str:
+    def kernel_source(self, source: str, symbol: str) -> str:
         """See `ProgramDevice`."""
         at = source.index(f"{symbol}(")
-        return source[source.rindex(self.opening, 0, at) : source.index("\n}\n", at) + 3]
+        return source[source.rindex(self.kernel_keyword, 0, at) : source.index("\n}\n", at) + 3]
 
 
-def told_together(parts: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Drivers and compilers of several devices, each in one line."""
+def join_versions(parts: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """Join the (driver, compiler) texts of several devices to one text of drivers and one of distinct compilers."""
     drivers, compilers = zip(*parts, strict=True)
     return "; ".join(drivers), "; ".join(dict.fromkeys(compilers))
 
 
-def why_not(find: Callable[[], object], none: str = "") -> str:
-    """Why devices cannot be used, or "": what `find` raises where package or driver is missing, `none` where it finds
-    nothing.
+def unavailable_reason(find: Callable[[], object], none: str = "") -> str:
+    """Return why devices cannot be used, or "" if they can.
+
+    The reason is the message of the error that `find` raises for a missing package or driver, or `none` if `find`
+    returns nothing.
     """
     try:
         return "" if find() else none
@@ -116,22 +127,23 @@ def why_not(find: Callable[[], object], none: str = "") -> str:
 
 
 def _maps(rows: list) -> tuple[TensorMap, ...]:
-    """Tensor maps out of JSON."""
+    """Return TensorMaps from their JSON form, in which tuples are lists."""
     return tuple(TensorMap(slot, d, start, *map(tuple, more)) for slot, d, start, *more in rows)
 
 
-class Reported:
-    """A context in which errors of a driver become errors that name the device and what it was at.
+class DriverErrors:
+    """A context that turns a driver's errors into DeviceErrors or AllocationErrors that name the device and the action.
 
-    `errors` are the driver's own; `is_full` tells those that say that memory ran out. `device` has a `name`, and in
-    `process` the process that opened it.
+    `what` names the action. `errors` are the driver's exception classes; `is_full` returns whether an exception means
+    that memory is exhausted. `device` has a `name` and a `process`, the id of the process that opened it.
+    Entering raises DeviceError in a forked child.
     """
 
     def __init__(self, device: Any, what: str, errors: Any, is_full: Callable[[BaseException], bool]):
         self.device, self.what, self.errors, self.is_full = device, what, errors, is_full
 
     def __enter__(self) -> None:
-        if os.getpid() != self.device.process:  # the driver's threads are not here: it would wait for ever
+        if os.getpid() != self.device.process:  # the driver's threads do not exist here, so a call would never return
             raise DeviceError(
                 f"{self.device.name} was opened before a fork",
                 expected="a process that is spawned, or that opens the device itself",
@@ -140,5 +152,5 @@ class Reported:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, self.errors):
-            told = AllocationError if self.is_full(error) else DeviceError
-            raise told(f"{self.device.name}, {self.what}: {error}") from None
+            error_class = AllocationError if self.is_full(error) else DeviceError
+            raise error_class(f"{self.device.name}, {self.what}: {error}") from None

@@ -53,7 +53,7 @@ class CpuDevice(NativeDevice):
     def emit(self, source: str) -> bytes:
         return self.compiler.compile(source)
 
-    def one(self, source: str, symbol: str) -> str:
+    def kernel_source(self, source: str, symbol: str) -> str:
         start = source.index(f"define void @{symbol}(")
         return source[start : source.index("\n}\n", start) + 3]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from monolect.backend.common.llvm.program import Renderer
 from monolect.backend.common.llvm.types import Value, memory_type, type_name
-from monolect.backend.common.shaped import ordered, register_of
+from monolect.backend.common.shaped import register_of, strip_after
 from monolect.backend.cpu.units import BY_NAME
 from monolect.base.target import MatrixUnit
 from monolect.ir.rewrite.normal import is_zero
@@ -193,7 +193,7 @@ class TileRenderer(Renderer):
             for c in reversed(chain):
                 offs = offs.reshape(c.shape) if c.op == "RESHAPE" else offs.transpose(c.arg)
             if _is_tile_layout(offs):
-                p = self.value(ordered(load.src[0].src[0])).regs[0]
+                p = self.value(strip_after(load.src[0].src[0])).regs[0]
                 return (p if base in (None, "0") else self._offset(p, memory_type(x.dtype), base)), offs
         self.vals[load] = self.load(load)
         for c in reversed(chain):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from typing import Any
 
-from monolect.backend.common.diagnostics import NVRTC, complaint
+from monolect.backend.common.diagnostics import NVRTC, compiler_message
 from monolect.base.errors import CompileError
 
 ARCHITECTURES = ("75", "80", "86", "89", "90a", "100a")
@@ -39,7 +39,7 @@ class Compiler:
             (result,) = rtc.nvrtcCompileProgram(program, len(options), options)
             if result != rtc.nvrtcResult.NVRTC_SUCCESS:
                 raise CompileError(
-                    complaint(f"NVRTC for sm_{self.arch}", self._log(program) or str(result), source, NVRTC)
+                    compiler_message(f"NVRTC for sm_{self.arch}", self._log(program) or str(result), source, NVRTC)
                 )
             (size,) = self._checked(rtc.nvrtcGetCUBINSize(program))
             out = b" " * size

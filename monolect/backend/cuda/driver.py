@@ -12,7 +12,7 @@ from typing import Any
 from monolect.backend.common.gpu.commands import MAP_BYTES
 from monolect.backend.common.gpu.driver import NO_DEVICE, SUCCESS, Driver
 from monolect.backend.common.launch import TensorMap
-from monolect.backend.common.workgroups import why_not
+from monolect.backend.common.workgroups import unavailable_reason
 from monolect.base.errors import DeviceError, MissingExtraError
 
 NAME_BYTES = 256  # space for the name of a GPU
@@ -28,7 +28,7 @@ def bindings() -> Any:
 
 def missing() -> str:
     """Return the reason why no NVIDIA GPU is available, or "" if one is."""
-    return why_not(count, "no NVIDIA GPU: the driver knows none")
+    return unavailable_reason(count, "no NVIDIA GPU: the driver knows none")
 
 
 def count() -> int:

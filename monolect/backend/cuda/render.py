@@ -97,7 +97,7 @@ def language(arch: int) -> Language:
         pointer="{t}* {v}",
         scalar="const long long {v}",
         local="alignas({align}) __shared__ {t} {v}[{n}];",
-        most_local_bytes=DECLARED_BYTES,
+        static_local_bytes=DECLARED_BYTES,
         local_at_launch="extern __shared__ __align__({align}) unsigned char local_memory[];",
         local_part="{t}* const {v} = ({t}*)(local_memory + {at});",
         barrier="__syncthreads();",

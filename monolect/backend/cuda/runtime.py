@@ -42,8 +42,8 @@ class CudaDevice(GpuDevice):
             raise DeviceError(f"{driver.name()} is too old", expected=f"compute capability {MIN_ARCH / 10} or more")
         self._compiler: nvrtc.Compiler | None = None
         self.uses_llvm = chosen_compiler() == "llvm"
-        self.most_local_bytes = 0 if self.uses_llvm else DECLARED_BYTES
-        self.opening = "define ptx_kernel" if self.uses_llvm else 'extern "C"'
+        self.static_local_bytes = 0 if self.uses_llvm else DECLARED_BYTES
+        self.kernel_keyword = "define ptx_kernel" if self.uses_llvm else 'extern "C"'
         self._llvm = ptx.compiler(ptx.architecture(self.arch))
         self.target = (ptx.target if self.uses_llvm else target)(self.arch)._replace(
             name=name,

@@ -14,7 +14,7 @@ from ctypes import c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_vo
 from typing import Any, NamedTuple
 
 from monolect.backend.common.gpu.driver import NO_DEVICE, SUCCESS, Driver
-from monolect.backend.common.workgroups import why_not
+from monolect.backend.common.workgroups import unavailable_reason
 from monolect.base.errors import DeviceError
 
 
@@ -183,7 +183,7 @@ def count() -> int:
 
 def missing() -> str:
     """Return the reason why no AMD GPU is available, or "" if one is."""
-    return why_not(count, "no AMD GPU: the driver knows none")
+    return unavailable_reason(count, "no AMD GPU: the driver knows none")
 
 
 def about() -> str:

@@ -32,7 +32,7 @@ class HipDevice(GpuDevice):
         super().__init__(name, driver, gpu.total_bytes)
         self.arch = gpu.arch
         self.uses_llvm = bool(clang.missing())
-        self.opening = "define protected amdgpu_kernel" if self.uses_llvm else 'extern "C"'
+        self.kernel_keyword = "define protected amdgpu_kernel" if self.uses_llvm else 'extern "C"'
         self.compiler = None if self.uses_llvm else clang.Compiler(gpu.arch)
         self.target = (amdgcn.target if self.uses_llvm else target)(gpu.arch)._replace(
             name=name,

@@ -12,8 +12,8 @@ import platform
 import sys
 from typing import Any
 
-from monolect.backend.common.diagnostics import complaint
-from monolect.backend.common.workgroups import why_not
+from monolect.backend.common.diagnostics import compiler_message
+from monolect.backend.common.workgroups import unavailable_reason
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 
 # groups: line number, message
@@ -59,7 +59,7 @@ def gpus() -> tuple[Any, ...]:
 
 def missing() -> str:
     """Return the reason why no Metal device is available, or "" if one is."""
-    return why_not(gpus)
+    return unavailable_reason(gpus)
 
 
 def about(gpu: Any) -> tuple[str, str]:
@@ -73,7 +73,7 @@ def build_library(gpu: Any, source: str) -> Any:
     options.setFastMathEnabled_(False)  # keeps nan, inf and the order of additions
     library, error = gpu.newLibraryWithSource_options_error_(source, options, None)
     if library is None:
-        raise CompileError(complaint("Metal", error_text(error), source, ERROR_PATTERN))
+        raise CompileError(compiler_message("Metal", error_text(error), source, ERROR_PATTERN))
     return library
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from monolect.backend.base import Call, Numbered, Program, unpacked
 from monolect.backend.common.gpu.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
-from monolect.backend.common.workgroups import SCALAR, Entry, GroupDevice, Reported, told_together
+from monolect.backend.common.workgroups import SCALAR, DriverErrors, Entry, GroupDevice, join_versions
 from monolect.backend.metal.compile import (
     MetalError,
     about,
@@ -44,8 +44,8 @@ class MetalDevice(GroupDevice):
     """One GPU. Raises MissingExtraError or DeviceError if there is none."""
 
     missing = staticmethod(missing)
-    opening = "[[kernel"
-    refusals = (MetalError,)
+    kernel_keyword = "[[kernel"
+    load_errors = (MetalError,)
 
     def __init__(self, name: str = "metal"):
         found = gpus()
@@ -61,7 +61,7 @@ class MetalDevice(GroupDevice):
     @staticmethod
     def about() -> tuple[str, str]:
         """Return descriptions of the GPUs and of their compilers."""
-        return told_together(map(about, gpus()))
+        return join_versions(map(about, gpus()))
 
     def _target(self) -> Target:
         gpu, is_apple = self.handle, self.handle.supportsFamily_(getattr(self.metal, APPLE_7))
@@ -106,9 +106,9 @@ class MetalDevice(GroupDevice):
         if n_bytes:
             self.submit("a copy", encode)
 
-    def reported(self, what: str) -> Reported:
+    def reported(self, what: str) -> DriverErrors:
         """Return a context manager that turns a MetalError into an error with the device's name and `what` it did."""
-        return Reported(self, what, MetalError, lambda e: getattr(e, "is_full", False))
+        return DriverErrors(self, what, MetalError, lambda e: getattr(e, "is_full", False))
 
     # ---- the queue ---------------------------------------------------------------------------------------------------
     def submit(self, what: str, encode: Callable[[Any], None]) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from monolect.backend.common.diagnostics import complaint
-from monolect.backend.common.workgroups import why_not
+from monolect.backend.common.diagnostics import compiler_message
+from monolect.backend.common.workgroups import unavailable_reason
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 
 # groups: line number, message. Most drivers use clang; PoCL puts "error" before the position
@@ -47,7 +47,7 @@ def devices() -> tuple[Any, ...]:
 
 def missing() -> str:
     """Return the reason why no OpenCL device is available, or "" if one is."""
-    return why_not(devices)
+    return unavailable_reason(devices)
 
 
 def about(d: Any) -> tuple[str, str]:
@@ -75,7 +75,7 @@ class Compiler:
         try:
             return self.cl.Program(self.context, source).build(self.options, cache_dir=False)
         except self.cl.Error as error:
-            raise CompileError(complaint("the OpenCL driver", str(error), source, ERROR_PATTERN)) from None
+            raise CompileError(compiler_message("the OpenCL driver", str(error), source, ERROR_PATTERN)) from None
 
     def binary(self, program: Any) -> bytes:
         """Return the binary of a built program for the cache; b"" if the driver has none."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from monolect.backend.common.clike import program as c_style
 from monolect.backend.common.clike.language import Language
-from monolect.backend.common.clike.program import C_NATIVE, Place, Renderer
+from monolect.backend.common.clike.program import C_NATIVE, Position, Renderer
 from monolect.backend.opencl.lanes import REQUIRED, SHUFFLE
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.uop import UOp
@@ -105,7 +105,7 @@ def language(has_half: bool = False, has_double: bool = True, has_shuffle: bool 
 class OpenCLRenderer(Renderer):
     """Renders one `__kernel`; a program without SPECIALs is one work-item."""
 
-    def atomic(self, d: DType, p: Place, x: str) -> str:
+    def atomic(self, d: DType, p: Position, x: str) -> str:
         if d.name in self.lang.atomic_add:
             return super().atomic(d, p, x)
         space = self.space(p)
@@ -120,7 +120,7 @@ class OpenCLRenderer(Renderer):
             old = f"as_{t}(({u})(old >> shift))"
             sum_ = f"{old} | x" if d is dtypes.bool else f"as_{u}(({t})({old} + x))"
             text = _ADD_PART.format(u=u, mask="0xFF" if d.bits <= 8 else "0xFFFF", sum=sum_, **row)
-        self.demanded[text] = None
+        self.functions_used[text] = None
         x = self.lang.cast(x, d, dtypes.uint8, 1) if d is dtypes.bool else x
         return f"add_{space}_{t}(&{p.buffer}[{p.start}], {x});"
 

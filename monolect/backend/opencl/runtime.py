@@ -17,7 +17,7 @@ import numpy as np
 from monolect.backend.base import Call, Numbered, Program, unpacked
 from monolect.backend.common.gpu.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
-from monolect.backend.common.workgroups import SCALAR, Entry, GroupDevice, Reported, told_together
+from monolect.backend.common.workgroups import SCALAR, DriverErrors, Entry, GroupDevice, join_versions
 from monolect.backend.opencl.compile import Compiler, about, devices, missing, pyopencl
 from monolect.backend.opencl.lanes import LANES, can_shuffle
 from monolect.backend.opencl.render import NATIVE, language, render_module
@@ -36,15 +36,15 @@ class OpenCLDevice(GroupDevice):
     """One device of an OpenCL platform. Raises MissingExtraError or DeviceError if there is none."""
 
     missing = staticmethod(missing)
-    opening = "__kernel"
-    called = "OpenCL device"
+    kernel_keyword = "__kernel"
+    kind_name = "OpenCL device"
 
     def __init__(self, name: str = "opencl"):
         found = devices()
         number = self.number(name, len(found))
         self.cl, self.handle = pyopencl(), found[number]
         super().__init__(name)
-        self.refusals = (self.cl.Error,)
+        self.load_errors = (self.cl.Error,)
         self.process = os.getpid()
         self.context = self.cl.Context([self.handle])
         self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
@@ -58,7 +58,7 @@ class OpenCLDevice(GroupDevice):
     @staticmethod
     def about() -> tuple[str, str]:
         """Return descriptions of the devices' drivers and compilers."""
-        return told_together(map(about, devices()))
+        return join_versions(map(about, devices()))
 
     def _target(self, has_shuffle: bool) -> Target:
         d, extensions = self.handle, self.handle.extensions.split()
@@ -101,9 +101,9 @@ class OpenCLDevice(GroupDevice):
         with self.reported("a copy"):
             self.cl.enqueue_copy(self.queue, target.block.handle, source.block.handle, byte_count=n_bytes)
 
-    def reported(self, what: str) -> Reported:
+    def reported(self, what: str) -> DriverErrors:
         """Return a context manager that turns driver errors into errors with the device's name and `what` it did."""
-        return Reported(self, what, self.cl.Error, lambda e: any(word in str(e) for word in OUT_OF_MEMORY))
+        return DriverErrors(self, what, self.cl.Error, lambda e: any(word in str(e) for word in OUT_OF_MEMORY))
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def render(self, kernels: list[tuple[str, UOp]]) -> str:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from monolect.backend.common.diagnostics import complaint
-from monolect.backend.common.workgroups import why_not
+from monolect.backend.common.diagnostics import compiler_message
+from monolect.backend.common.workgroups import unavailable_reason
 from monolect.backend.webgpu.render import WGSL, joined_offsets
 from monolect.base.errors import CompileError, DeviceError, MissingExtraError
 from monolect.base.target import Target
@@ -110,7 +110,7 @@ def adapter_type(adapter: Any) -> str:
 
 def missing() -> str:
     """Return the reason why no WebGPU device is available, or "" if one is."""
-    return why_not(adapters)
+    return unavailable_reason(adapters)
 
 
 def about(adapter: Any) -> tuple[str, str]:
@@ -137,7 +137,7 @@ def build_module(device: Any, source: str) -> Any:
 
 def diagnostic(message: str, source: str) -> str:
     """Return wgpu's error message with the text of the line that it reports."""
-    return complaint("WebGPU", message, source, ERROR_PATTERN)
+    return compiler_message("WebGPU", message, source, ERROR_PATTERN)
 
 
 def check(name: str, program: tuple[UOp, ...], target: Target, lang: WGSL) -> None:

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from monolect.backend.common.clike.program import CLOSED, OPEN, Place
+from monolect.backend.common.clike.program import CLOSED, OPEN, Position
 from monolect.backend.common.clike.values import Value
 from monolect.backend.common.clike.workgroups import is_small
 from monolect.backend.common.launch import launch_sizes
-from monolect.backend.common.shaped import ordered, register_of
+from monolect.backend.common.shaped import register_of, strip_after
 from monolect.backend.webgpu import longs
 from monolect.backend.webgpu.language import NATIVE, U32, WGSL, WORD_BYTES, language
 from monolect.backend.webgpu.longs import PairRenderer
@@ -61,7 +61,7 @@ class WGSLRenderer(PairRenderer):
         self.atomic_words: set[str] = set()  # buffers that are arrays of atomic words
         changed = [u for u in linear.src if u.op in ("STORE", "ATOMICADD") and register_of(u.src[0]) is None]
         self.changed = {
-            ordered(u.src[0].src[0])
+            strip_after(u.src[0].src[0])
             for u in changed
             if self.lang.is_packed(d := u.src[1].dtype) or (u.op == "ATOMICADD" and d.name in language.atomic_add)
         }
@@ -110,7 +110,7 @@ class WGSLRenderer(PairRenderer):
         """Give buffer `u`, named `v`, its offset in the joined buffer; a comment in the source tells the device."""
         self.atomic_words.add(v)
         self.joined_word_offsets[v] = self.joined[u] // WORD_BYTES
-        stores = any(s.op in ("STORE", "ATOMICADD") and ordered(s.src[0].src[0]) is u for s in self.program)
+        stores = any(s.op in ("STORE", "ATOMICADD") and strip_after(s.src[0].src[0]) is u for s in self.program)
         use = "written" if stores else "read"
         self.globals.append(f"// {v} is joined: {u.arg.slot} at {self.joined[u]}, {buffer_bytes(u)} bytes, {use}")
 
@@ -169,16 +169,16 @@ class WGSLRenderer(PairRenderer):
     def widest(self, d: DType) -> int:
         return WORD_BYTES // d.itemsize if self.lang.is_packed(d) else LANES if d.itemsize <= WORD_BYTES else 1
 
-    def _vector_at(self, p: Place) -> str:
+    def _vector_at(self, p: Position) -> str:
         """Return the vector at the element `p`, whose index is a multiple of LANES."""
         return f"{p.buffer}[{int(p.start) // LANES if p.start.isdigit() else f'u32({p.start}) / {LANES}u'}]"
 
-    def _is_vector_access(self, d: DType, p: Place, n: int) -> bool:
+    def _is_vector_access(self, d: DType, p: Position, n: int) -> bool:
         """Record an access of `n` adjacent elements at `p`; return whether the buffer is an array of vectors."""
         self.accesses[n == LANES and not self.lang.is_packed(d)].add(p.buffer)
         return p.buffer in self.vectors
 
-    def _word(self, d: DType, p: Place) -> tuple[str, str | int]:
+    def _word(self, d: DType, p: Position) -> tuple[str, str | int]:
         """Return the word that contains the element `p`, and the element's bit offset in it (int or expression)."""
         per = WORD_BYTES // d.itemsize if self.lang.is_packed(d) else 1
         if p.start.isdigit():
@@ -188,13 +188,13 @@ class WGSLRenderer(PairRenderer):
         at = self.emit(U32, 1, f"u32({p.start})")
         return self._at(p, f"{at} / {per}u"), self.emit(U32, 1, f"({at} % {per}u) * {8 * d.itemsize}u")
 
-    def _at(self, p: Place, i: str) -> str:
+    def _at(self, p: Position, i: str) -> str:
         """Return the expression of element or word `i` of a buffer, which may be a part of the joined buffer."""
         if p.buffer not in self.joined_word_offsets:
             return f"{p.buffer}[{i}]"
         return f"joined{self.suffix}[{i} + {self.joined_word_offsets[p.buffer]}]"
 
-    def _read(self, d: DType, p: Place, word: str) -> str:
+    def _read(self, d: DType, p: Position, word: str) -> str:
         """Return the value of a word, loaded atomically if needed: a `d`, or a u32 if elements are packed."""
         if p.buffer not in self.atomic_words:
             return word
@@ -218,13 +218,13 @@ class WGSLRenderer(PairRenderer):
             self.line(f"if ({gate}) {{ {v} = {x}; }}")
         return v
 
-    def _load(self, d: DType, n: int, p: Place) -> str:
+    def _load(self, d: DType, n: int, p: Position) -> str:
         return self._gated(d, p, OPEN, "")
 
-    def _gated(self, d: DType, p: Place, gate: str, alt: str) -> str:
+    def _gated(self, d: DType, p: Position, gate: str, alt: str) -> str:
         return self._run(d, p, gate, [alt])[0]
 
-    def _run(self, d: DType, p: Place, gate: str, alts: list[str]) -> list[str]:
+    def _run(self, d: DType, p: Position, gate: str, alts: list[str]) -> list[str]:
         if gate == CLOSED:
             return alts
         if self._is_vector_access(d, p, len(alts)):
@@ -242,13 +242,13 @@ class WGSLRenderer(PairRenderer):
             out.append(x if gate == OPEN else self.emit(d, 1, self.lang.select(d, 1, gate, x, alt)))
         return out
 
-    def _one(self, d: DType, p: Place, gate: str, alt: str) -> str:
+    def _one(self, d: DType, p: Position, gate: str, alt: str) -> str:
         return self._read_variable(self.lang.type(d), self._read(d, p, self._word(d, p)[0]), gate, alt)
 
-    def _assign(self, d: DType, p: Place, x: str) -> str:
+    def _assign(self, d: DType, p: Position, x: str) -> str:
         return self._store_run(d, p, [x])
 
-    def _store_run(self, d: DType, p: Place, xs: list[str]) -> str:
+    def _store_run(self, d: DType, p: Position, xs: list[str]) -> str:
         if self._is_vector_access(d, p, len(xs)):
             return f"{self._vector_at(p)} = vec{LANES}<{self.lang.stored(d)}>({', '.join(xs)});"
         if not self.lang.is_packed(d):
@@ -276,7 +276,7 @@ class WGSLRenderer(PairRenderer):
             return f"u32({x})"
         return x if self.lang.type(d) == "u32" else f"(bitcast<u32>({x}) & {(1 << d.bits) - 1}u)"
 
-    def atomic(self, d: DType, p: Place, x: str) -> str:
+    def atomic(self, d: DType, p: Position, x: str) -> str:
         if d.name in self.lang.atomic_add:
             return self.lang.atomic_add[d.name].format(p=f"&{self._word(d, p)[0]}", x=x) + ";"
         old = self._load(d, 1, p)
@@ -298,7 +298,7 @@ def _fits_int32_except_loads(linear: UOp) -> bool:
     return True
 
 
-def neighbour(p: Place, i: int) -> Place:
+def neighbour(p: Position, i: int) -> Position:
     """Return the access `i` elements after `p`."""
     return p if not i else p._replace(start=str(int(p.start) + i) if p.start.isdigit() else f"{p.start} + {i}")
 

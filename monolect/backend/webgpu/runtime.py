@@ -18,7 +18,7 @@ import numpy as np
 from monolect.backend.base import Call, Numbered, Program, unpacked
 from monolect.backend.common.gpu.handles import HandleAllocator, HandleMemory
 from monolect.backend.common.launch import group_count
-from monolect.backend.common.workgroups import SCALAR, Entry, GroupDevice, Reported, told_together
+from monolect.backend.common.workgroups import SCALAR, DriverErrors, Entry, GroupDevice, join_versions
 from monolect.backend.webgpu.compile import (
     JOINED,
     about,
@@ -46,15 +46,15 @@ class WebGPUDevice(GroupDevice):
     """One opened adapter. Raises MissingExtraError or DeviceError if there is none."""
 
     missing = staticmethod(missing)
-    opening = "// k_"
-    called = "WebGPU adapter"
+    kernel_keyword = "// k_"
+    kind_name = "WebGPU adapter"
 
     def __init__(self, name: str = "webgpu"):
         found = adapters()
         number = self.number(name, len(found))
         super().__init__(name)
         self.wgpu, self.adapter = wgpu(), found[number]
-        self.refusals = (self.wgpu.GPUError,)
+        self.load_errors = (self.wgpu.GPUError,)
         self.process = os.getpid()
         try:
             self.handle = open_device(self.adapter)
@@ -71,7 +71,7 @@ class WebGPUDevice(GroupDevice):
     @staticmethod
     def about() -> tuple[str, str]:
         """Return descriptions of the adapters and of their compilers."""
-        return told_together(map(about, adapters()))
+        return join_versions(map(about, adapters()))
 
     def _target(self) -> Target:
         base, limits = Target(name=self.name, native=NATIVE), self.limits
@@ -118,10 +118,10 @@ class WebGPUDevice(GroupDevice):
             encoder.copy_buffer_to_buffer(source.block.handle, 0, target.block.handle, 0, padded_bytes(n_bytes))
             self.queue.submit([encoder.finish()])
 
-    def reported(self, what: str) -> Reported:
+    def reported(self, what: str) -> DriverErrors:
         """Return a context manager that turns errors of wgpu into errors with the device's name and `what` it did."""
         full = self.wgpu.GPUOutOfMemoryError
-        return Reported(self, what, (self.wgpu.GPUError, full), lambda e: isinstance(e, full))
+        return DriverErrors(self, what, (self.wgpu.GPUError, full), lambda e: isinstance(e, full))
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def check(self, name: str, linear: UOp) -> None:

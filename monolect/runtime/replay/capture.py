@@ -19,7 +19,7 @@ from importlib import import_module
 from sys import getrefcount
 from typing import Any, NamedTuple
 
-from monolect.backend.common.host.memory import ONE_NAME, Memory
+from monolect.backend.common.host.memory import ONE_REF, Memory
 from monolect.backend.registry import Device
 from monolect.base.errors import IndexRangeError, JitError
 from monolect.base.settings import settings
@@ -616,7 +616,7 @@ class Capture:
             u = args[n]
             memory = u.storage
             # references: the tensor's, the list's; the BUFFER's
-            if getrefcount(u) <= ONE_NAME + 2 and getrefcount(memory) <= ONE_NAME + 1 and not memory.is_lent():
+            if getrefcount(u) <= ONE_REF + 2 and getrefcount(memory) <= ONE_REF + 1 and not memory.is_lent():
                 taken[k] = None if memory.address % ALIGN_BYTES else memory
         return taken
 
@@ -655,7 +655,7 @@ class Capture:
         u = _buffer_of(s.tensor)
         memory = u.storage
         # references: the tensor's; the BUFFER's
-        held = getrefcount(u) > ONE_NAME + 1 or getrefcount(memory) > ONE_NAME + 1  # by a graph or a NumPy view
+        held = getrefcount(u) > ONE_REF + 1 or getrefcount(memory) > ONE_REF + 1  # by a graph or a NumPy view
         if held or memory.is_lent() or memory.address % ALIGN_BYTES:  # an array that became state
             own = self.home(u)
             memory = own.alloc(buffer_bytes(u))

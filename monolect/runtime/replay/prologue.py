@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from monolect.backend.common.host.memory import ONE_NAME
+from monolect.backend.common.host.memory import ONE_REF
 from monolect.command.forms import base_of, operands_of
 from monolect.ir.uop import UOp
 from monolect.runtime.realize.execute import launch
@@ -29,7 +29,7 @@ def writes_seen(b: UOp) -> int:
     allows it.
     """
     memory = b.storage
-    return WRITABLE if sys.getrefcount(memory) > ONE_NAME + 1 or memory.is_lent() else memory.n_views
+    return WRITABLE if sys.getrefcount(memory) > ONE_REF + 1 or memory.is_lent() else memory.n_views
 
 
 class Prologue:

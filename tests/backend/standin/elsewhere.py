@@ -17,7 +17,7 @@ import pytest
 
 from monolect.backend.base import Program
 from monolect.backend.common.llvm import lld
-from monolect.backend.common.shaped import local_places
+from monolect.backend.common.shaped import thread_local_layout
 from monolect.backend.cpu import cross_targets as elsewhere
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import size_max
@@ -58,7 +58,7 @@ class Elsewhere(Standin):
         make = self.module if self.machine == "wasm32" else self.executable
         command = make(named)
         for i, ((name, key, lin), (symbol, _)) in enumerate(zip(kernels, named, strict=True)):
-            entry = ([*command, symbol], i, params(lin), local_places(lin.src)[0])
+            entry = ([*command, symbol], i, params(lin), thread_local_layout(lin.src)[0])
             self.programs[key] = Program(name, entry, lin.arg.threads)
         return [self.programs[key] for _, key, _ in kernels]
 

@@ -1,1 +1,1 @@
-"""Programs as text of C-like languages."""
+"""Render programs as source text of C-like languages."""

@@ -1,11 +1,11 @@
-"""A C-like language as a table: how it spells types, numbers, vectors, functions, kernels and memory.
+"""Define the table of a C-like language: its texts of types, numbers, vectors, functions, kernels and memory.
 
-What it is for: one table a language, over one renderer (`c_style`). A text in braces is a format: `{t}` a type, `{n}`
-a number of lanes, `{x}` operands, `{p}` an address. What it does not do: anything a table can say; a language overrides
-a method only where its grammar is of another kind.
+What it is for: each language is one table for the renderer in `program`. Texts are formats: `{t}` is a type, `{v}` a
+vector type or a variable, `{n}` a number of lanes, `{x}` operands, `{p}` an address. A language overrides a method only
+if a table cannot express its grammar.
 
-Invariant: vectors have `lanes` elements at most, a power of two; a value of more is several of them. Where comparisons
-of vectors give integers (`masks`), a vector of bools is a vector of int32, all bits set or none.
+Invariant: vectors have at most `lanes` elements, a power of two; a longer row is several vectors. If comparisons of
+vectors give integers (`masks`), a vector of bools is a vector of int32, each with all bits set or none.
 """
 
 from __future__ import annotations
@@ -26,98 +26,98 @@ _UINTS = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint
 
 
 class MemoryUnits(NamedTuple):
-    """Matrix units that read their operands from local memory, and work on while the lanes do: statements around calls
-    of `unit<turned, turned>(sum, operand, operand)`.
+    """Texts for matrix units that read their operands from local memory and run asynchronously.
+
+    A product is a call `unit<transposed, transposed>(sum, operand, operand)`.
     """
 
-    functions: str  # what the others are, before the kernels that use them
-    operand: str  # {p}: where it begins; {lead}, {stride}: bytes from one core matrix to the next
-    panels: str  # the same of one that lies in panels; {lead}: bytes from one to the next
-    begin: str  # before calls with sums that were just made
-    end: str  # waits for all calls
-    pin: str  # {v}: a sum that is complete here; no part of it is computed later, nor read before
-    publish: str  # before a barrier behind which they read what lanes have stored
+    functions: str  # definitions of the functions, before the kernels that use them
+    operand: str  # an operand at {p} in core-matrix layout; {lead}, {stride}: bytes between core matrices on two axes
+    panels: str  # an operand at {p} that is stored in panels; {lead}: bytes between panels
+    begin: str  # statement before calls with new sums
+    end: str  # statement that waits for all calls
+    pin: str  # statement at which the sum {v} is complete: the compiler moves no computation or read of it across
+    publish: str  # statement before a barrier after which units read values that lanes stored
 
 
 class AsyncCopies(NamedTuple):
-    """Copies from memory to local memory that need no registers, and go on while the lanes do."""
+    """Texts for asynchronous copies from global to local memory that need no registers."""
 
-    functions: str  # what the others are, before the kernels that use them
-    copy: str  # {n}: bytes, 4, 8 or 16; {to} and {p}: addresses that they divide
-    wait: str  # for all copies of a lane
+    functions: str  # definitions of the functions, before the kernels that use them
+    copy: str  # statement that copies {n} bytes, 4, 8 or 16, from {p} to {to}, which are aligned to {n} bytes
+    wait: str  # statement that waits for all copies of a lane
 
 
 class BulkCopies(NamedTuple):
-    """Boxes of memory that go to local memory by themselves (TMACOPY), told of by tensor maps."""
+    """Texts for asynchronous copies of boxes of a tensor to local memory (TMACOPY), which a tensor map describes."""
 
-    functions: str  # what the others are, before the kernels that use them
-    parameter: str  # {v}: a tensor map
-    begin: str  # {v}: which of {turns} blocks have arrived, each after {n} boxes; before all else
-    copy: str  # {to}: an address; {map}; {v}; {turn}; {n}: bytes; {gate}; {at}: where the box begins
-    wait: str  # {v}; {step}: the step whose block is waited for
+    functions: str  # definitions of the functions, before the kernels that use them
+    parameter: str  # declaration of a parameter {v} that is a tensor map
+    begin: str  # declares barriers {v} of {turns} buffers used round-robin, {n} boxes each; first statement of a kernel
+    copy: str  # copies the box at {at} of tensor map {map}, {n} bytes, to {to} if {gate}; {v}, {turn}: its barrier
+    wait: str  # waits at {v} for the boxes of step {step}
 
 
 @dataclass(frozen=True)
 class Language:
-    """One language. `types` maps names of dtypes; a float that is not in it is its bits, an unsigned integer."""
+    """The texts of one language. `types` maps names of dtypes; a float without an entry is the integer of its bits."""
 
     name: str
     types: Mapping[str, str]
-    suffixes: Mapping[str, str]  # of literals, by dtype; "" for those not in it
-    lanes: int = 1  # the widest vector of arithmetic
-    vector: str = "{t}{n}"  # its type
+    suffixes: Mapping[str, str]  # of literals, by dtype; "" for dtypes without an entry
+    lanes: int = 1  # elements of the widest vector of arithmetic
+    vector: str = "{t}{n}"  # type of a vector
     build: str = "({v})({x})"  # a vector of type {v} from scalars
-    splat: str = ""  # the same from one scalar, where that is shorter
-    wraps: bool = False  # signed integers wrap
-    masks: bool = False  # comparisons of vectors give integers
-    convert: str = "({t}){x}"  # a scalar of another type
+    splat: str = ""  # a vector of type {v} from one scalar, if the language has a shorter form
+    wraps: bool = False  # whether overflow of signed integers wraps
+    masks: bool = False  # whether comparisons of vectors give integers
+    convert: str = "({t}){x}"  # the scalar {x} converted to type {t}
     convert_vector: str = "convert_{v}({x})"
     select_vector: str = "({c} ? {a} : {b})"
     reinterpret: str = "as_{v}({x})"
     # SQRT, TRUNC, FMA, ABS of floats: formats of the operands {0}, {1}, {2} and their type {v}
     functions: Mapping[str, str] = field(default_factory=dict)
-    lane_functions: frozenset[str] = frozenset()  # those that take scalars only
+    lane_functions: frozenset[str] = frozenset()  # names of functions that take only scalars
     load_vector: str = "vload{n}(0, {p})"
     store_vector: str = "vstore{n}({x}, 0, {p})"
-    load_gated: str = ""  # the lanes at {p} where {c}, else those of {x}; "": lane by lane
-    store_gated: str = ""
-    on_demand: Mapping[str, str] = field(
-        default_factory=dict
-    )  # functions by a word of their calls, formats of {t}, {n}
-    conversions: Mapping[str, str] = field(default_factory=dict)  # "float16 float32" -> format, where casts lack them
-    wide_bytes: int = 0  # of scalars side by side that are read or written at once, at addresses it divides; 0: none
-    wide_lanes: int = 16  # and how many they are at most
-    wide: str = "vec<{t}, {n}>"  # their type
+    load_gated: str = ""  # a vector load at {p} in lanes where {c}, of {x} in the others; "": load lane by lane
+    store_gated: str = ""  # a vector store of {x} at {p} in lanes where {c}; "": store lane by lane
+    # definitions of functions that are written only if used: "load" and "store" of gated vectors, formats of {t}, {n}
+    on_demand: Mapping[str, str] = field(default_factory=dict)
+    conversions: Mapping[str, str] = field(default_factory=dict)  # "float16 float32" -> format, if a cast is not enough
+    wide_bytes: int = 0  # bytes of the widest access of contiguous scalars, and its alignment; 0: one scalar at a time
+    wide_lanes: int = 16  # most scalars of such an access
+    wide: str = "vec<{t}, {n}>"  # type of its value
     build_wide: str = "vec<{t}, {n}>{{{x}}}"
     load_wide: str = "load_wide<{n}>({p})"
     store_wide: str = "store_wide<{n}>({p}, {x})"
     lane_wide: str = "{v}.e[{i}]"
     declare: str = "{t} {v} = {x};"
-    variable: str = "{t} {v};"  # one that is assigned later
+    variable: str = "{t} {v};"  # declaration of a variable that is assigned later
     loop: str = "for ({t} {i} = 0; {i} < {n}; {i}++) {{"
-    kernel: str = "void {name}({params}) {{"  # {lanes}: of a workgroup; {block}: the same by dimension
+    kernel: str = "void {name}({params}) {{"  # {lanes} of a workgroup; {block}: lanes along each dimension
     arguments: tuple[str, ...] = ()  # parameters after those of the program
     pointer: str = "{t}* {v}"  # a parameter that is a buffer
     scalar: str = "const {t} {v}"  # a parameter that is a Variable
-    local: str = "{t} {v}[{n}];"  # memory of a workgroup, at multiples of {align} bytes
-    most_local_bytes: int = 0  # that a kernel has by declaring it, the rest is asked for at the launch; 0: all of it
-    local_at_launch: str = ""  # the declaration of that
-    local_part: str = ""  # {v}: what lies {at} bytes into it
+    local: str = "{t} {v}[{n}];"  # declaration of local memory, aligned to {align} bytes
+    static_local_bytes: int = 0  # local memory that a kernel can declare; more is reserved by the launch; 0: no limit
+    local_at_launch: str = ""  # declaration of all local memory that the launch reserves
+    local_part: str = ""  # declaration of {v}, the buffer that starts {at} bytes into it
     barrier: str = ""
     ids: Mapping[str, str] = field(default_factory=dict)  # SPECIAL -> expression
     atomic_add: Mapping[str, str] = field(default_factory=dict)  # by dtype; {p} the address, {x} the value
-    shuffle: str = ""  # what the lane has as {x} whose number differs in the bits {bits}
-    units: Mapping[str, str] = field(default_factory=dict)  # matrix units: the text of a function of that name
+    shuffle: str = ""  # the value {x} of the lane whose number differs from this one's in the bits {bits}
+    units: Mapping[str, str] = field(default_factory=dict)  # name of a matrix unit -> definition of its function
     async_copies: AsyncCopies | None = None
     bulk_copies: BulkCopies | None = None
-    memory_units: MemoryUnits | None = None  # how those are used that read their operands from local memory
-    header: str = ""  # before all kernels
-    index: str = "long"  # of loops and addresses
-    small_index: str = ""  # the same in kernels where 32 bits are enough
+    memory_units: MemoryUnits | None = None  # of matrix units that read their operands from local memory
+    header: str = ""  # text before all kernels
+    index: str = "long"  # type of loop counters and of indices
+    small_index: str = ""  # the type in kernels whose indices fit into 32 bits; "": `index`
 
     # ---- types -------------------------------------------------------------------------------------------------------
     def type(self, d: DType, n: int = 1) -> str:
-        """The type of `n` lanes of dtype `d` in a variable."""
+        """Return the type of a variable with `n` lanes of dtype `d`."""
         if d.kind == "x":
             t = self.index
         elif d is dtypes.bool and n > 1 and self.masks:
@@ -127,11 +127,11 @@ class Language:
         return t if n == 1 else self.vector.format(t=t, n=n)
 
     def stored(self, d: DType, n: int = 1) -> str:
-        """The type in memory: a bool is a byte."""
+        """Return the type of `n` elements of dtype `d` in memory, where a bool is a byte."""
         return self.type(dtypes.uint8 if d is dtypes.bool else d, n)
 
     def width(self, lanes: int) -> int:
-        """Elements of each variable that holds a part of a row of `lanes`: the widest vector that divides it."""
+        """Return the elements of each variable for a row of `lanes`: the widest vector whose size divides it."""
         n = 1
         while n < self.lanes and lanes % (2 * n) == 0:
             n *= 2
@@ -139,7 +139,7 @@ class Language:
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
     def literal(self, value: Any, d: DType) -> str:
-        """A scalar constant."""
+        """Return the text of the scalar constant `value` of dtype `d`."""
         if value is INVALID:
             value = 0
         if d is dtypes.bool:
@@ -150,7 +150,7 @@ class Language:
             if not math.isfinite(value):
                 u = dtypes.uint64 if d.bits == 64 else dtypes.uint32 if d.bits == 32 else dtypes.uint16
                 bits = self.literal(int.from_bytes(_bits(value, d), "little"), u)
-                # a literal is an int at least, and sizes must agree
+                # the literal of a small integer is an int, and a bit cast needs equal sizes
                 return self.bitcast(bits if u.bits > 16 else self.convert.format(t=self.type(u), x=bits), u, d, 1)
             text = repr(float(value))
             if d.name in ("float16", "bfloat16"):
@@ -168,17 +168,17 @@ class Language:
 
     # ---- vectors -----------------------------------------------------------------------------------------------------
     def lane(self, r: str, n: int, i: int) -> str:
-        """Lane `i` of a vector of `n`."""
+        """Return the text of lane `i` of the vector `r` of `n` lanes."""
         return r if n == 1 else f"{r}[{i}]"
 
     def pick(self, r: str, d: DType, n: int, lanes: Sequence[int]) -> str:
-        """A vector of some lanes of a vector of `n`, or the one lane."""
+        """Return the text of a vector of some lanes of the vector `r` of `n` lanes; one lane is a scalar."""
         if len(lanes) == 1:
             return self.lane(r, n, lanes[0])
         return self.make(d, [self.lane(r, n, i) for i in lanes])
 
     def make(self, d: DType, xs: Sequence[str]) -> str:
-        """A vector from scalars, or the scalar."""
+        """Return the text of a vector of scalars; one scalar is itself."""
         if len(xs) == 1:
             return xs[0]
         v = self.type(d, len(xs))
@@ -187,18 +187,18 @@ class Language:
         return self.build.format(v=v, x=", ".join(xs))
 
     def mask(self, x: str) -> str:
-        """A scalar bool as a lane of a vector of bools."""
+        """Return the text of a scalar bool as a lane of a vector of bools."""
         if not self.masks:
             return x
         return {"0": "0", "1": "-1"}.get(x) or f"-(int)({x})"
 
     def is_set(self, x: str) -> str:
-        """A lane of a vector of bools as a scalar bool."""
+        """Return the text of a lane of a vector of bools as a scalar bool."""
         return f"({x} != 0)" if self.masks else x
 
     # ---- operations --------------------------------------------------------------------------------------------------
     def function(self, name: str, d: DType, n: int, *x: str) -> str:
-        """A function of floats, on vectors too."""
+        """Return the text of the function `name` of floats `x` with `n` lanes; see `functions`."""
         row = self.functions.get(f"{name} {d.name}") or self.functions.get(name)
         if row is None:
             raise InternalError(f"{self.name} has no {name} of {d.name}")
@@ -207,8 +207,8 @@ class Language:
         return self.make(d, [row.format(*(self.lane(a, n, i) for a in x)) for i in range(n)])
 
     def compare(self, sign: str, d: DType, n: int, a: str, b: str) -> str:
-        """A comparison; of vectors it gives a vector of bools."""
-        if n > 1 and self.masks and d is dtypes.bool:  # a lane that is true is -1
+        """Return the text of a comparison of `n` lanes; that of vectors is a vector of bools."""
+        if n > 1 and self.masks and d is dtypes.bool:  # true is -1 in a vector, which reverses the order
             a, b = b, a
         out = f"({a} {sign} {b})"
         if n == 1 or not self.masks or d is dtypes.bool or d.bits == 32:
@@ -216,7 +216,7 @@ class Language:
         return self.convert_vector.format(v=self.type(dtypes.bool, n), x=out)
 
     def select(self, d: DType, n: int, c: str, a: str, b: str) -> str:
-        """`a` where `c`, else `b`."""
+        """Return the text of `a` in lanes where `c`, and `b` in the others."""
         if n == 1:
             return f"({c} ? {a} : {b})"
         i = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[d.itemsize]
@@ -226,7 +226,7 @@ class Language:
         return self.select_vector.format(c=c, a=a, b=b, v=self.type(d, n), i=self.type(i, n))
 
     def cast(self, x: str, s: DType, d: DType, n: int) -> str:
-        """The value in another type, as the language converts; of bools and to bools as numbers 0 and 1."""
+        """Return the text of `x`, of dtype `s`, converted to `d` by the language's rules; bools are 0 and 1."""
         t = self.type(d, n)
         if n == 1 and (row := self.conversions.get(f"{s.name} {d.name}")):
             return row.format(x=x)
@@ -237,17 +237,17 @@ class Language:
         return x if self.type(s, n) == t else self.convert_vector.format(v=t, x=x)
 
     def shift(self, sign: str, x: str, k: str) -> str:
-        """`x` moved by `k` bits, fewer than it has."""
+        """Return the text of `x` shifted by `k` bits, fewer than it has; `sign` is "<<" or ">>"."""
         return f"({x} {sign} {k})"
 
     def bitcast(self, x: str, s: DType, d: DType, n: int) -> str:
-        """The same bits as another type."""
+        """Return the text of the bits of `x`, of dtype `s`, as dtype `d`."""
         a, b = self.type(s, n), self.type(d, n)
         return x if a == b else self.reinterpret.format(a=a, v=b, x=x)
 
 
 def _bits(value: float, d: DType) -> bytes:
-    """The bytes of a float, the lowest first."""
+    """Return the bytes of a float in little-endian order."""
     if d.name == "float16":
         return struct.pack("<e", value)
     if d.name in ("float32", "float64"):

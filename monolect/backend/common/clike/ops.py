@@ -1,8 +1,8 @@
-"""Elementwise ops, reductions and scans in a C-like language: one method `op_<name>` a row, called for each variable.
+"""Render elementwise ops, reductions and scans in a C-like language: one method `op_<name>` for each op.
 
-What it does not do: choose. Ops that are not in `C_NATIVE` were decomposed before they come here.
-Invariant: no row is undefined on any operand: shifts past the width, division by zero and casts of values out of range
-give what the op table says. Float minimum and maximum keep a nan.
+What it does not do: decompose ops. Ops outside of `C_NATIVE` were decomposed before.
+Invariant: no op is undefined on any operand. Shifts by the width or more, division by zero and casts of values out of
+range give the results that the table of ops defines. The maximum of floats propagates nan.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ C_NATIVE = frozenset(
     ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
      "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST")
 )  # fmt: skip
-LONG = 32  # characters; a literal of more, as of an infinity by its bits, has a name before it fills a vector
-_NEAR = 1 << 20  # offsets and bounds below it are compared in 32 bits
-_LARGEST = {32: 3.4028234663852886e38, 64: 1.7976931348623157e308}  # finite number, by bits
+_LONG_LITERAL = 32  # characters; a longer literal (an infinity by its bits) becomes a variable before it fills a vector
+_MAX_NARROW = 1 << 20  # offsets up to this are compared with a bound in 32 bits
+_MAX_FINITE = {32: 3.4028234663852886e38, 64: 1.7976931348623157e308}  # bits of a float -> its largest finite value
 
 
 class Ops(Values):
-    """The rows. Each `op_*` takes the node, the lanes of a variable and one variable of each operand."""
+    """The methods of ops. Each `op_*` takes the node, the lanes of a variable and one variable of each operand, and
+    returns the text of an expression.
+    """
 
     def elementwise(self, u: UOp) -> Value:
-        """An elementwise op applied variable by variable."""
+        """Render an elementwise op variable by variable."""
         if u.op == "CUSTOM":
             rows = zip(*(self.elements(s, u.shape) for s in u.src), strict=True) if u.src else [()]
             return self.join([self.emit(u.dtype, 1, custom_text(u, row)) for row in rows], u.shape, u.dtype)
@@ -46,11 +48,14 @@ class Ops(Values):
         return Value([self.emit(u.dtype, n, f(u, n, *row)) for row in zip(*cols, strict=True)], n)
 
     def _lane_bound(self, u: UOp, n: int) -> Value | None:
-        """base + constants < bound, compared in 32 bits: one scalar subtraction, one vector comparison."""
+        """Render base + constant offsets < bound in 32 bits, by a scalar subtraction and a vector comparison.
+
+        Return None if `u` does not have this form, or the offsets are too large.
+        """
         base, offs, dynamic = self.address(u.src[0])
-        if dynamic or u.src[1].shape != () or np.abs(offs).max() > _NEAR or any(map(is_unbounded, u.src)):
+        if dynamic or u.src[1].shape != () or np.abs(offs).max() > _MAX_NARROW or any(map(is_unbounded, u.src)):
             return None
-        d, (low, high) = dtypes.int32, (self.constant(k, dtypes.index, 1) for k in (-2 * _NEAR, 2 * _NEAR))
+        d, (low, high) = dtypes.int32, (self.constant(k, dtypes.index, 1) for k in (-2 * _MAX_NARROW, 2 * _MAX_NARROW))
         room = self.emit(dtypes.index, 1, f"{self.scalar(u.src[1])} - {base}" if base else self.scalar(u.src[1]))
         for sign, end in (("<", low), (">", high)):
             far = self.lang.compare(sign, dtypes.index, 1, room, end)
@@ -71,19 +76,22 @@ class Ops(Values):
         raise InternalError(f"the {self.lang.name} renderer has no row for {u.op} of {d.name}")
 
     def _narrowed(self, d: DType, n: int, text: str) -> str:
-        """C computes small integers as int: their scalars are cut back to their own type."""
+        """Return `text` cast to `d` if it is a scalar integer of fewer than 32 bits, which C computes as int."""
         return self.lang.cast(text, d, d, 1) if n == 1 and d.is_int and d.bits < 32 else text
 
     def constant(self, value: object, d: DType, n: int) -> str:
-        """The same number in every lane."""
+        """Return the text of a constant with the same value in all `n` lanes."""
         x = self.lang.literal(value, d)
         if n == 1:
             return x
-        return self._vector(d, [self.emit(d, 1, x) if len(x) > LONG else x] * n)
+        return self._vector(d, [self.emit(d, 1, x) if len(x) > _LONG_LITERAL else x] * n)
 
     # ---- arithmetic --------------------------------------------------------------------------------------------------
     def _wrapping(self, sign: str, d: DType, n: int, a: str, b: str) -> str:
-        """Signed integers wrap; where the language does not promise that, they are computed as unsigned ones."""
+        """Return the text of `a` `sign` `b`, where signed integers wrap.
+
+        If the language does not define that, they are computed as unsigned integers.
+        """
         if d.kind != "i" or d.bits < 32 or self.lang.wraps:
             return self._narrowed(d, n, f"({a} {sign} {b})")
         u = dtypes.uint32 if d.bits == 32 else dtypes.uint64
@@ -123,11 +131,11 @@ class Ops(Values):
         return self.maximum(u.dtype, n, a, b)
 
     def maximum(self, d: DType, n: int, a: str, b: str) -> str:
-        """The larger of two, or nan where one is."""
+        """Return the text of the maximum of two values, nan if one is nan."""
         if d is dtypes.bool:
             return f"({a} | {b})"
         more = self.lang.compare(">", d, n, a, b)
-        if d.is_float:  # a is kept where it is larger, and where it is nan
+        if d.is_float:  # select a if it is larger or nan
             more = f"({more} | {self.lang.compare('!=', d, n, a, a)})"
         return self.lang.select(d, n, more, a, b)
 
@@ -142,7 +150,7 @@ class Ops(Values):
         return self._shift(u, n, x, k, ">>")
 
     def _shift(self, u: UOp, n: int, x: str, k: str, sign: str) -> str:
-        """Shifts by the width or more give 0, or the sign where a signed value goes right."""
+        """Return the text of a shift; by the width or more it gives 0, or the sign of a signed value shifted right."""
         d = u.dtype
         if u.src[1].op == "CONST" and 0 <= u.src[1].arg[0] < d.bits:
             return self._shifted(d, n, x, k, sign)
@@ -165,7 +173,10 @@ class Ops(Values):
         return self._divide(u, n, a, b, "%")
 
     def _divide(self, u: UOp, n: int, a: str, b: str, sign: str) -> str:
-        """Floor division and remainder that never trap: 0 where b is 0, wrapping where b is -1."""
+        """Return the text of a floor division, or its remainder, that never traps: 0 for b = 0, wrapping for b = -1.
+
+        `sign` is "/" or "%".
+        """
         d = u.dtype
         known = u.src[1].op == "CONST" and u.src[1].arg[0] > 0
         if known and (d.is_unsigned or min_max(u.src[0])[0] >= 0):
@@ -195,7 +206,7 @@ class Ops(Values):
         s, d = u.src[0].dtype, u.dtype
         if d is s:
             return x
-        if s.is_float and s.bits < 32 and not d.is_float:  # it can be converted, but not compared with
+        if s.is_float and s.bits < 32 and not d.is_float:  # narrow floats can be converted, but not compared
             x, s = self.emit(dtypes.float32, n, self.lang.cast(x, s, dtypes.float32, n)), dtypes.float32
         if d is dtypes.bool:
             return self.lang.compare("!=", s, n, x, self.constant(0, s, n))
@@ -204,9 +215,9 @@ class Ops(Values):
         return self.lang.cast(x, s, d, n)
 
     def _float_to_int(self, s: DType, d: DType, n: int, x: str) -> str:
-        """Saturates; nan becomes 0."""
-        low, high = float(d.min), float(d.max + 1)  # powers of two: exact
-        largest = _LARGEST[s.bits]
+        """Return the text of a cast that saturates, with nan to 0."""
+        low, high = float(d.min), float(d.max + 1)  # exact, as they are powers of two
+        largest = _MAX_FINITE[s.bits]
         signs = (">=", "<=") if high <= largest else (">", "<")  # else only infinities are too large
         over = self.lang.compare(signs[0], s, n, x, self.constant(min(high, largest), s, n))
         under = self.lang.compare(signs[1], s, n, x, self.constant(max(low, -largest), s, n))
@@ -220,7 +231,7 @@ class Ops(Values):
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def combine(self, op: str, d: DType, n: int, a: str, b: str) -> str:
-        """One step of a reduction, as a variable."""
+        """Return a variable with one step of a reduction: `a` ADD, MUL or MAX `b`."""
         if op == "MAX":
             return self.emit(d, n, self.maximum(d, n, a, b))
         if d is dtypes.bool:
@@ -228,10 +239,10 @@ class Ops(Values):
         return self.emit(d, n, self._wrapping("+" if op == "ADD" else "*", d, n, a, b))
 
     def reduce(self, u: UOp) -> Value:
-        """REDUCE over axes of a shaped value: a tree over variables, then over halves of them."""
+        """Render REDUCE over axes of a shaped value as a tree reduction: first of variables, then of their halves."""
         x, (op, axes) = u.src[0], u.arg
         v, last = self.value(x), len(x.shape) - 1
-        lanes = x.shape[-1] if last in axes else 1  # what of the last axis is combined
+        lanes = x.shape[-1] if last in axes else 1  # elements of the last axis that are combined
         n_parts = x.shape[-1] // v.width
         grid = np.array(v.regs, object).reshape(*x.shape[:-1], n_parts)
         for a in sorted(axes, reverse=True):
@@ -247,7 +258,7 @@ class Ops(Values):
         return Value(regs, v.width)
 
     def _halves(self, op: str, d: DType, n: int, r: str) -> str:
-        """All lanes of a variable combined."""
+        """Return a scalar variable with the reduction of all lanes of a variable."""
         while n > 1:
             n //= 2
             both = Value([r], 2 * n)
@@ -259,7 +270,7 @@ class Ops(Values):
         return r
 
     def scan(self, u: UOp) -> Value:
-        """SCAN along an axis of a shaped value: element after element, or row after row."""
+        """Render SCAN along an axis of a shaped value: element by element along the last axis, or else row by row."""
         x, (op, axis) = u.src[0], u.arg
         v = self.value(x)
         if axis == len(x.shape) - 1:

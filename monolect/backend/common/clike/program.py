@@ -1,10 +1,10 @@
-"""LINEAR programs as source text of a C-like language: C, CUDA, HIP, Metal, OpenCL, WGSL.
+"""Render LINEAR programs as source text of a C-like language: C, CUDA, HIP, Metal, OpenCL, WGSL.
 
-This file has the walk over a program, its loops and memory; `c_language` is the table of a language, `c_values` moves
-elements, `c_ops` has a row an op. Accumulators (REG buffers) are variables, local memory is the workgroup's, or on a
-processor a piece of one thread's own.
+This module walks over a program, its loops and memory. `language` is the table of a language, `values` moves elements,
+`ops` has one method an op. Accumulators (REG buffers) are variables. Local memory belongs to the workgroup, or on a CPU
+to the thread.
 
-It knows nothing of a kernel's meaning and chooses nothing: what it is given is what it writes.
+It makes no decision on a kernel: it writes the program that it gets.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from monolect.backend.common.clike.language import Language
 from monolect.backend.common.clike.ops import C_NATIVE, Ops
 from monolect.backend.common.clike.values import MOVES, VALUES, Value
 from monolect.backend.common.launch import align_bytes, launch_sizes
-from monolect.backend.common.shaped import const_value, ordered, register_of
+from monolect.backend.common.shaped import const_value, register_of, strip_after
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.rules.legalize import NARROW, narrow, widen
 
-_AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "GROUP", *MOVES))  # written where they are read
-OPEN, CLOSED = "1", "0"  # gates that are known
-ADD_ALONE = "{e} = {sum}"  # ATOMICADD of a type that has none: the optimizer lets one lane alone add to a place
+_AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "GROUP", *MOVES))  # ops rendered at each use
+OPEN, CLOSED = "1", "0"  # texts of constant gates
+ADD_ALONE = "{e} = {sum}"  # ATOMICADD of a dtype without atomics: the optimizer lets only one lane add to an element
 
 
-class Place(NamedTuple):
-    """Where one variable of an access lies: the buffer, the element it starts at, and the step between elements."""
+class Position(NamedTuple):
+    """The elements in memory of one variable of an access."""
 
     buffer: str
-    start: str
-    step: int
+    start: str  # index of its first element
+    step: int  # from one element to the next
 
 
 class Renderer(Ops):
-    """One function."""
+    """The renderer of one kernel as a function."""
 
     def __init__(self, language: Language, linear: UOp, name: str):
         super().__init__(language)
         self.program, self.function_name = linear.src, name
         self.buffers: dict[UOp, str] = {}
-        self.demanded: dict[str, None] = {}  # functions that this one calls
+        self.functions_used: dict[str, None] = {}  # definitions of functions that this one calls
         self.accumulators: dict[int, list[str]] = {}  # slot of a REG buffer -> its variables
         self.params = sorted((u for u in linear.src if u.op == "PARAM"), key=lambda u: u.arg.slot)
 
     # ---- the function ------------------------------------------------------------------------------------------------
     def render(self) -> str:
-        """The text of the function."""
+        """Return the text of the function."""
         head = self.signature()
         for u in self.program:
             if u.op == "BUFFER":
@@ -61,7 +61,7 @@ class Renderer(Ops):
         return "\n".join([head, *self.lines, "}", ""])
 
     def signature(self) -> str:
-        """The head of the function, which names its parameters."""
+        """Return the head of the function, with its parameters."""
         texts = []
         for u in self.params:
             v = self.buffers[u] = f"data{u.arg.slot}" if u.arg.name is None else f"size{u.arg.slot}"
@@ -76,7 +76,7 @@ class Renderer(Ops):
         return self.lang.kernel.format(name=self.function_name, params=params, lanes=prod(sides), block=block)
 
     def buffer(self, u: UOp) -> None:
-        """A LOCAL buffer is an array, a REG buffer is variables."""
+        """Declare a LOCAL buffer as an array, or a REG buffer as variables."""
         n, d = prod(u.shape), u.dtype
         if u.arg.addrspace == "LOCAL":
             v = self.buffers[u] = f"local{u.arg.slot}"
@@ -89,11 +89,11 @@ class Renderer(Ops):
         self.accumulators[u.arg.slot] = names
 
     def local_buffer(self, u: UOp, v: str, n: int) -> None:
-        """Declare `n` elements of local memory."""
+        """Declare the LOCAL buffer `u` as an array `v` of `n` elements."""
         self.line(self.lang.local.format(t=self.lang.stored(u.dtype), v=v, n=n, align=align_bytes(self.program)))
 
     def instruction(self, u: UOp) -> None:
-        """Write one instruction at its place in the program, if it has one."""
+        """Render one node of the program; ops of _AT_USE write nothing here."""
         match u.op:
             case "PARAM" | "BUFFER" | "PREFETCH":
                 pass
@@ -101,7 +101,7 @@ class Renderer(Ops):
                 self.vals[u] = Value([self.emit(u.dtype, 1, self.special(u))], 1)
             case "RANGE":
                 self.n += 1
-                i = f"r{self.n}"  # no i32, which is a type
+                i = f"r{self.n}"  # not i32 and the like, which WGSL has as types
                 self.open(self.lang.loop.format(t=self.lang.index, i=i, n=self.scalar(u.src[0])))
                 self.vals[u] = Value([i], 1)
             case "IF":
@@ -133,25 +133,25 @@ class Renderer(Ops):
                 raise InternalError(f"the {self.lang.name} renderer has no row for {op}")
 
     def open(self, text: str) -> None:
-        """Begin a block."""
+        """Write `text` and open a block."""
         self.line(text)
         self.depth += 1
         self.shared.append({})
 
     def close(self) -> None:
-        """End the innermost block; what has a name in it has none any more."""
+        """Close the innermost block, and forget its variables."""
         self.depth -= 1
         self.shared.pop()
         self.line("}")
 
     def special(self, u: UOp) -> str:
-        """The index of a thread or workgroup."""
+        """Return the text of the index of a lane or workgroup that a SPECIAL names."""
         if u.arg not in self.lang.ids:
             raise InternalError(f"{self.lang.name} has no {u.arg}", expected=", ".join(self.lang.ids))
         return self.lang.ids[u.arg]
 
     def shuffled(self, t: str, x: str, bits: int) -> str:
-        """SHUFFLE of one element, as a variable of its own: it stands where it stands, whatever is computed later."""
+        """Render a SHUFFLE of one element, as a new variable, since it must run at this point of the program."""
         if not self.lang.shuffle:
             raise InternalError(f"{self.lang.name}: the lanes of a warp have no access to each other")
         self.n += 1
@@ -159,15 +159,18 @@ class Renderer(Ops):
         return f"v{self.n}"
 
     def multiply_tiles(self, u: UOp) -> Value:
-        """WMMA, of a language that has matrix units."""
+        """Render WMMA; languages with matrix units override this."""
         raise InternalError(f"{self.lang.name} has no matrix unit {u.arg[0]}", expected=", ".join(self.lang.units))
 
     # ---- addresses ---------------------------------------------------------------------------------------------------
-    def places(self, index: UOp, n: int) -> list[Place] | None:
-        """For each variable of `n` elements where it lies; None where its elements are not in even steps."""
-        b = self.buffers[ordered(index.src[0])]
+    def positions(self, index: UOp, n: int) -> list[Position] | None:
+        """Return the Position of each variable of `n` elements of an INDEX.
+
+        Return None if offsets are known only at run time, or the elements of a variable are not evenly spaced.
+        """
+        b = self.buffers[strip_after(index.src[0])]
         if len(index.src) < 2:
-            return [Place(b, "0", 0)]
+            return [Position(b, "0", 0)]
         base, offs, dynamic = self.address(index.src[1])
         if dynamic:
             return None
@@ -176,35 +179,35 @@ class Renderer(Ops):
             step = row[1] - row[0] if n > 1 else 0
             if any(y - x != step for x, y in zip(row, row[1:], strict=False)):
                 return None
-            out.append(Place(b, plus(base, row[0]), step))
+            out.append(Position(b, plus(base, row[0]), step))
         return out
 
-    def elements_of(self, index: UOp) -> list[Place]:
-        """Where every element lies, for indices of any form."""
-        b = self.buffers[ordered(index.src[0])]
+    def elements_of(self, index: UOp) -> list[Position]:
+        """Return the Position of every element of an INDEX of any form."""
+        b = self.buffers[strip_after(index.src[0])]
         base, offs, dynamic = self.address(index.src[1])
         at = [plus(base, o) for o in np.broadcast_to(offs, index.shape).ravel().tolist()]
         for term in dynamic:
             at = [x if a == "0" else f"{a} + {x}" for a, x in zip(at, self.elements(term, index.shape), strict=True)]
-        return [Place(b, a, 0) for a in at]
+        return [Position(b, a, 0) for a in at]
 
     # ---- loads -------------------------------------------------------------------------------------------------------
     def load(self, u: UOp) -> Value:
-        """LOAD, with a gate and a value for where it is closed, or without."""
+        """Render LOAD, with or without a gate and the value of closed lanes."""
         reg = register_of(u.src[0])
         if reg is not None:  # a copy: the accumulator may change before this value is read
             n, d = self.width(reg.shape), u.dtype
             return Value([self._copy(d, n, r) for r in self.accumulators[reg.arg.slot]], n)
         index, d, n = u.src[0], u.dtype, self.width(u.shape)
         gated = len(u.src) == 3
-        places = self.places(index, n) if index.shape == u.shape else None
-        if places is not None and all(p.step == 1 or n == 1 for p in places) and not (gated and n == 1):
+        positions = self.positions(index, n) if index.shape == u.shape else None
+        if positions is not None and all(p.step == 1 or n == 1 for p in positions) and not (gated and n == 1):
             if not gated:
-                return Value([self._load(d, n, p) for p in places], n)
+                return Value([self._load(d, n, p) for p in positions], n)
             if self.lang.load_gated and d is not dtypes.bool:
-                rows = zip(places, self.broadcast(u.src[2], u.shape), self.broadcast(u.src[1], u.shape), strict=True)
+                rows = zip(positions, self.broadcast(u.src[2], u.shape), self.broadcast(u.src[1], u.shape), strict=True)
                 return Value([self._load_gated(d, n, *row) for row in rows], n)
-        ends = self.elements_of(index) if len(index.src) > 1 else self.places(index, 1) or []
+        ends = self.elements_of(index) if len(index.src) > 1 else self.positions(index, 1) or []
         at = np.broadcast_to(np.arange(len(ends)).reshape(index.shape), u.shape).ravel()
         alts = self.elements(u.src[1], u.shape) if gated else [""] * len(at)
         gates = self.gates(u.src[2], u.shape) if gated else [OPEN] * len(at)
@@ -212,7 +215,7 @@ class Renderer(Ops):
         return self.join(xs, u.shape, d)
 
     def gates(self, gate: UOp | None, shape: tuple) -> list[str]:
-        """The gate of each element: an expression, OPEN or CLOSED."""
+        """Return the gate of each element: an expression, OPEN or CLOSED."""
         if gate is None:
             return [OPEN] * prod(shape)
         known = const_value(gate, self.consts)
@@ -221,13 +224,13 @@ class Renderer(Ops):
         return self.elements(gate, shape)
 
     def _copy(self, d: DType, n: int, r: str) -> str:
-        """The present value of an accumulator, under a name of its own."""
+        """Return a new variable with the present value of the expression `r`, such as an accumulator."""
         self.n += 1
         self.line(self.lang.declare.format(t=self.lang.type(d, n), v=f"v{self.n}", x=r))
         return f"v{self.n}"
 
-    def _load(self, d: DType, n: int, p: Place) -> str:
-        """`n` elements as a new variable: memory may have changed since the last time."""
+    def _load(self, d: DType, n: int, p: Position) -> str:
+        """Load `n` elements into a new variable, since memory may have changed since an equal load."""
         if n == 1:
             return self._copy(d, 1, self._from_memory(d, f"{p.buffer}[{p.start}]"))
         t = self.lang.stored(d, n)
@@ -237,12 +240,15 @@ class Renderer(Ops):
             x = self.lang.compare("!=", u8, n, self._copy(u8, n, x), self.constant(0, u8, n))
         return self._copy(d, n, x)
 
-    def _load_gated(self, d: DType, n: int, p: Place, gate: str, alt: str) -> str:
-        """A vector, read only in the lanes whose gate is open."""
+    def _load_gated(self, d: DType, n: int, p: Position, gate: str, alt: str) -> str:
+        """Load a vector in the lanes whose gate is open; closed lanes have the value of `alt`."""
         return self._copy(d, n, self.demand("load", self.lang.load_gated, d, n, p, gate, alt))
 
-    def demand(self, name: str, call: str, d: DType, n: int, p: Place, gate: str, x: str) -> str:
-        """A call of a function on `n` lanes in memory, which is written before the kernels."""
+    def demand(self, name: str, call: str, d: DType, n: int, p: Position, gate: str, x: str) -> str:
+        """Return the text of a call of the function `name` of `on_demand` on `n` lanes in memory.
+
+        Its definition is written before the kernels.
+        """
         row = {"t": self.lang.stored(d, n), "s": self.space(p)}
         lanes = [(i, self.lang.lane("c", n, i), self.lang.lane("x", n, i)) for i in range(n)]
         text = self.lang.on_demand[name].format(
@@ -250,15 +256,15 @@ class Renderer(Ops):
             loads=" ".join(f"if ({c}) {v} = p[{i}];" for i, c, v in lanes),
             stores=" ".join(f"if ({c}) p[{i}] = {v};" for i, c, v in lanes),
         )  # fmt: skip
-        self.demanded[text] = None
+        self.functions_used[text] = None
         return call.format(p=f"{p.buffer} + {p.start}", c=gate, x=x, **row)
 
-    def space(self, p: Place) -> str:
-        """The address space of a buffer, as its word in a name."""
+    def space(self, p: Position) -> str:
+        """Return the address space of a buffer: "local" or "global"."""
         return "local" if p.buffer.startswith("local") else "global"
 
-    def _gated(self, d: DType, p: Place, gate: str, alt: str) -> str:
-        """One element, read only where the gate is open."""
+    def _gated(self, d: DType, p: Position, gate: str, alt: str) -> str:
+        """Load one element if the gate is open, or else return `alt`."""
         if gate in (OPEN, CLOSED):
             return self._load(d, 1, p) if gate == OPEN else alt
         return self._copy(d, 1, f"({gate} ? {self._from_memory(d, f'{p.buffer}[{p.start}]')} : {alt})")
@@ -268,7 +274,7 @@ class Renderer(Ops):
 
     # ---- stores ------------------------------------------------------------------------------------------------------
     def store(self, u: UOp) -> None:
-        """STORE, with a gate or without."""
+        """Render STORE, with or without a gate."""
         target, val = u.src[0], u.src[1]
         reg = register_of(target)
         if reg is not None:
@@ -279,23 +285,23 @@ class Renderer(Ops):
         gate = u.src[2] if len(u.src) == 3 else None
         shape = np.broadcast_shapes(target.shape, val.shape, gate.shape if gate is not None else ())
         n, d = self.width(shape), val.dtype
-        places = self.places(target, n) if target.shape == shape and (gate is None or n > 1) else None
+        positions = self.positions(target, n) if target.shape == shape and (gate is None or n > 1) else None
         if (
-            places is not None
-            and all(p.step == 1 or n == 1 for p in places)
+            positions is not None
+            and all(p.step == 1 or n == 1 for p in positions)
             and (gate is None or self.lang.store_gated)
         ):
-            gates = self.broadcast(gate, shape) if gate is not None else [""] * len(places)
-            for p, r, g in zip(places, self.broadcast(val, shape), gates, strict=True):
+            gates = self.broadcast(gate, shape) if gate is not None else [""] * len(positions)
+            for p, r, g in zip(positions, self.broadcast(val, shape), gates, strict=True):
                 self._store(d, n, p, r, g)
             return
-        ends = self.elements_of(target) if len(target.src) > 1 else self.places(target, 1) or []
+        ends = self.elements_of(target) if len(target.src) > 1 else self.positions(target, 1) or []
         xs = self.elements(val, shape)
         gates = self.gates(gate, shape)
         for i, (x, g) in enumerate(zip(xs, gates, strict=True)):
             self._guarded(g, self._assign(d, ends[i % len(ends)], x))
 
-    def _store(self, d: DType, n: int, p: Place, r: str, gate: str) -> None:
+    def _store(self, d: DType, n: int, p: Position, r: str, gate: str) -> None:
         if n == 1:
             self.line(self._assign(d, p, r))
             return
@@ -307,7 +313,7 @@ class Renderer(Ops):
         t = self.lang.stored(d, n)
         self.line(self.lang.store_vector.format(n=n, t=t, p=f"{p.buffer} + {p.start}", x=r) + ";")
 
-    def _assign(self, d: DType, p: Place, x: str) -> str:
+    def _assign(self, d: DType, p: Position, x: str) -> str:
         x = self.lang.cast(x, d, dtypes.uint8, 1) if d is dtypes.bool else x
         return f"{p.buffer}[{p.start}] = {x};"
 
@@ -316,7 +322,7 @@ class Renderer(Ops):
             self.line(text if gate == OPEN else f"if ({gate}) {{ {text} }}")
 
     def atomic_add(self, u: UOp) -> None:
-        """ATOMICADD, element after element."""
+        """Render ATOMICADD, element by element."""
         target, val = u.src[0], u.src[1]
         gate = u.src[2] if len(u.src) == 3 else None
         shape = np.broadcast_shapes(target.shape, val.shape, gate.shape if gate is not None else ())
@@ -328,8 +334,8 @@ class Renderer(Ops):
             else:
                 self._guarded(g, self.atomic(d, ends[i % len(ends)], x))
 
-    def _add_narrow(self, d: DType, p: Place, x: str, gate: str) -> None:
-        """The addition of a float of fewer than 32 bits, in float32; only one lane may make it to the same place."""
+    def _add_narrow(self, d: DType, p: Position, x: str, gate: str) -> None:
+        """Add to a float of fewer than 32 bits, in float32; only one lane may add to the same element."""
         self.open("{" if gate == OPEN else f"if ({gate}) {{")
         outside, self.vals = self.vals, dict(self.vals)
         old, more = (node("PARAM", (shape_source(()),), ParamArg(-k, d, None)) for k in (1, 2))
@@ -342,8 +348,8 @@ class Renderer(Ops):
         self.vals = outside
         self.close()
 
-    def atomic(self, d: DType, p: Place, x: str) -> str:
-        """The addition to one element, as a statement."""
+    def atomic(self, d: DType, p: Position, x: str) -> str:
+        """Return the statement that adds `x` to one element atomically."""
         row = self.lang.atomic_add.get(d.name) or self.lang.atomic_add.get("")
         if row is None:
             raise InternalError(f"{self.lang.name} has no atomic addition of {d.name}")
@@ -353,16 +359,17 @@ class Renderer(Ops):
 
 
 def plus(base: str, offset: int) -> str:
+    """Return the text of `base` plus a constant offset; "" as a base is 0."""
     if not base:
         return str(offset)
     return base if not offset else f"{base} + {offset}" if offset > 0 else f"{base} - {-offset}"
 
 
 def render_module(kernels: list[tuple[str, UOp]], language: Language, renderer: type[Renderer] = Renderer) -> str:
-    """One source text with a function for each (name, LINEAR)."""
+    """Render a source text with a function for each (name, LINEAR)."""
     rendered = [renderer(language, linear, name) for name, linear in kernels]
     texts = [r.render() for r in rendered]
-    return "\n".join([language.header, *{f: None for r in rendered for f in r.demanded}, *texts])
+    return "\n".join([language.header, *{f: None for r in rendered for f in r.functions_used}, *texts])
 
 
 __all__ = ["C_NATIVE", "Renderer", "render_module"]

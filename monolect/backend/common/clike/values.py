@@ -1,11 +1,11 @@
-"""Shaped values as variables of a C-like language.
+"""Represent shaped values as variables of a C-like language.
 
-A value of shape (6, 4, 16) is a list of variables in row-major order, each a vector as wide as the language has them,
-or scalars. Whatever only moves elements (RESHAPE, EXPAND, PERMUTE, SHRINK, STACK, broadcasts) is a table of which
-element comes from where: where it is that of whole variables, no code is written for it.
+A value of shape (6, 4, 16) is a list of variables in row-major order: vectors of the widest type of the language, or
+scalars. An op that only moves elements (RESHAPE, EXPAND, PERMUTE, SHRINK, STACK, broadcasts) is a table of source
+elements. If these are whole variables, it needs no code.
 
-What it does not do: arithmetic and memory (`c_ops`, `c_style`).
-Invariant: an expression is a variable or a literal; everything else was given a name.
+What it does not do: arithmetic and memory (`ops`, `program`).
+Invariant: the text of a value is a variable or a literal; all other expressions are assigned to variables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.common.clike.language import Language
-from monolect.backend.common.shaped import address_parts, const_value, picked
+from monolect.backend.common.shaped import address_parts, const_value, picked_elements
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import ELEMENTWISE
@@ -27,7 +27,7 @@ MOVES = frozenset(("RESHAPE", "EXPAND", "PERMUTE", "SHRINK"))
 
 
 class Value:
-    """The variables of one value: `regs` of `width` elements each, in row-major order."""
+    """The variables `regs` of one value, of `width` elements each, in row-major order."""
 
     __slots__ = ("regs", "width")
 
@@ -36,24 +36,24 @@ class Value:
 
 
 class Values:
-    """The lines of a function under construction, and the variables of its values."""
+    """The lines of a function that is being rendered, and the variables of its values."""
 
     def __init__(self, language: Language) -> None:
         self.lang = language
         self.lines: list[str] = []
-        self.depth = 1
-        self.n = 0
+        self.depth = 1  # of open blocks
+        self.n = 0  # variables named so far
         self.vals: dict[UOp, Value] = {}
-        self.consts: dict[UOp, Any] = {}
-        self.shared: list[dict[tuple, str]] = [{}]  # expressions that have a name, by open block
+        self.consts: dict[UOp, Any] = {}  # memo of `const_value`
+        self.shared: list[dict[tuple, str]] = [{}]  # for each open block: (type, expression) -> its variable
 
     # ---- lines -------------------------------------------------------------------------------------------------------
     def line(self, text: str) -> None:
-        """Append a line at the depth of the open blocks."""
+        """Append a line, indented by the depth of open blocks."""
         self.lines.append("  " * self.depth + text)
 
     def name(self, t: str, text: str) -> str:
-        """The expression as a variable of type `t`; the one that has it already in an open block, if there is one."""
+        """Return a variable of type `t` with the value of the expression; reuse one of an open block if possible."""
         key = (t, text)
         for scope in self.shared:
             if key in scope:
@@ -64,12 +64,12 @@ class Values:
         return v
 
     def emit(self, d: DType, n: int, text: str) -> str:
-        """The expression as a variable of `n` lanes of dtype `d`."""
+        """Return a variable of `n` lanes of dtype `d` with the value of the expression."""
         return self.name(self.lang.type(d, n), text)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
     def value(self, u: UOp) -> Value:
-        """The variables of `u`."""
+        """Return the variables of `u`; a node without code of its own is rendered at each use."""
         v = self.vals.get(u)
         if v is None:
             v = self._at_use(u)
@@ -78,7 +78,7 @@ class Values:
         return v
 
     def scalar(self, u: UOp) -> str:
-        """The variable of a value with one element."""
+        """Return the variable, or literal, of a value with one element."""
         return self.value(u).regs[0]
 
     def _at_use(self, u: UOp) -> Value:
@@ -104,25 +104,25 @@ class Values:
         raise InternalError(f"the {self.lang.name} renderer cannot read the value of {u.op}")
 
     def elementwise(self, u: UOp) -> Value:
-        """An elementwise op; see `c_ops`."""
+        """Render an elementwise op; `ops` overrides this."""
         raise NotImplementedError
 
     def width(self, shape: tuple) -> int:
-        """Elements of each variable of a value of this shape."""
+        """Return the number of elements of each variable of a value of this shape."""
         return self.lang.width(shape[-1]) if shape else 1
 
     def is_index_arithmetic(self, u: UOp) -> bool:
-        """Shaped index arithmetic is folded into addresses; it is written only where it is used as data."""
+        """Whether `u` is shaped index arithmetic, which is folded into addresses and rendered only if used as data."""
         return u.shape != () and (u.dtype.kind == "x" or const_value(u, self.consts) is not None)
 
     def address(self, u: UOp) -> tuple[str, np.ndarray, list[UOp]]:
-        """An index as (scalar base or "", constant offsets, shaped terms known only at run time)."""
+        """Split an index into (scalar base or "", constant offsets, shaped terms known only at run time)."""
         base, offs, dynamic = address_parts(u, self.consts)
         return self.scalar(base) if base is not None else "", offs, dynamic
 
     # ---- moving elements ---------------------------------------------------------------------------------------------
     def move(self, u: UOp) -> Value:
-        """RESHAPE, EXPAND, PERMUTE and SHRINK as a table of elements."""
+        """Render RESHAPE, EXPAND, PERMUTE or SHRINK by a table of source elements."""
         x = u.src[0]
         at = np.arange(prod(x.shape)).reshape(x.shape)
         if u.op == "PERMUTE":
@@ -134,25 +134,25 @@ class Values:
         return self.take(self.value(x), u.dtype, at.reshape(u.shape))
 
     def pick(self, u: UOp) -> Value:
-        """INDEX of a value by constants."""
-        return self.take(self.value(u.src[0]), u.dtype, picked(u, self.consts))
+        """Render an INDEX of a value by constants."""
+        return self.take(self.value(u.src[0]), u.dtype, picked_elements(u, self.consts))
 
     def broadcast(self, u: UOp, shape: tuple) -> list[str]:
-        """The variables of `u`, repeated to `shape`."""
+        """Return the variables of `u` broadcast to `shape`."""
         v = self.value(u)
         if u.shape == shape:
             return v.regs
         return self.take(v, u.dtype, np.broadcast_to(np.arange(prod(u.shape)).reshape(u.shape), shape)).regs
 
     def take(self, v: Value, d: DType, at: np.ndarray) -> Value:
-        """The value whose elements are those of `v` with the numbers `at`."""
+        """Return the value of the elements `at` of `v`, numbered in row-major order, in the shape of `at`."""
         n = self.width(at.shape)
         if v.width == n == 1:
             return Value([v.regs[i] for i in at.ravel()], 1)
         return Value([self._register(v, d, row) for row in at.reshape(-1, n).tolist()], n)
 
     def _register(self, v: Value, d: DType, row: list[int]) -> str:
-        """One variable of elements of `v`."""
+        """Return one variable of the elements `row` of `v`."""
         n, w = len(row), v.width
         first, start = divmod(row[0], w)
         if n == w and start == 0 and row == list(range(row[0], row[0] + w)):
@@ -163,7 +163,7 @@ class Values:
         return self._vector(d, xs * (n // len(xs)))
 
     def _vector(self, d: DType, xs: list[str]) -> str:
-        """One variable of the scalars."""
+        """Return one variable of the scalars `xs`."""
         if len(xs) == 1:
             return xs[0]
         if d is dtypes.bool:
@@ -172,7 +172,7 @@ class Values:
 
     # ---- lanes -------------------------------------------------------------------------------------------------------
     def lane(self, d: DType, v: Value, i: int) -> str:
-        """Element `i` of a value, as a scalar."""
+        """Return the scalar element `i` of a value, in row-major order."""
         r = v.regs[i // v.width]
         if v.width == 1:
             return r
@@ -180,12 +180,12 @@ class Values:
         return self.lang.is_set(out) if d is dtypes.bool else out
 
     def elements(self, u: UOp, shape: tuple | None = None) -> list[str]:
-        """Every element of a value, repeated to `shape`, as scalars."""
+        """Return all elements of a value, broadcast to `shape`, as scalars."""
         v = self.value(u)
         at = np.arange(prod(u.shape)).reshape(u.shape)
         return [self.lane(u.dtype, v, i) for i in np.broadcast_to(at, u.shape if shape is None else shape).ravel()]
 
     def join(self, xs: list[str], shape: tuple, d: DType) -> Value:
-        """The value of `shape` whose elements are the scalars `xs`."""
+        """Return a value of `shape` with the scalars `xs` as elements in row-major order."""
         n = self.width(shape)
         return Value([self._vector(d, xs[i : i + n]) for i in range(0, len(xs), n)], n)

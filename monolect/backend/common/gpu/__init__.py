@@ -1,1 +1,1 @@
-"""GPUs behind a vendor's driver: calls, memory, command graphs."""
+"""Supply what devices of CUDA and HIP share: driver calls, memory, command graphs."""

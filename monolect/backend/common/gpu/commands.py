@@ -1,9 +1,8 @@
-"""A schedule on a GPU: launched kernel by kernel the first time, from then on as one graph.
+"""Run a command buffer on a GPU: launch it kernel by kernel the first time, and as one driver graph from then on.
 
-A node of the graph waits for the launches that it is told to wait for, so the GPU runs the others beside it: copies
-beside kernels, small kernels beside each other. What that is, who makes the schedule knows
-(`command/rewrites/dependencies.py`).
-Invariant: what was bound last is what a launch sees; only nodes whose arguments changed are told.
+A node of the graph waits only for the launches that its call is AFTER, so the GPU overlaps independent kernels. The
+pass `dependencies` finds these launches (`command/rewrites/dependencies.py`).
+Invariant: a launch sees the arguments that were bound last; only nodes whose arguments changed are updated.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from monolect.backend.common.launch import group_count
 from monolect.backend.common.workgroups import Entry
 from monolect.base.errors import DeviceError
 
-MOST_NAMES = 8  # of kernels in a message
-MAP_BYTES = 128  # of a tensor map, which begins at a multiple of 64
-MOST_MAPS = 64  # of other addresses that a launch keeps
+MAX_NAMES = 8  # names of kernels in a message; the others are counted
+MAP_BYTES = 128  # size of a tensor map; the driver wants it aligned to 64 bytes
+MAX_CACHED_MAPS = 64  # tensor maps of earlier addresses that a launch caches; with more the cache is cleared
 
 
-class Step:
-    """One launch: its arguments in memory, as the driver reads them; tensor maps after the others."""
+class KernelLaunch:
+    """One launch: a kernel and its arguments in host memory, in the driver's layout; tensor maps are the last ones."""
 
     def __init__(self, driver: Driver, program: Program):
         self.driver = driver
@@ -35,59 +34,59 @@ class Step:
         self.values = (ctypes.c_int64 * n)()
         base = ctypes.addressof(self.values)
         maps = self.entry.maps
-        self.made: dict[tuple[int, int], bytes] = {}  # the tensor maps of addresses that were bound
+        self.map_cache: dict[tuple[int, int], bytes] = {}  # (number of a map, address) -> tensor map
         self.memory = (ctypes.c_char * (MAP_BYTES * (len(maps) + 1)))()
         self.maps_at = -(-ctypes.addressof(self.memory) // MAP_BYTES) * MAP_BYTES
-        places = [*(base + 8 * i for i in range(n)), *(self.maps_at + MAP_BYTES * k for k in range(len(maps)))]
+        addresses = [*(base + 8 * i for i in range(n)), *(self.maps_at + MAP_BYTES * k for k in range(len(maps)))]
         # a kernel without other arguments has no maps either
-        self.pointers = (ctypes.c_void_p * len(places))(*places)
+        self.pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         self.address = ctypes.addressof(self.pointers)
-        self.changed = True  # since the graph was told
-        self.node: Any = None
+        self.changed = True  # since the graph's node was updated
+        self.node: Any = None  # the graph's node
 
     def bind(self, i: int, value: int) -> None:
-        """Argument `i` from now on; an address also becomes part of tensor maps."""
+        """Set argument `i`, an address or the value of a Variable, and the tensor maps of an address."""
         if self.values[i] == value:
             return
         for k, m in enumerate(self.entry.maps):
             if m.slot == self.entry.arguments[i][0]:
-                if len(self.made) > MOST_MAPS:
-                    self.made.clear()
-                if (k, value) not in self.made:
-                    self.made[k, value] = self.driver.tensor_map(m, value, at=f"kernel {self.name}")
-                ctypes.memmove(self.maps_at + MAP_BYTES * k, self.made[k, value], MAP_BYTES)
+                if len(self.map_cache) > MAX_CACHED_MAPS:
+                    self.map_cache.clear()
+                if (k, value) not in self.map_cache:
+                    self.map_cache[k, value] = self.driver.tensor_map(m, value, at=f"kernel {self.name}")
+                ctypes.memmove(self.maps_at + MAP_BYTES * k, self.map_cache[k, value], MAP_BYTES)
         self.values[i], self.changed = value, True
 
     def groups(self) -> list[int]:
-        """Workgroups along each dimension, for the Variables as they are bound."""
+        """Return the number of workgroups along each dimension, for the bound values of Variables."""
         named = {name: self.values[i] for i, (_, _, name) in enumerate(self.entry.arguments) if name}
         return [group_count(n, named) for n in self.entry.groups]
 
 
 class GpuCommands(Numbered):
-    """See the module docstring."""
+    """An encoded command buffer of a GPU; see the module docstring."""
 
     def __init__(self, memory: GpuMemory, calls: Sequence[Call]) -> None:
         self.memory, self.driver, self.stream = memory, memory.driver, memory.stream
         self.after = [call.after for call in calls]
-        self.steps = [Step(self.driver, call.program) for call in calls]
-        self.places: dict[int, list[tuple[Step, int]]] = {}
+        self.steps = [KernelLaunch(self.driver, call.program) for call in calls]
+        self.bindings: dict[int, list[tuple[KernelLaunch, int]]] = {}
         for step, args in zip(self.steps, self.numbered(calls), strict=True):
             for i, (slot, _, _) in enumerate(step.entry.arguments):
-                self.places.setdefault(args[slot], []).append((step, i))
+                self.bindings.setdefault(args[slot], []).append((step, i))
         self.graph: Any = None
         self.n_runs = 0
 
     def bind_part(self, number: int, address: int) -> None:
         """See `Numbered`."""
-        for step, i in self.places.get(number, ()):
+        for step, i in self.bindings.get(number, ()):
             step.bind(i, address)
 
     def launch(self) -> None:
-        """Put all launches on the stream; whoever reads a result waits for them."""
+        """Queue all launches on the stream and return; reading a result waits for them."""
         self.n_runs += 1
         self.memory.begin()
-        empty = any(0 in step.groups() for step in self.steps)  # a graph's node cannot be of no size
+        empty = any(0 in step.groups() for step in self.steps)  # a graph's node cannot have 0 workgroups
         if self.n_runs == 1 or len(self.steps) < 2 or empty:
             for step in self.steps:
                 self._run(step)
@@ -101,7 +100,7 @@ class GpuCommands(Numbered):
         self.driver("GraphLaunch", self.graph, self.stream, at=self._names())
 
     def launch_timed(self) -> list[int]:
-        """The same, kernel by kernel; nanoseconds of each, by the GPU's clock."""
+        """Launch kernel by kernel, wait, and return the nanoseconds of each by the GPU's clock."""
         events = []
         self.memory.begin()
         for step in self.steps:
@@ -117,10 +116,10 @@ class GpuCommands(Numbered):
         return out
 
     def wait(self) -> None:
-        """Return when all is done. Raises DeviceError naming the kernels one of which failed."""
+        """Wait until the stream is idle. Raises DeviceError that names the launched kernels if one of them failed."""
         self.driver("StreamSynchronize", self.stream, at=self._names())
 
-    def _run(self, step: Step) -> None:
+    def _run(self, step: KernelLaunch) -> None:
         groups = step.groups()
         if 0 not in groups:
             sizes = (*groups, *step.entry.lanes)
@@ -128,7 +127,7 @@ class GpuCommands(Numbered):
                 step, "LaunchKernel", step.entry.kernel, *sizes, step.entry.local_bytes, self.stream, step.address, 0
             )
 
-    def _call(self, step: Step, name: str, *args: Any) -> Any:
+    def _call(self, step: KernelLaunch, name: str, *args: Any) -> Any:
         return self.driver(name, *args, at=f"kernel {step.name}")
 
     def _make_graph(self) -> None:
@@ -140,7 +139,7 @@ class GpuCommands(Numbered):
         self.graph = self.driver("GraphInstantiate", graph, 0, at=self._names())
         self.driver("GraphDestroy", graph)
 
-    def _params(self, step: Step) -> Any:
+    def _params(self, step: KernelLaunch) -> Any:
         params = self.driver.node_params()
         params.func = step.entry.kernel
         params.gridDimX, params.gridDimY, params.gridDimZ = step.groups()
@@ -151,12 +150,12 @@ class GpuCommands(Numbered):
 
     def _names(self) -> str:
         names = [step.name for step in self.steps]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        return f"kernels {', '.join(names[:MOST_NAMES])}{more}"
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        return f"kernels {', '.join(names[:MAX_NAMES])}{more}"
 
     def __del__(self) -> None:
         if self.graph is not None:
             try:
                 self.driver("GraphExecDestroy", self.graph)
-            except DeviceError:  # the GPU failed before; it has been said
+            except DeviceError:  # the GPU failed before, which was reported then
                 pass

@@ -1,8 +1,8 @@
-"""A GPU behind a vendor's driver: one stream, memory, modules, launches; what CUDA and HIP devices have in common.
+"""Define the base of CUDA and HIP devices: one stream, memory, modules and launches.
 
-What it is for: a device says how its source is rendered and compiled, and which driver it has. Invariant: one stream
-runs what it is given in order, so that memory may be handed out again at once (arrays that come from the host look out
-for themselves: `common.gpu_memory`); the host waits only where it reads.
+What it is for: a device adds its driver, and how its source is rendered and compiled.
+Invariant: one stream runs all work in order, so freed memory can be reused at once; uploads from the host have a stream
+of their own that waits where needed (`gpu/memory.py`). The host waits only when it reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from monolect.ir.uop import UOp
 
 
 class GpuDevice(GroupDevice):
-    """One GPU. `kind` is what DLPack calls its memory."""
+    """One GPU. `kind` is the number of its device type in DLPack."""
 
     kind: int
     target: Any
@@ -37,34 +37,34 @@ class GpuDevice(GroupDevice):
 
     # ---- memory ------------------------------------------------------------------------------------------------------
     def from_array(self, array: np.ndarray) -> HandleMemory:
-        """A copy of the array on the GPU."""
+        """Copy an array to new memory of the GPU and return that memory."""
         out = self.memory.alloc_to_fill(array.nbytes)
         self.memory.write(out, array)
         return out
 
     def borrow(self, address: int, n_bytes: int, owner: Any) -> Borrowed:
-        """Memory of this GPU that belongs to `owner`."""
+        """Return a handle for memory of this GPU that belongs to `owner`; it keeps `owner` alive."""
         return Borrowed(self.memory, address, n_bytes, owner)
 
     def wait(self) -> None:
-        """Return when everything queued is done."""
+        """Wait until all queued work is done."""
         self.memory.wait()
 
     def copy(self, target: HandleMemory, source: HandleMemory, n_bytes: int) -> None:
-        """The first bytes of one memory to another, within this GPU."""
+        """Copy the first `n_bytes` of `source` to `target`, both on this GPU."""
         self.driver("MemcpyDtoDAsync", target.address, source.address, n_bytes, self.stream, at="a copy")
 
     def copy_from(self, target: HandleMemory, other: GpuDevice, source: HandleMemory, n_bytes: int) -> None:
-        """The first bytes of memory of another GPU, directly where the two reach each other."""
+        """Copy the first `n_bytes` of memory of another GPU, directly if the two GPUs can access each other; wait."""
         mine, theirs = self.driver, other.driver
         if other.name not in self._peers:
             self._peers.add(other.name)
             if int(mine("DeviceCanAccessPeer", mine.handle, theirs.handle)):
                 mine("CtxEnablePeerAccess", theirs.context, 0, at=f"access to {other.name}")
         other.memory.wait()
-        places = (target.address, mine.context, source.address, theirs.context, n_bytes)
-        mine("MemcpyPeerAsync", *places, self.stream, at=f"a copy from {other.name}")
-        self.memory.wait()  # the other GPU may hand the source out again
+        arguments = (target.address, mine.context, source.address, theirs.context, n_bytes)
+        mine("MemcpyPeerAsync", *arguments, self.stream, at=f"a copy from {other.name}")
+        self.memory.wait()  # the other GPU may reuse the source's memory after this returns
 
     # ---- programs ----------------------------------------------------------------------------------------------------
     def load(self, code: bytes) -> Any:
@@ -74,5 +74,5 @@ class GpuDevice(GroupDevice):
         return self.driver("ModuleGetFunction", module, symbol.encode(), at=f"kernel {name}")
 
     def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> GpuCommands:
-        """The items, as a graph; the device's stream runs it behind all that it was given before."""
+        """Encode the items of a step as a command buffer for the device's stream."""
         return GpuCommands(self.memory, unpacked(items, number, programs)[0])

@@ -1,7 +1,7 @@
-"""The driver of a GPU vendor: its calls as calls that raise. CUDA's and HIP's are the same but for names.
+"""Call the driver of a GPU vendor and raise exceptions for its error codes; CUDA and HIP differ only in names of calls.
 
-What it is for: one place that knows how errors are reported, and that the current GPU belongs to a thread. Calls are
-named as CUDA's are, without "cu"; a vendor's class says how it spells them. What it does not do: decide anything.
+What it is for: the only code that checks error codes and makes a GPU current in a thread. Calls have CUDA's names
+without "cu"; a vendor's class maps them to its own names. What it does not do: decide anything.
 """
 
 from __future__ import annotations
@@ -13,42 +13,45 @@ from typing import Any
 from monolect.backend.common.launch import TensorMap
 from monolect.base.errors import AllocationError, DeviceError
 
-# numbers that both vendors use
-SUCCESS, OUT_OF_MEMORY, NO_DEVICE = 0, 2, 100
-NOT_BLOCKING, NO_TIMES = 1, 2  # flags of a stream, of an event
-_thread = threading.local()  # `.current`: the GPU that is, here
+SUCCESS, OUT_OF_MEMORY, NO_DEVICE = 0, 2, 100  # error codes of both vendors
+NOT_BLOCKING, NO_TIMING = 1, 2  # flags of both vendors: of a stream, and of an event
+_thread = threading.local()  # `.current`: the Driver whose GPU is current in this thread
 
 
 class Driver:
-    """The driver's calls for one GPU: `driver("MemAlloc", 100)` returns what the call returns beside its status.
+    """The driver's calls for one GPU: `driver("MemAlloc", 100)` returns the results of the call without its error code.
 
-    Raises AllocationError when memory is out, DeviceError for all else; `at` in the message is what it was at.
+    Raises AllocationError if the GPU's memory is exhausted, or DeviceError for another error. `at` names the action in
+    the message.
     """
 
     def __init__(self, device: str, api: Any):
         self.device, self.process, self.api = device, os.getpid(), api
-        self.handle: Any = None  # what the calls name this GPU by
-        self.context: Any = None  # what they name the work on it by, once it is open
+        self.handle: Any = None  # the driver's handle of this GPU
+        self.context: Any = None  # the driver's context on it; None before it is opened
 
     # ---- what a vendor supplies --------------------------------------------------------------------------------------
     def symbol(self, name: str) -> str:
-        """How the vendor spells a call."""
+        """Return the vendor's name of a call."""
         raise NotImplementedError
 
     def make_current(self) -> None:
-        """Make this GPU the one that calls of this thread are about."""
+        """Make this GPU current in this thread: the thread's calls apply to it."""
         raise NotImplementedError
 
     def reason(self, code: Any) -> str:
-        """What an error says."""
+        """Return the driver's text for an error code."""
         raise NotImplementedError
 
     def node_params(self) -> Any:
-        """What describes a kernel in a graph, to be filled in."""
+        """Return an empty structure for the parameters of a graph's kernel node."""
         raise NotImplementedError
 
     def tensor_map(self, m: TensorMap, address: int, at: str) -> bytes:
-        """What the hardware is told of memory at `address`. Raises DeviceError where the driver refuses it."""
+        """Return the hardware's descriptor of a tensor in memory at `address`.
+
+        Raises DeviceError if the driver refuses it.
+        """
         raise NotImplementedError
 
     # ---- calls -------------------------------------------------------------------------------------------------------
@@ -61,7 +64,7 @@ class Driver:
         return out[0] if len(out) == 1 else tuple(out)
 
     def enter(self) -> None:
-        """Make the GPU current in this thread. Raises DeviceError in a forked child, where there is no driver."""
+        """Make the GPU current in this thread. Raises DeviceError in a forked child, where the driver does not work."""
         if os.getpid() != self.process:
             expected = "a process that is spawned, or that opens the device itself"
             raise DeviceError(f"{self.device} was opened before a fork", expected=expected)
@@ -70,7 +73,7 @@ class Driver:
             _thread.current = self
 
     def fail(self, symbol: str, code: Any, at: str) -> None:
-        """Raise the error of a call."""
+        """Raise AllocationError or DeviceError for the error code of a call."""
         label = getattr(code, "name", str(code))
         message = f"{self.device}{', ' if at else ''}{at}: {symbol}: {self.reason(code)} ({label})"
         raise (AllocationError if code == OUT_OF_MEMORY else DeviceError)(message)

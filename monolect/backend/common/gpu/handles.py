@@ -1,13 +1,13 @@
-"""Memory of a device whose interface has handles: recycled in size classes, with addresses made up for it.
+"""Allocate memory of devices by handle: recycle blocks in size classes, and give each handle virtual addresses.
 
-What it is for: everything above a device binds addresses, and an intermediate is a place in an arena. Where an
-interface hands out handles (OpenCL, WebGPU), each handle gets a range of numbers of its own, and `find` turns a number
-back into a handle and an offset. Subclasses say how memory is made, dropped and read.
+What it is for: the layers above a device bind addresses, and an intermediate is an offset in an arena. If an interface
+has handles instead (OpenCL, WebGPU), each handle gets its own range of numbers as addresses, and `find` maps a number
+back to a handle and an offset. Subclasses create, release and read memory.
 
-What it does not do: it clears nothing and waits for nothing: a block is handed out again while kernels that use it may
-still be queued, so a device must run what it is given in order.
+What it does not do: clear memory, or wait before memory is reused. A block is handed out again while kernels that use
+it may still be queued, so a device must run its work in order.
 
-Invariant: an address never means two handles, also over time.
+Invariant: no address belongs to two handles at the same time; virtual addresses are never reused either.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 from monolect.backend.common.host.memory import class_bytes
 from monolect.base.errors import AllocationError
 
-GRAIN_BYTES = 4096  # distance of ranges, at least: what runs over the end of one is in none
+GUARD_BYTES = 4096  # unused addresses between two ranges, at least: an address past the end of a block is in no block
 
 
 class Block:
-    """A handle, its range of addresses, and the handles of parts of it that were asked for."""
+    """A handle, its range of addresses, and in `parts` the handles of sub-ranges: (offset, bytes) -> handle."""
 
     __slots__ = ("address", "handle", "n_bytes", "parts")
 
@@ -35,16 +35,16 @@ class Block:
 
 
 class HandleMemory:
-    """Memory of a device; its block is recycled when nothing refers to it any more."""
+    """Memory of a device; its block is recycled when no reference to this object is left."""
 
     __slots__ = ("__weakref__", "_owner", "address", "block", "n_bytes", "n_views")
 
     def __init__(self, owner: HandleAllocator, block: Block, n_bytes: int):
         self._owner, self.block, self.address, self.n_bytes = owner, block, block.address, n_bytes
-        self.n_views = 0  # `view` makes copies: how often it was shared otherwise
+        self.n_views = 0  # times that it was shared through DLPack; `view` makes copies and does not count
 
     def view(self, dtype: Any) -> np.ndarray:
-        """A copy of the values, once everything queued before is done."""
+        """Wait for all queued work and return a copy of the values as a flat array."""
         return self._owner.read(self).view(dtype)
 
     def is_lent(self) -> bool:
@@ -55,40 +55,41 @@ class HandleMemory:
 
 
 class HandleAllocator:
-    """Hands out HandleMemory. Keeps at most `max_cached_bytes` that nobody uses."""
+    """Allocate HandleMemory, and cache at most `max_cached_bytes` of free blocks."""
 
     def __init__(self, name: str, max_cached_bytes: int):
         self.name, self.max_cached_bytes = name, max_cached_bytes
         self.used_bytes = self.cached_bytes = 0
-        self.peak_bytes = 0  # the most that was taken from the device at once
+        self.peak_bytes = 0  # maximum of used and cached bytes
         self._blocks: dict[int, Block] = {}
         self._addresses: list[int] = []  # of all blocks, sorted
-        self._free: dict[int, list[Block]] = {}
-        self._next = GRAIN_BYTES
+        self._free: dict[int, list[Block]] = {}  # free blocks by size
+        self._next = GUARD_BYTES
         # Re-entrant: the garbage collector may free a block while this thread is inside the allocator.
         self._lock = threading.RLock()
 
     # ---- what a device supplies --------------------------------------------------------------------------------------
     def create(self, n_bytes: int) -> Any:
-        """A handle. Raises AllocationError."""
+        """Return the handle of new memory. Raises AllocationError if the device has none left."""
         raise NotImplementedError
 
     def release(self, handle: Any) -> None:
-        """Drop a handle that nobody uses."""
+        """Free the memory of a handle that is not used any more."""
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Return when the device has run everything it was given."""
+        """Wait until the device has run all queued work."""
         raise NotImplementedError
 
     def read(self, memory: Any) -> np.ndarray:
-        """The bytes of a memory."""
+        """Return a copy of the bytes of a memory, after all queued work."""
         raise NotImplementedError
 
     # ---- memory ------------------------------------------------------------------------------------------------------
     def alloc(self, n_bytes: int, is_new: bool = False) -> HandleMemory:
-        """Uninitialised memory, also `is_new` though some is free. Raises AllocationError when there is none, also
-        without what is kept for later.
+        """Return uninitialized memory: a free block of the size class, or a new one if there is none or if `is_new`.
+
+        Raises AllocationError if the device has none left, even after all cached memory is freed.
         """
         size = class_bytes(max(1, n_bytes))
         with self._lock:
@@ -97,12 +98,12 @@ class HandleAllocator:
                 self.cached_bytes -= size
                 block = free.pop()
             else:
-                block = self._made(size, n_bytes)
+                block = self._create_block(size, n_bytes)
             self.used_bytes += size
             self.peak_bytes = max(self.peak_bytes, self.used_bytes + self.cached_bytes)
         return HandleMemory(self, block, n_bytes)
 
-    def _made(self, size: int, n_bytes: int) -> Block:
+    def _create_block(self, size: int, n_bytes: int) -> Block:
         try:
             handle = self.create(size)
         except AllocationError:
@@ -116,19 +117,19 @@ class HandleAllocator:
                     expected="smaller batches, or fewer tensors that are kept",
                     found=f"{self.used_bytes} bytes in use",
                 ) from None
-        block = Block(self.place(handle, size), size, handle)
+        block = Block(self.address_for(handle, size), size, handle)
         self._blocks[block.address] = block
         insort(self._addresses, block.address)
         return block
 
-    def place(self, handle: Any, n_bytes: int) -> int:
-        """The address of a new handle: the next range of numbers. A device with addresses says its own."""
+    def address_for(self, handle: Any, n_bytes: int) -> int:
+        """Return the address of a new handle: the next unused number. A device with real addresses overrides this."""
         at = self._next
-        self._next += -(-n_bytes // GRAIN_BYTES) * GRAIN_BYTES + GRAIN_BYTES
+        self._next += -(-n_bytes // GUARD_BYTES) * GUARD_BYTES + GUARD_BYTES
         return at
 
     def recycle(self, block: Block) -> None:
-        """A block that nobody refers to any more."""
+        """Put a block that is not used any more into the cache of free blocks."""
         with self._lock:
             self.used_bytes -= block.n_bytes
             self.cached_bytes += block.n_bytes
@@ -137,7 +138,7 @@ class HandleAllocator:
                 self.trim(self.max_cached_bytes // 2)
 
     def trim(self, max_cached_bytes: int = 0) -> None:
-        """Give free blocks back to the device, largest first, until no more than that is kept."""
+        """Release free blocks, largest first, until at most `max_cached_bytes` are cached."""
         with self._lock:
             for size in sorted(self._free, reverse=True):
                 while self._free[size] and self.cached_bytes > max_cached_bytes:
@@ -149,7 +150,7 @@ class HandleAllocator:
                     self.release(block.handle)
 
     def find(self, address: int) -> tuple[Block, int]:
-        """The block that an address lies in, and how far in it. Raises AllocationError for one that is in none."""
+        """Return the block that contains an address, and the offset in it. Raises AllocationError if none does."""
         block = self._blocks.get(address)
         if block is not None:
             return block, 0

@@ -1,1 +1,1 @@
-"""The processor as a device: memory, code in it, threads, command tables."""
+"""Supply what devices on the host's processor share: memory, loading of code, threads, command tables."""

@@ -1,8 +1,8 @@
-"""Executable memory of this process, handed out piece by piece from large chunks.
+"""Allocate executable memory for machine code from large chunks.
 
 What it is for: thousands of small pieces of machine code share pages, instead of a mapping each.
-What it does not do: know an object format, or take memory back: nothing can know who still holds an address inside it.
-Invariant: a piece is reserved only once its bytes are complete; a failure before that leaves the arena as it was.
+What it does not do: know an object format, or free memory, since an address inside of it may still be in use.
+Invariant: a piece is reserved only after it is linked; an error before that leaves the arena unchanged.
 """
 
 import ctypes
@@ -16,21 +16,21 @@ from typing import Final
 
 from monolect.base.errors import ObjectFileError
 
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 20  # least size of a chunk
 PAGE_BYTES: Final = mmap.PAGESIZE
 _HAS_SPLIT_CACHES: Final = hasattr(os, "uname") and os.uname().machine.lower() in ("aarch64", "arm64")
 
 
 def align_up(value: int, align: int) -> int:
-    """The least multiple of `align`, a power of two, that is not below `value`."""
+    """Return the least multiple of `align`, a power of two, that is not below `value`."""
     return (value + align - 1) & -align
 
 
 class Arena:
-    """Executable memory handed out from both ends of large chunks, and never given back.
+    """An allocator of executable memory, which takes pieces from both ends of a chunk and never frees them.
 
-    Code grows up, writable data grows down, and a page stays between them: a store next to code that runs makes an
-    x86 processor throw its pipeline away. Both lie in one chunk so that 32-bit displacements always reach.
+    Code grows up, writable data grows down, and at least a page stays between them: a store close to running code makes
+    an x86 processor flush its pipeline. Both are in one chunk so that 32-bit displacements always reach.
     """
 
     def __init__(self) -> None:
@@ -44,20 +44,23 @@ class Arena:
         align: int,
         link: Callable[[int, int], tuple[bytearray, bytearray]],
     ) -> None:
-        """Reserve memory for code and data, and fill it with what `link(code address, data address)` returns."""
+        """Reserve memory for code and data, and fill it with the bytes that `link(code address, data address)` returns.
+
+        An error that `link` raises leaves nothing reserved.
+        """
         with self.lock:
-            code, data = self._place(data_bytes, align)
+            code, data = self._next_addresses(data_bytes, align)
             if code + code_bytes > (data & -PAGE_BYTES) - PAGE_BYTES:
                 self._grow(code_bytes + data_bytes + 4 * PAGE_BYTES)
-                code, data = self._place(data_bytes, align)
-            linked_code, linked_data = link(code, data)  # may raise: nothing is reserved yet
+                code, data = self._next_addresses(data_bytes, align)
+            linked_code, linked_data = link(code, data)  # may raise, as nothing is reserved yet
             ctypes.memmove(data, bytes(linked_data), data_bytes)
             ctypes.memmove(code, bytes(linked_code), code_bytes)
             if _HAS_SPLIT_CACHES and code_bytes:
                 _instruction_flush()(code, code + code_bytes)
             self.low, self.high = code + code_bytes, data
 
-    def _place(self, data_bytes: int, align: int) -> tuple[int, int]:
+    def _next_addresses(self, data_bytes: int, align: int) -> tuple[int, int]:
         return align_up(self.low, align), (self.high - data_bytes) & -align
 
     def _grow(self, n_bytes: int) -> None:
@@ -67,7 +70,10 @@ class Arena:
 
 
 def map_executable(n_bytes: int) -> int:
-    """Address of new memory that is readable, writable and executable; `ObjectFileError` where that is refused."""
+    """Map memory that is readable, writable and executable, and return its address.
+
+    Raises ObjectFileError if the system refuses.
+    """
     if not hasattr(mmap, "PROT_EXEC"):
         raise ObjectFileError(f"loading objects needs POSIX mmap, which {sys.platform} does not have")
     try:
@@ -82,7 +88,7 @@ def map_executable(n_bytes: int) -> int:
 
 @functools.cache
 def _instruction_flush() -> Callable[[int, int], None]:
-    """The C runtime's routine that makes fresh code visible to instruction fetch on processors with split caches."""
+    """Return the C runtime's routine that synchronizes the instruction cache with fresh code."""
     for library in (None, "libgcc_s.so.1"):
         try:
             clear = ctypes.CDLL(library)["__clear_cache"]
@@ -92,7 +98,7 @@ def _instruction_flush() -> Callable[[int, int], None]:
     raise ObjectFileError("no __clear_cache in the C runtime or libgcc_s.so.1; loading code needs it on this machine")
 
 
-executable_memory = Arena()  # of the process
+executable_memory = Arena()  # shared by all code of the process
 
 
 def _renew_lock() -> None:

@@ -3,12 +3,12 @@
 What it is for: machine code straight from a code generator, or from a cache of its objects, becomes callable without
 a linker, a compiler, a temporary file or a dynamic library. Thousands of small kernels share the pages of one arena.
 
-What it does not do: shared objects, thread-local storage, constructors, unwind tables, debug sections, COMMON symbols,
-or looking a symbol up anywhere but in the mapping it is given. It does not unload: an image lives as long as the
-process, because nothing can know who still holds an address inside it.
+What it does not do: shared objects, thread-local storage, constructors, unwind tables, debug sections, COMMON symbols.
+It resolves external symbols only from the mapping that the caller passes. It does not unload: an image lives as long as
+the process, because an address inside of it may still be in use.
 
 Invariant: every byte of an object is checked before it is used. A malformed object raises `ObjectFileError`, leaves the
-arena as it was, and never touches memory outside its own reservation.
+arena unchanged, and never touches memory outside of its own reservation.
 
 Sources: the ELF-64 object file format, the x86-64 psABI, and ELF for the Arm 64-bit Architecture (AAELF64).
 """
@@ -24,7 +24,7 @@ from monolect.base.errors import ObjectFileError
 
 X86_64: Final = 62
 AARCH64: Final = 183
-MAX_IMAGE_BYTES: Final = 64 << 20  # far above any kernel; a corrupt section size must not reserve the machine's memory
+MAX_IMAGE_BYTES: Final = 64 << 20  # far above any kernel; a corrupt section size beyond it reserves no memory
 
 _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
@@ -43,7 +43,7 @@ _GOT_BYTES: Final = 8
 
 
 class Section(NamedTuple):
-    """One section header, its name resolved and its extent checked against the file."""
+    """One section header; its name is resolved, and its range is checked against the file."""
 
     name: str
     kind: int
@@ -71,7 +71,7 @@ class Symbol(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """One place to patch: `offset` into section number `section` of the image."""
+    """One relocation, which patches the bytes at `offset` of section number `section`."""
 
     section: int
     offset: int
@@ -81,7 +81,7 @@ class Relocation(NamedTuple):
 
 
 class ElfObject(NamedTuple):
-    """A parsed and checked object, not yet placed in memory."""
+    """A parsed and checked object before it is loaded."""
 
     data: bytes
     machine: int
@@ -91,7 +91,7 @@ class ElfObject(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where each part goes: offsets into a read-only region (code, constants, stubs, GOT) and a writable one."""
+    """Offsets of all parts in a read-only region (code, constants, stubs, GOT) and a writable region."""
 
     offsets: dict[int, tuple[bool, int]]  # section number -> (is in the writable region, offset there)
     stubs: dict[int, int]  # symbol number -> offset of its jump stub in the read-only region
@@ -102,7 +102,7 @@ class Layout(NamedTuple):
 
 
 class Image:
-    """An object in executable memory. It, and every address in it, stays valid for the life of the process."""
+    """An object in executable memory; all addresses in it stay valid until the process ends."""
 
     __slots__ = ("symbols",)
 
@@ -110,7 +110,7 @@ class Image:
         self.symbols = symbols
 
     def address(self, symbol: str) -> int:
-        """Address of a defined global function; `ObjectFileError` if the object defines none of that name."""
+        """Return the address of the global function `symbol`. Raises ObjectFileError if the object lacks it."""
         try:
             return self.symbols[symbol]
         except KeyError:
@@ -133,7 +133,7 @@ def _extent(data: bytes, offset: int, size: int, what: str) -> bytes:
 def _name(table: bytes, offset: int) -> str:
     end = table.find(b"\0", offset)
     if offset >= len(table) or end < 0:
-        _fail(f"name at {offset} lies outside its string table, {len(table)} bytes")
+        _fail(f"name at {offset} is outside of its string table, {len(table)} bytes")
     try:
         return table[offset:end].decode()
     except UnicodeDecodeError:
@@ -141,7 +141,7 @@ def _name(table: bytes, offset: int) -> str:
 
 
 def parse_object(data: bytes) -> ElfObject:
-    """Read and check a relocatable ELF64 little-endian object; raise `ObjectFileError` for anything else."""
+    """Parse and check a relocatable ELF64 little-endian object. Raises ObjectFileError for any other file."""
     if len(data) < _HEADER.size:
         _fail(f"{len(data)} bytes cannot hold an ELF header")
     ident, kind, machine, _, _, _, table, _, _, _, _, entry, count, names = _HEADER.unpack_from(data)
@@ -181,7 +181,7 @@ def _symbols(data: bytes, sections: list[Section]) -> list[Symbol]:
     for name, info, _, index, value, _ in _SYMBOL.iter_unpack(data[table.offset : table.offset + table.size]):
         symbol = Symbol(_name(names, name), info >> 4, info & 15, index, value)
         if _SHN_UNDEF < index < _SHN_RESERVED and (index >= len(sections) or value > sections[index].size):
-            _fail(f"symbol {symbol.name!r} lies outside the object's sections")
+            _fail(f"symbol {symbol.name!r} is outside of the object's sections")
         if symbol.kind in (_STT_TLS, _STT_IFUNC):
             _fail(f"symbol {symbol.name!r} is thread-local or resolved at load time")
         symbols.append(symbol)
@@ -202,16 +202,16 @@ def _relocations(data: bytes, sections: list[Section], n_symbols: int) -> list[R
         for offset, info, addend in _RELA.iter_unpack(data[table.offset : table.offset + table.size]):
             if info >> 32 >= n_symbols:
                 _fail(f"relocation at {table.name}+{offset} names symbol {info >> 32} of {n_symbols}")
-            if info & 0xFFFFFFFF:  # type 0 asks for nothing
+            if info & 0xFFFFFFFF:  # type 0 is R_NONE
                 result.append(Relocation(table.info, offset, info & 0xFFFFFFFF, info >> 32, addend))
     return result
 
 
-# ---- placing ---------------------------------------------------------------------------------------------------------
+# ---- layout ----------------------------------------------------------------------------------------------------------
 
 
 def plan_layout(obj: ElfObject) -> Layout:
-    """Give every loaded section, jump stub and GOT slot an offset in the read-only or the writable region."""
+    """Assign every loaded section, jump stub and GOT slot an offset in the read-only or the writable region."""
     ends = [0, 0]
     offsets = {}
     for index, section in enumerate(obj.sections):
@@ -230,7 +230,7 @@ def plan_layout(obj: ElfObject) -> Layout:
     for relocation in obj.relocations:
         number = relocation.symbol
         if relocation.kind in branches and obj.symbols[number].section == _SHN_UNDEF and number not in stubs:
-            stubs[number] = code_bytes  # an external may lie beyond the reach of a branch
+            stubs[number] = code_bytes  # an external may be out of the range of a branch
             code_bytes += _STUB_BYTES
     for relocation in obj.relocations:
         if relocation.kind in slots and relocation.symbol not in got:
@@ -241,7 +241,10 @@ def plan_layout(obj: ElfObject) -> Layout:
 
 
 def link(obj: ElfObject, layout: Layout, code_base: int, data_base: int, externals: Mapping[str, int]) -> "Linked":
-    """The bytes of both regions, relocated for the two base addresses, and the addresses of all symbols."""
+    """Return the bytes of both regions, relocated for the two base addresses, and the addresses of all symbols.
+
+    `externals` maps names of undefined symbols to addresses.
+    """
     bases = (code_base, data_base)
     regions = (bytearray(layout.code_bytes), bytearray(layout.data_bytes))
     for index, (writable, offset) in layout.offsets.items():
@@ -267,7 +270,7 @@ def link(obj: ElfObject, layout: Layout, code_base: int, data_base: int, externa
 
 
 class Linked(NamedTuple):
-    """Relocated bytes of the two regions; `addresses` by symbol number."""
+    """Relocated bytes of the two regions, and the address of each symbol by its number."""
 
     code: bytearray
     data: bytearray
@@ -278,7 +281,7 @@ def _outside(symbol: Symbol, externals: Mapping[str, int]) -> int:
     if symbol.section == _SHN_ABS:
         return symbol.value
     if symbol.section != _SHN_UNDEF:
-        _fail(f"symbol {symbol.name!r} lives in section {symbol.section:#x}, which is not loaded")
+        _fail(f"symbol {symbol.name!r} is in section {symbol.section:#x}, which is not loaded")
     address = externals.get(symbol.name)
     if address is None:
         raise ObjectFileError(f"undefined symbol {symbol.name!r}; known externals: {sorted(externals)}")
@@ -297,8 +300,9 @@ _STUBS: Final[dict[int, Callable[[int], bytes]]] = {X86_64: _x86_stub, AARCH64: 
 
 
 # ---- relocating ------------------------------------------------------------------------------------------------------
-# A row says what is stored, with S the symbol (its stub or its GOT slot where the kind asks for one), A the addend and
-# P the place: x86 kind -> (struct format, subtract P); aarch64 kind -> (how to patch the instruction, parameter).
+# A relocation stores S + A or S + A - P. S is the address of the symbol, or of its stub or GOT slot for some kinds; A,
+# the addend; P, the address of the patched bytes. Kinds of data: kind -> (struct format, whether P is subtracted).
+# Kinds of aarch64 instructions: kind -> (way to patch the immediate, binary logarithm of the access size).
 
 _X86_KINDS: Final[dict[int, tuple[str, bool]]] = {
     1: ("<Q", False),  # R_X86_64_64
@@ -331,7 +335,7 @@ _ARM_CODE_KINDS: Final[dict[int, tuple[str, int]]] = {
     312: ("low", 3),  # LD64_GOT_LO12_NC
 }
 _DATA_KINDS: Final = {X86_64: _X86_KINDS, AARCH64: _ARM_DATA_KINDS}
-_INDIRECT_KINDS: Final = {X86_64: ((4,), (9, 41, 42)), AARCH64: ((282, 283), (311, 312))}  # (by stub, by GOT slot)
+_INDIRECT_KINDS: Final = {X86_64: ((4,), (9, 41, 42)), AARCH64: ((282, 283), (311, 312))}  # kinds for (stub, GOT slot)
 
 
 def _relocate(
@@ -354,38 +358,44 @@ def _relocate(
     width = struct.calcsize(data_kind[0]) if data_kind else 4
     if offset + width > obj.sections[section].size:
         _fail(f"relocation at {obj.sections[section].name}+{offset} reaches past its section")
-    place = bases[writable] + start + offset
+    address = bases[writable] + start + offset
     try:
         if data_kind:
-            value = target + addend - (place if data_kind[1] else 0)
+            value = target + addend - (address if data_kind[1] else 0)
             value = value & _MASK if data_kind[0] == "<Q" else value
             struct.pack_into(data_kind[0], regions[writable], start + offset, value)
         else:
-            _patch_arm(obj.machine, kind, regions[writable], start + offset, target + addend, place)
+            _patch_arm(obj.machine, kind, regions[writable], start + offset, target + addend, address)
     except struct.error:
         _fail(f"symbol {obj.symbols[number].name!r} is out of reach of relocation type {kind}")
 
 
-def _patch_arm(machine: int, kind: int, region: bytearray, offset: int, value: int, place: int) -> None:
-    """Patch the immediate of one aarch64 instruction; `struct.error` when it does not fit."""
-    if machine != AARCH64 or kind not in _ARM_CODE_KINDS or place & 3:
-        _fail(f"relocation type {kind} of machine {machine}, at an address of {place & 3} modulo 4, is not supported")
+def _patch_arm(machine: int, kind: int, region: bytearray, offset: int, value: int, address: int) -> None:
+    """Patch the immediate of the aarch64 instruction at `offset` of `region`, which will be at `address`.
+
+    Raises struct.error if the value does not fit.
+    """
+    if machine != AARCH64 or kind not in _ARM_CODE_KINDS or address & 3:
+        _fail(f"relocation type {kind} of machine {machine}, at an address of {address & 3} modulo 4, is not supported")
     how, scale = _ARM_CODE_KINDS[kind]
     word = struct.unpack_from("<I", region, offset)[0]
     if how == "branch":
-        word = word & 0xFC000000 | _signed_field(value - place, 28, 2)
+        word = word & 0xFC000000 | _signed_field(value - address, 28, 2)
     elif how == "page":
-        pages = _signed_field((value >> 12) - (place >> 12), 21, 0)
+        pages = _signed_field((value >> 12) - (address >> 12), 21, 0)
         word = word & 0x9F00001F | (pages & 3) << 29 | (pages >> 2) << 5
     else:
         if value & ((1 << scale) - 1):
-            raise struct.error  # the instruction can only address multiples of its access size
+            raise struct.error  # the immediate counts in units of the access size
         word = word & ~(0xFFF << 10) | (value & 0xFFF) >> scale << 10
     struct.pack_into("<I", region, offset, word)
 
 
 def _signed_field(value: int, bits: int, shift: int) -> int:
-    """`value >> shift` as an unsigned field of `bits - shift` bits."""
+    """Return `value >> shift` in two's complement of `bits - shift` bits, as an unsigned number.
+
+    Raises struct.error if `value` needs more than `bits` bits or is no multiple of `1 << shift`.
+    """
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1) or value & ((1 << shift) - 1):
         raise struct.error
     return (value >> shift) & ((1 << (bits - shift)) - 1)
@@ -398,10 +408,10 @@ _HOST_MACHINE: Final = _MACHINES.get(os.uname().machine.lower()) if hasattr(os, 
 
 
 def load_object(obj: bytes, externals: Mapping[str, int] = MappingProxyType({})) -> Image:
-    """Load an object for this machine; undefined symbols take their addresses from `externals`.
+    """Load an object file for this machine into executable memory, which is never freed, and return its Image.
 
-    Raises `ObjectFileError` for malformed or foreign objects, undefined symbols, and where the system refuses memory
-    that is both writable and executable. The memory is never released.
+    `externals` maps names of undefined symbols to addresses. Raises ObjectFileError if the object is malformed or for
+    another machine, if a symbol is undefined, or if the system refuses memory that is both writable and executable.
     """
     parsed = parse_object(obj)
     if parsed.machine != _HOST_MACHINE:
@@ -409,12 +419,12 @@ def load_object(obj: bytes, externals: Mapping[str, int] = MappingProxyType({}))
     layout = plan_layout(parsed)
     addresses: dict[int, int] = {}
 
-    def place(code: int, data: int) -> tuple[bytearray, bytearray]:
+    def link_at(code: int, data: int) -> tuple[bytearray, bytearray]:
         linked = link(parsed, layout, code, data, externals)
         addresses.update(linked.addresses)
         return linked.code, linked.data
 
-    executable_memory.install(layout.code_bytes, layout.data_bytes, layout.align, place)
+    executable_memory.install(layout.code_bytes, layout.data_bytes, layout.align, link_at)
     symbols = {}
     for number, symbol in enumerate(parsed.symbols):
         if symbol.binding != _STB_LOCAL and symbol.kind == _STT_FUNC and number in addresses:

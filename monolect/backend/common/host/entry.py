@@ -1,11 +1,11 @@
-"""A command table as Python functions made of native code: a call binds addresses, runs the table, and is back.
+"""Turn a command table into Python functions of native code: a call binds addresses, runs the table and returns.
 
-What it is for: a step of microseconds is one call from Python. Through ctypes that call and the binding of its
-arguments cost more than the kernels; CPython calls a function of its own kind (METH_FASTCALL) in some 30 ns.
-What it does not do: it checks nothing, starts no thread, and knows no launch.
+What it is for: a step of microseconds is one call from Python. Through ctypes, that call and the binding of its
+arguments cost more than the kernels; CPython calls a built-in function (METH_FASTCALL) in about 30 ns.
+What it does not do: check arguments or start threads.
 
-Invariant: the addresses are in their slots before another thread can run: the interpreter's lock is held until
-then, and in `run_held` all the time.
+Invariant: all addresses are in their slots before another Python thread can run: the interpreter lock is held until
+then, and in `run_held` during the whole call.
 """
 
 import ctypes
@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from monolect.backend.common.host.elf import load_object
 
-_FASTCALL: Final = 0x80  # of PyMethodDef: f(self, items, count)
+_FASTCALL: Final = 0x80  # METH_FASTCALL, a flag of PyMethodDef: the function is called as f(self, items, count)
 _SYMBOLS: Final = ("PyBytes_AsString", "PyLong_AsLongLong", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
 
-# The block, 8 bytes each: pool, table, commands, slots, numbers n, then n + 1 starts into the places that follow.
-# Item i goes to the slots from start i to start i + 1: pairs of the number of a slot and what is added there.
+# `self` is a bytes object of 8-byte words: pool, table, number of commands, slots, number of items n, n + 1 starts, and
+# then pairs (slot, offset). Starts index words from the first start on. The pairs from start i to start i + 1 belong to
+# item i: address i plus the offset is stored in the slot.
 _DECLARED: Final = """
 declare ptr @PyBytes_AsString(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
@@ -48,7 +49,7 @@ entry:
   %n = select i1 %fewer, i64 %count, i64 %numbers
   br label %items.next
 items.next:
-  %i = phi i64 [0, %entry], [%i.next, %places.next]
+  %i = phi i64 [0, %entry], [%i.next, %bindings.next]
   %more = icmp slt i64 %i, %n
   br i1 %more, label %bind, label %run
 bind:
@@ -60,21 +61,21 @@ bind:
   %end.p = getelementptr i64, ptr %starts, i64 %i.next
   %start = load i64, ptr %start.p, align 8
   %end = load i64, ptr %end.p, align 8
-  br label %places.next
-places.next:
-  %k = phi i64 [%start, %bind], [%k.next, %place]
+  br label %bindings.next
+bindings.next:
+  %k = phi i64 [%start, %bind], [%k.next, %binding]
   %inside = icmp slt i64 %k, %end
-  br i1 %inside, label %place, label %items.next
-place:
-  %place.p = getelementptr i64, ptr %starts, i64 %k
-  %slot = load i64, ptr %place.p, align 8
-  %offset.p = getelementptr i64, ptr %place.p, i64 1
+  br i1 %inside, label %binding, label %items.next
+binding:
+  %binding.p = getelementptr i64, ptr %starts, i64 %k
+  %slot = load i64, ptr %binding.p, align 8
+  %offset.p = getelementptr i64, ptr %binding.p, i64 1
   %offset = load i64, ptr %offset.p, align 8
   %here = add i64 %value, %offset
   %slot.p = getelementptr i64, ptr %slots, i64 %slot
   store i64 %here, ptr %slot.p, align 8
   %k.next = add i64 %k, 2
-  br label %places.next
+  br label %bindings.next
 run:
   BEFORE
   call void @run_commands(ptr %pool, ptr %table, i64 %commands)
@@ -89,7 +90,7 @@ _FREE: Final = "%thread = call ptr @PyEval_SaveThread()", "call void @PyEval_Res
 
 
 def _source() -> str:
-    """Both entries: `run` lets other threads have the interpreter while commands run, `run_held` does not."""
+    """Return the LLVM IR of `run`, which releases the interpreter lock while commands run, and of `run_held`."""
     run = _ENTRY.replace("NAME", "run").replace("BEFORE", _FREE[0]).replace("AFTER", _FREE[1])
     return _DECLARED + run + _ENTRY.replace("NAME", "run_held").replace("BEFORE", "").replace("AFTER", "")
 
@@ -105,7 +106,7 @@ class _MethodDef(ctypes.Structure):
 
 @functools.cache
 def methods(run_address: int, cached_compile: Callable[[str], bytes]) -> list[_MethodDef]:
-    """Both entries, compiled and loaded: once a process."""
+    """Return the PyMethodDefs of `run` and `run_held`, compiled and loaded once per process."""
     externals = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _SYMBOLS}
     image = load_object(cached_compile(_source()), {**externals, "run_commands": run_address, "none": id(None)})
     doc = b"Bind the first buffers to these addresses, and run."
@@ -123,19 +124,22 @@ def python_functions(
     table: int,
     n_commands: int,
     slots: int,
-    places: Sequence[Sequence[tuple[int, int]]],
+    bindings: Sequence[Sequence[tuple[int, int]]],
     cached_compile: Callable[[str], bytes],
 ) -> tuple[Any, Any]:
-    """`run(*addresses)`: address i, and what is added there, into each slot of `places[i]`, those beyond them ignored;
-    then the whole table. And `run_held`, which keeps the interpreter's lock: for tables that are over in microseconds.
+    """Return the functions `run` and `run_held` of a command table at address `table`.
 
-    `run_address` is `run_commands` of the pool. The table and the slots must live as long as the functions.
+    `run(*addresses)` stores address i plus an offset into a slot, for each (slot, offset) in `bindings[i]`. It ignores
+    further addresses, and then runs the table. `run_held` does the same and keeps the interpreter lock, for tables that
+    take microseconds.
+
+    `run_address` is the address of the pool's `run_commands`. The caller keeps table and slots alive.
     """
-    starts = [len(places) + 1]
-    for p in places:
+    starts = [len(bindings) + 1]
+    for p in bindings:
         starts.append(starts[-1] + 2 * len(p))
-    pairs = [word for p in places for pair in p for word in pair]
-    block = array("q", [pool, table, n_commands, slots, len(places), *starts, *pairs])
+    pairs = [word for p in bindings for pair in p for word in pair]
+    block = array("q", [pool, table, n_commands, slots, len(bindings), *starts, *pairs])
     run, held = (
         _new_function(ctypes.addressof(m), block.tobytes(), None) for m in methods(run_address, cached_compile)
     )

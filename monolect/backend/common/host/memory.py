@@ -1,17 +1,16 @@
-"""Host memory for buffers: allocated in size classes, recycled at once, aligned for vectors.
+"""Allocate host memory for buffers: recycle blocks in size classes, aligned for vectors and huge pages.
 
-What it is for: a fresh page costs more to touch than most kernels cost to run, so memory that was used before is kept
-and handed out again. Blocks are 64-byte aligned; those of 2 MiB and more are aligned to, and advised for, huge pages,
-unless those come slowly: where the host of a virtual machine took memory back, or the system must first make room for
-2 MiB in one piece, one takes milliseconds. Memory that is used again is advised in any case. Who knows that large
-results are to come has them prepared: their pages come while it is still compiling.
+What it is for: faulting a fresh page costs more than most kernels, so freed memory is cached and reused. Blocks are
+aligned to 64 bytes. Blocks of 2 MiB and more are aligned to huge pages and use them, unless huge pages are slow to
+fault: a fault takes milliseconds if the hypervisor reclaimed the memory, or if the system must compact memory first.
+Reused memory is advised to use huge pages in any case. `prepare` faults the pages of large results ahead of their use,
+while kernels are compiled.
 
-What it does not do: it clears nothing, knows no dtypes, and does not synchronise: whoever frees a block must know that
-no thread still writes to it.
+What it does not do: clear memory, know dtypes, or synchronize. A block may be freed only if no thread writes to it.
 
-Invariant: an address is in at most one live block, and stays mapped while that block, a part of it, or an array viewing
-it, lives. Small blocks (up to 256 KiB) are carved from arenas that are never returned: their free lists are bounded by
-the most that was in use at once. Large blocks are mapped singly; what is kept of them is bounded by `max_cached_bytes`.
+Invariant: an address is in at most one live block. It stays mapped while the block, a part of it, or an array that
+views it is alive. Small blocks (up to 256 KiB) come from arenas that are never unmapped, so their free lists hold at
+most as much as was in use at once. Large blocks have a mapping each, and at most `max_cached_bytes` of them are cached.
 """
 
 from __future__ import annotations
@@ -29,51 +28,51 @@ from typing import Any, Final, NamedTuple
 from monolect.backend.common.pages import (
     HUGE_PAGE_BYTES,
     address_of,
+    advise_huge,
     aligned_address,
-    bring,
-    comes_slowly,
+    is_slow_to_fault,
     map_pages,
-    want_huge,
+    prefault,
 )
 from monolect.base.errors import AllocationError, ArgumentError
 from monolect.base.numpy import np
 
-ALIGN_BYTES: Final = 64
-SMALL_BYTES: Final = 256 << 10
-_TOUCHED_BYTES: Final = 64 << 20  # of a fresh block, at most, to see how its pages come
-_PREPARED_BYTES: Final = 4 << 20  # blocks whose pages take longer to come than a thread takes to start
-_SLOW_FOR_S: Final = 1.0  # after a slow one, for so long none is asked for
+ALIGN_BYTES: Final = 64  # alignment of every block
+SMALL_BYTES: Final = 256 << 10  # larger blocks have a mapping of their own
+_PROBE_BYTES: Final = 64 << 20  # leading bytes of a fresh mapping that are touched to time the faults of huge pages
+_MIN_PREFAULT_BYTES: Final = 4 << 20  # smaller blocks are not prefaulted: starting a thread costs more than the faults
+_HUGE_PAUSE_S: Final = 1.0  # s after a slow fault during which fresh memory uses small pages
 _new: Final = object.__new__
-_ARENA_BYTES: Final = 8 << 20
-_BATCH_BYTES: Final = 4096  # a refill of tiny blocks carves this much at once
-_MIN_CACHED_BYTES: Final = 1 << 30
-GROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # cgroups 2, 1
+_ARENA_BYTES: Final = 8 << 20  # size of a mapping from which small blocks are carved
+_BATCH_BYTES: Final = 4096  # bytes of tiny blocks that one refill carves
+_MIN_CACHED_BYTES: Final = 1 << 30  # lower bound of the default of `max_cached_bytes`
+CGROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # cgroups 2, 1
 
 
-def _one_name() -> int:
+def _refcount_of_one() -> int:
     thing = object()
     return sys.getrefcount(thing)
 
 
-# What `getrefcount` says of a thing that one name of a function holds and nobody else: the name and the argument, where
-# Python does not lend one to the other (3.14 does). Who asks whether others hold a thing adds the holders it knows.
-ONE_NAME: Final = _one_name()
+# `sys.getrefcount` of an object that only one local variable refers to: 2 with the call's argument, 1 from Python 3.14
+# on, which borrows the argument. To see if others hold an object, compare with this plus the references that you know.
+ONE_REF: Final = _refcount_of_one()
 
 
 class Stats(NamedTuple):
-    """Bytes by where they are, counted in whole blocks."""
+    """Bytes of an Allocator by use, counted in whole blocks."""
 
     used_bytes: int  # in live blocks
-    cached_bytes: int  # in free lists, ready to be handed out
-    cached_large_bytes: int  # the part of them that `max_cached_bytes` bounds
-    mapped_bytes: int  # taken from the system
-    peak_bytes: int  # the most that was mapped at once
+    cached_bytes: int  # in free lists
+    cached_large_bytes: int  # in free lists of large blocks, which `max_cached_bytes` bounds
+    mapped_bytes: int  # mapped from the system
+    peak_bytes: int  # maximum of mapped_bytes
 
 
 class Memory:
     """A range of host memory: `address`, `n_bytes`. The range is valid while this object, or a view of it, lives.
 
-    `n_views` counts the arrays handed out so far: whoever got one may have written through it.
+    `n_views` counts the arrays that `view` and NumPy got so far; code that has one may have written through it.
     """
 
     __slots__ = ("__weakref__", "address", "n_bytes", "n_views")
@@ -83,11 +82,11 @@ class Memory:
     n_views: int
 
     def view(self, dtype: Any) -> np.ndarray:
-        """The memory as a flat array, without a copy; the array keeps the memory alive."""
+        """Return the memory as a flat array, without a copy; the array keeps the memory alive."""
         return np.asarray(self).view(dtype)
 
     def is_lent(self) -> bool:
-        """Whether somebody can write to it who needs no view: the memory is part of an array that others hold."""
+        """Whether code outside of monolect can write to the memory without calling `view`, as it holds the array."""
         return False
 
     @property
@@ -103,7 +102,7 @@ class Memory:
 
 
 class _SmallBlock(Memory):
-    """A block that goes back to its free list when it dies. One list append: this runs for every small tensor."""
+    """A block that returns to its free list when it is deleted. One list append: this runs for every small tensor."""
 
     __slots__ = ("_release",)
 
@@ -126,7 +125,7 @@ class _LargeBlock(Memory):
 
 
 class BorrowedMemory(Memory):
-    """Memory that belongs to an array, kept alive by this object."""
+    """Memory of an array; this object keeps the array alive."""
 
     __slots__ = ("_array",)
 
@@ -136,8 +135,8 @@ class BorrowedMemory(Memory):
         return not self._array.flags.writeable
 
     def is_lent(self) -> bool:
-        """See `Memory`. Only plain arrays, down to the one that owns the memory, tell who else holds them."""
-        array, mine = self._array, ONE_NAME + 1  # the attribute's
+        """See `Memory`. Reference counts decide, which is possible only if all arrays down to the owner are plain."""
+        array, mine = self._array, ONE_REF + 1  # the local variable, and the attribute or `base`
         while type(array) is np.ndarray and sys.getrefcount(array) <= mine:
             if array.base is None:
                 return not array.flags.owndata
@@ -146,7 +145,7 @@ class BorrowedMemory(Memory):
 
 
 class PartOfMemory(Memory):
-    """Bytes of another memory, kept alive by this object. They are never this one's alone: others hold the whole."""
+    """A range of another Memory, which this object keeps alive. It is always lent, since others hold the whole."""
 
     __slots__ = ("_whole",)
 
@@ -155,7 +154,7 @@ class PartOfMemory(Memory):
     @property
     def __array_interface__(self) -> dict[str, Any]:
         self.n_views += 1
-        whole = self._whole.__array_interface__  # which counts there, too: who writes to a part writes to the whole
+        whole = self._whole.__array_interface__  # counts as a view of the whole, too: a write to a part changes it
         return {**whole, "shape": (self.n_bytes,), "data": (self.address, whole["data"][1])}
 
     def is_lent(self) -> bool:
@@ -166,12 +165,12 @@ class PartOfMemory(Memory):
 class _Mapping(NamedTuple):
     pages: mmap.mmap
     address: int
-    n_bytes: int  # of the size class; the pages may be more
-    wants_huge: bool  # pages that come from now on may be huge
-    is_coming: bool = False  # its pages were asked for, and nobody used it yet
+    n_bytes: int  # of the size class; the mapping may be longer
+    wants_huge: bool  # pages that are faulted from now on may be huge
+    is_prefaulting: bool = False  # a thread was started to fault its pages, and no block used it yet
 
 
-class _Shelf:
+class _FreeList:
     """The free small blocks of one size class."""
 
     __slots__ = ("free", "pop", "push", "size")
@@ -184,29 +183,32 @@ class _Shelf:
 
 
 def class_bytes(n_bytes: int) -> int:
-    """Size of the smallest class that holds `n_bytes`: a power of two, or 5/4, 6/4, 7/4 of one; at least 64."""
+    """Return the size of the smallest class that holds `n_bytes`: 1, 5/4, 6/4 or 7/4 of a power of two; at least 64."""
     if n_bytes <= 4 * ALIGN_BYTES:
         return max(ALIGN_BYTES, -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES)
     step = 1 << ((n_bytes - 1).bit_length() - 3)
     return -(-n_bytes // step) * step
 
 
-def _small_shelves() -> list[_Shelf]:
-    """The shelf for every count of 64-byte units up to SMALL_BYTES."""
-    shelves = [_Shelf(ALIGN_BYTES)]
-    while len(shelves) <= SMALL_BYTES // ALIGN_BYTES:
-        size = class_bytes(len(shelves) * ALIGN_BYTES)
-        shelves += [_Shelf(size)] * (size // ALIGN_BYTES + 1 - len(shelves))
-    return shelves
+def _small_free_lists() -> list[_FreeList]:
+    """Return the free list of each block size, indexed by the size in units of 64 bytes, up to SMALL_BYTES."""
+    free_lists = [_FreeList(ALIGN_BYTES)]
+    while len(free_lists) <= SMALL_BYTES // ALIGN_BYTES:
+        size = class_bytes(len(free_lists) * ALIGN_BYTES)
+        free_lists += [_FreeList(size)] * (size // ALIGN_BYTES + 1 - len(free_lists))
+    return free_lists
 
 
 def machine_bytes() -> int:
-    """The memory that this process may use: the machine's, or what its group (a container) may; 0 where nobody says."""
+    """Return the bytes of memory that this process may use: the machine's, or the limit of its cgroup (a container).
+
+    Return 0 if the system does not tell.
+    """
     try:
         found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 0
-    for path in GROUP_LIMITS:
+    for path in CGROUP_LIMITS:
         try:
             with open(path) as file:
                 found = min(found, int(file.read()))
@@ -216,65 +218,68 @@ def machine_bytes() -> int:
 
 
 class Allocator:
-    """Hands out `Memory`. Safe to use from several threads; small blocks take no lock."""
+    """Allocate `Memory`. Several threads may use it at the same time; small blocks need no lock."""
 
     def __init__(self, max_cached_bytes: int | None = None) -> None:
         self.max_cached_bytes = (
             max(_MIN_CACHED_BYTES, machine_bytes() // 4) if max_cached_bytes is None else max_cached_bytes
         )
-        self._shelves = _small_shelves()
+        self._free_lists = _small_free_lists()
         # Re-entrant: the garbage collector may free a block while this thread is inside the allocator.
         self._lock = threading.RLock()
         self._arena_next = self._arena_end = 0
         self._arena_bytes = self._carved_bytes = 0
         self._large_free: dict[int, list[_Mapping]] = {}
         self._large_mapped_bytes = self._large_cached_bytes = self._peak_bytes = 0
-        self._small_pages_until = 0.0  # by time.monotonic
+        self._no_huge_until = 0.0  # s of time.monotonic; before it, fresh memory uses small pages
 
     def alloc(self, n_bytes: int) -> Memory:
-        """Uninitialised memory of `n_bytes`, 64-byte aligned; `AllocationError` when the system has no more."""
+        """Return uninitialized memory of `n_bytes`, aligned to 64 bytes. Raises AllocationError if there is none."""
         if not 0 <= n_bytes <= SMALL_BYTES:
             return self._alloc_large(n_bytes)
-        shelf = self._shelves[(n_bytes + 63) >> 6]
+        free_list = self._free_lists[(n_bytes + 63) >> 6]
         try:
-            address = shelf.pop()
+            address = free_list.pop()
         except IndexError:
-            address = self._refill(shelf)
+            address = self._refill(free_list)
         block: Any = _new(_SmallBlock)
         block.address = address
         block.n_bytes = n_bytes
         block.n_views = 0
-        block._release = shelf.push
+        block._release = free_list.push
         return block
 
     def prepare(self, sizes: Sequence[int]) -> list[threading.Thread]:
-        """Have free blocks for the large ones of these bytes; threads make their pages come, if they are fresh."""
+        """Add free blocks for allocations of these sizes, and return the threads that fault their pages.
+
+        Small sizes are ignored, and so are sizes for which there are free blocks already.
+        """
         threads: list[threading.Thread] = []
         with self._lock:
             for size, count in Counter(map(class_bytes, sizes)).items():
                 free = self._large_free.setdefault(size, [])
-                for _ in range(count - len(free) if size >= _PREPARED_BYTES else 0):
+                for _ in range(count - len(free) if size >= _MIN_PREFAULT_BYTES else 0):
                     if self._large_cached_bytes + size > self.max_cached_bytes:
                         break
                     try:
                         mapping = self._map_large(size, HUGE_PAGE_BYTES)
                     except AllocationError:
-                        return threads  # whoever needs it will say so
-                    threads.append(bring(mapping.pages, mapping.address, size))
-                    free.append(mapping._replace(is_coming=True))
+                        return threads  # the allocation itself will raise the error
+                    threads.append(prefault(mapping.pages, mapping.address, size))
+                    free.append(mapping._replace(is_prefaulting=True))
                     self._large_cached_bytes += size
         return threads
 
     def stats(self) -> Stats:
-        """Where the memory is. Walks the free lists' lengths: for reports, not for every step."""
+        """Return bytes by use. It walks over all free lists, so it is for reports, not for every step."""
         with self._lock:
-            small = sum(len(shelf.free) * shelf.size for shelf in dict.fromkeys(self._shelves))
+            small = sum(len(free_list.free) * free_list.size for free_list in dict.fromkeys(self._free_lists))
             large = self._large_cached_bytes
             used = self._carved_bytes - small + self._large_mapped_bytes - large
             return Stats(used, small + large, large, self._mapped_bytes, self._peak_bytes)
 
     def trim(self, max_cached_bytes: int = 0) -> None:
-        """Return free large blocks to the system, largest classes first, until no more than that is kept."""
+        """Unmap free large blocks, largest sizes first, until at most `max_cached_bytes` are cached."""
         with self._lock:
             for size in sorted(self._large_free, reverse=True):
                 free = self._large_free[size]
@@ -287,23 +292,23 @@ class Allocator:
     def _mapped_bytes(self) -> int:
         return self._arena_bytes + self._large_mapped_bytes
 
-    def _refill(self, shelf: _Shelf) -> int:
-        """One block, and for tiny ones a batch into the free list, from the arena."""
+    def _refill(self, free_list: _FreeList) -> int:
+        """Carve a block from the arena and return its address; carve a batch of tiny blocks for the free list."""
         with self._lock:
-            count = max(1, _BATCH_BYTES // shelf.size)
-            if self._arena_end - self._arena_next < count * shelf.size:
-                # What is left of the old arena is dropped: less than one block of a small class.
+            count = max(1, _BATCH_BYTES // free_list.size)
+            if self._arena_end - self._arena_next < count * free_list.size:
+                # The rest of the old arena is never used: less than one refill of this size.
                 pages = self._map(_ARENA_BYTES)
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(pages))  # views may outlive this allocator
                 self._arena_next = aligned_address(pages)
-                self._advise(pages, self._arena_next, HUGE_PAGE_BYTES)
+                self._probe_huge(pages, self._arena_next, HUGE_PAGE_BYTES)
                 self._arena_end = self._arena_next + _ARENA_BYTES
                 self._arena_bytes += _ARENA_BYTES
                 self._peak_bytes = max(self._peak_bytes, self._mapped_bytes)
             first = self._arena_next
-            self._arena_next += count * shelf.size
-            self._carved_bytes += count * shelf.size
-            shelf.free.extend(range(first + (count - 1) * shelf.size, first, -shelf.size))
+            self._arena_next += count * free_list.size
+            self._carved_bytes += count * free_list.size
+            free_list.free.extend(range(first + (count - 1) * free_list.size, first, -free_list.size))
             return first
 
     def _alloc_large(self, n_bytes: int) -> Memory:
@@ -315,10 +320,10 @@ class Allocator:
             if free:
                 mapping = free.pop()
                 self._large_cached_bytes -= size
-                if mapping.is_coming:
-                    mapping = mapping._replace(is_coming=False)
+                if mapping.is_prefaulting:
+                    mapping = mapping._replace(is_prefaulting=False)
                 elif not mapping.wants_huge and size >= HUGE_PAGE_BYTES:
-                    want_huge(mapping.pages, True)
+                    advise_huge(mapping.pages, True)
                     mapping = mapping._replace(wants_huge=True)
             else:
                 mapping = self._map_large(size)
@@ -331,7 +336,7 @@ class Allocator:
         return block
 
     def _map(self, n_bytes: int) -> mmap.mmap:
-        """Pages of the system; when it has none, those that are kept are given back and it is asked once more."""
+        """Map `n_bytes`; if the system has no memory, unmap all cached blocks and try once more."""
         try:
             return map_pages(n_bytes)
         except AllocationError:
@@ -345,24 +350,27 @@ class Allocator:
                 found=f"{self.stats().used_bytes} bytes in use",
             ) from error
 
-    def _map_large(self, size: int, most: int = _TOUCHED_BYTES) -> _Mapping:
+    def _map_large(self, size: int, most: int = _PROBE_BYTES) -> _Mapping:
         pages = self._map(size)
         self._large_mapped_bytes += size
         self._peak_bytes = max(self._peak_bytes, self._mapped_bytes)
         if size < HUGE_PAGE_BYTES:
             return _Mapping(pages, address_of(pages), size, False)
         address = aligned_address(pages)
-        return _Mapping(pages, address, size, self._advise(pages, address, min(size, most)))
+        return _Mapping(pages, address, size, self._probe_huge(pages, address, min(size, most)))
 
-    def _advise(self, pages: mmap.mmap, address: int, n_bytes: int) -> bool:
-        """Whether the rest of fresh pages may be huge, by how long the first `n_bytes` of them take to come."""
+    def _probe_huge(self, pages: mmap.mmap, address: int, n_bytes: int) -> bool:
+        """Touch the first `n_bytes` of fresh pages as huge ones; return whether the rest may be huge.
+
+        After a slow fault the rest, and other fresh memory for _HUGE_PAUSE_S, uses small pages.
+        """
         now = time.monotonic()
-        if now < self._small_pages_until or not want_huge(pages, True):
+        if now < self._no_huge_until or not advise_huge(pages, True):
             return False
         for page in range(address, address + n_bytes, HUGE_PAGE_BYTES):
-            if comes_slowly(page):
-                self._small_pages_until = now + _SLOW_FOR_S
-                want_huge(pages, False)
+            if is_slow_to_fault(page):
+                self._no_huge_until = now + _HUGE_PAUSE_S
+                advise_huge(pages, False)
                 return False
         return True
 
@@ -375,7 +383,7 @@ class Allocator:
 
 
 def from_array(array: np.ndarray) -> BorrowedMemory:
-    """The memory of a C-contiguous array, without a copy; the array stays alive with it."""
+    """Return the memory of a C-contiguous array, without a copy; it keeps the array alive."""
     if not array.flags.c_contiguous:
         raise ArgumentError(
             "an array whose memory is borrowed",
@@ -391,7 +399,7 @@ def from_array(array: np.ndarray) -> BorrowedMemory:
 
 
 def part(whole: Memory, at: int, n_bytes: int) -> Memory:
-    """The bytes from `at` on, without a copy; the whole stays alive with them."""
+    """Return the `n_bytes` of `whole` from byte `at` on, without a copy; the part keeps `whole` alive."""
     if at < 0 or n_bytes < 0 or at + n_bytes > whole.n_bytes:
         raise ArgumentError("a part of a memory", expected=f"within {whole.n_bytes} bytes", found=(at, n_bytes))
     memory = PartOfMemory.__new__(PartOfMemory)
@@ -403,11 +411,11 @@ def part(whole: Memory, at: int, n_bytes: int) -> Memory:
 
 
 def copy(target: Memory, source: Memory, n_bytes: int) -> None:
-    """The first `n_bytes` of one memory to another."""
+    """Copy the first `n_bytes` of `source` to `target`."""
     target.view(np.uint8)[:n_bytes] = source.view(np.uint8)[:n_bytes]
 
 
-HOST: Final = "host"  # the space of all memory of this kind
+HOST: Final = "host"  # name of the memory space of the host
 _default: Final = Allocator()
 alloc: Final = _default.alloc
 prepare: Final = _default.prepare

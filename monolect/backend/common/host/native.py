@@ -1,9 +1,9 @@
-"""Devices whose programs are this process's machine code: object files loaded, command tables run by the thread pool.
+"""Run programs as machine code in this process: load their object files, and run command tables by the thread pool.
 
-What it is for: targets that differ in how a LINEAR becomes an object file.
+What it is for: the base of targets that differ only in how a LINEAR becomes an object file.
 
 Kernel signature: `void name(ptr args, i64 thread)`, args being 8-byte slots: buffer addresses, then scalar Variables.
-The slot before the first holds the address of local memory, `local_bytes` for each thread.
+The slot before the first one holds the address of local memory, `local_bytes` for each thread.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from monolect.backend.common.host.pool_ir import COMMAND_BYTES
 from monolect.backend.common.host.thread_pool import MAX_WORKERS, ThreadPool
 from monolect.backend.common.llvm.compile import Compiler, host_features
 from monolect.backend.common.programs import ProgramDevice
-from monolect.backend.common.shaped import local_places
+from monolect.backend.common.shaped import thread_local_layout
 from monolect.base.disk.hashing import blake2b
 from monolect.base.errors import SettingError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
-LOCAL = -1  # in place of the number of a buffer: local memory
-SHARED_BYTES = 1 << 16  # of local memory; less is a command buffer's own
-LARGEST_CACHE = 32 << 20  # a last cache beyond this is shared with cores that are not ours
+LOCAL = -1  # number of an operand that is local memory, not a buffer
+MIN_SHARED_BYTES = 1 << 16  # bytes of local memory from which on command buffers share it; less is private to one
+MAX_L3_BYTES = 32 << 20  # a larger last-level cache counts as this size: cores of other users share it
 
 
 def host_target(name: str, native: frozenset[str], key: str) -> Target:
-    """This processor as a target, but for what depends on the compiler."""
+    """Return the Target of this processor; `native`, its native ops, and `key` depend on the compiler.
+
+    Raises SettingError if the setting THREADS is too large.
+    """
     host = host_features()
     n_threads = settings.THREADS or host.n_cores
     if n_threads > MAX_WORKERS + 1:
@@ -53,20 +56,20 @@ def host_target(name: str, native: frozenset[str], key: str) -> Target:
         offsets=True,
         l1_bytes=host.l1d_bytes,
         l2_bytes=host.l2_bytes,
-        l3_bytes=min(host.l3_bytes, LARGEST_CACHE),
+        l3_bytes=min(host.l3_bytes, MAX_L3_BYTES),
         local_bytes=4 * host.l2_bytes,
         key=f"{key}/{n_threads}",
     )
 
 
 class NativeDevice(ProgramDevice):
-    """The host's processor, by way of `render` and `emit`."""
+    """A device that is the host's processor; subclasses add `render` (LINEAR to source) and `emit` (source to code)."""
 
     def __init__(self, name: str, target: Target):
         super().__init__(name)
         self.target, self.n_threads = target, target.n_threads
         self._pool: ThreadPool | None = None
-        self.compile_seconds = 0.0  # spent in the compiler so far, by all threads
+        self.compile_seconds = 0.0  # spent in the compiler so far, summed over threads
         self._local: memory.Memory | None = None
 
     module_instructions = 256
@@ -77,19 +80,19 @@ class NativeDevice(ProgramDevice):
     space = memory.HOST
 
     def local(self, n_bytes: int) -> memory.Memory:
-        """Local memory of a command buffer; from `SHARED_BYTES` on that of all, as they run one after the other.
+        """Return local memory for a command buffer; from MIN_SHARED_BYTES on all command buffers share one block.
 
-        What does not fit makes it grow by half at least: those before keep what they are bound to, three times the
-        largest at most.
+        They can share it because they run one after the other. If the block is too small, a block at least 1.5 times as
+        large replaces it. Earlier command buffers keep the old blocks, at most three times the largest in total.
         """
-        if n_bytes < SHARED_BYTES:
+        if n_bytes < MIN_SHARED_BYTES:
             return self.alloc(n_bytes)
         if self._local is None or self._local.n_bytes < n_bytes:
             self._local = self.alloc(max(n_bytes, 0 if self._local is None else 3 * self._local.n_bytes // 2))
         return self._local
 
     def emit(self, source: str) -> bytes:
-        """The object file of a module."""
+        """Compile the source of a module and return the object file. Raises CompileError."""
         raise NotImplementedError
 
     @property
@@ -99,13 +102,13 @@ class NativeDevice(ProgramDevice):
 
     @property
     def pool(self) -> ThreadPool:
-        """The thread pool; its native code comes from the cache after the first time."""
+        """The device's thread pool, made at the first use; its native code is cached on disk."""
         if self._pool is None:
             self._pool = ThreadPool(self.n_threads - 1, self._cached_compile)
         return self._pool
 
-    def beside(self) -> None:
-        """See `ProgramDevice`: the native code of the pool and of the entry, 35 ms where no cache has it."""
+    def warm_up(self) -> None:
+        """See `ProgramDevice`: load the native code of the pool and of `entry`, which takes 35 ms on a cache miss."""
         methods(self.pool.run_address, self._cached_compile)
 
     def _cached_compile(self, ir: str) -> bytes:
@@ -125,7 +128,7 @@ class NativeDevice(ProgramDevice):
         return obj
 
     def load(self, code: bytes) -> Image:
-        """See `ProgramDevice`. Raises ObjectFileError when the object is damaged."""
+        """See `ProgramDevice`. Raises ObjectFileError if the object is damaged."""
         return load_object(code)
 
     def build(self, source: str) -> tuple[Image, bytes]:
@@ -135,35 +138,36 @@ class NativeDevice(ProgramDevice):
 
     def info(self, linear: UOp) -> dict[str, Any]:
         """See `ProgramDevice`."""
-        return {"threads": linear.arg.threads, "local": local_places(linear.src)[0]}
+        return {"threads": linear.arg.threads, "local": thread_local_layout(linear.src)[0]}
 
     def program(self, info: dict[str, Any], module: Image, source: str) -> Program:
         """See `ProgramDevice`."""
         return Program(info["name"], module.address(info["symbol"]), info["threads"], source, info["local"])
 
     def dumps(self, linear: UOp) -> bytes:
-        """See `Portable`: an object file, behind a line with what else is known about the program."""
+        """See `Portable`: return a line of JSON with the launch parameters, and after it the object file."""
         info = {"name": linear.arg.name, "symbol": "kernel", **self.info(linear)}
         return json.dumps(info).encode() + b"\n" + self._timed_emit(self.render([("kernel", linear)]))
 
     def loads(self, built: bytes) -> Program:
-        """See `Portable`. Raises ObjectFileError when the object is damaged."""
+        """See `Portable`. Raises ObjectFileError if the object is damaged."""
         head, _, obj = built.partition(b"\n")
         return self.program(json.loads(head), load_object(obj), "")
 
     def encode(
         self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
     ) -> NativeCommands:
-        """The items as one native command table."""
+        """Encode the items of a step as one native command table."""
         return NativeCommands(self, *unpacked(items, number, programs))
 
 
 class NativeCommands:
-    """A native table of {function, arguments, threads} and its argument slots, run by one native call.
+    """A table of native commands {function, arguments, threads} with its argument slots, run by one native call.
 
-    Before the arguments of each call is the address of scratch memory, which calls share that run one after the other.
-    A group with lanes is one command. `n_barriers`: how often threads wait for each other; `shares_local`: another
-    table's calls use the same scratch memory, so both never run at once.
+    The slot before the arguments of a call holds the address of its scratch memory; calls that run one after the other
+    share it. A group with lanes is one command. `n_barriers`: number of commands that run on several threads and end
+    with a barrier. `shares_local`: whether other tables use the same scratch memory, so that they must not run at the
+    same time.
     """
 
     def __init__(self, device: NativeDevice, calls: Sequence[Call], groups: Sequence[Group] = ()):
@@ -171,15 +175,15 @@ class NativeCommands:
         flat = [pair for call in calls for pair in ((LOCAL, 0), *call.operands)]
         local, n_local = local_offsets(calls, groups)
         self.local = device.local(n_local) if n_local else None
-        self.local_bytes, self.shares_local = n_local, n_local >= SHARED_BYTES
+        self.local_bytes, self.shares_local = n_local, n_local >= MIN_SHARED_BYTES
         self.slots = (ctypes.c_int64 * max(1, len(flat)))()
-        self.places: list[list[tuple[int, int]]] = [[] for _ in range(max(flat, default=(-1,))[0] + 1)]
+        self.bindings: list[list[tuple[int, int]]] = [[] for _ in range(max(flat, default=(-1,))[0] + 1)]
         of_calls = iter(local)
-        for place, (number, offset) in enumerate(flat):
+        for slot, (number, offset) in enumerate(flat):
             if number != LOCAL:
-                self.places[number].append((place, offset))
+                self.bindings[number].append((slot, offset))
             elif self.local is not None:
-                self.slots[place] = self.local.address + next(of_calls)
+                self.slots[slot] = self.local.address + next(of_calls)
         self.table = (ctypes.c_int64 * (3 * max(1, self.n)))()
         at = ctypes.addressof(self.slots)
         for i, call in enumerate(calls):
@@ -198,12 +202,12 @@ class NativeCommands:
             ctypes.addressof(self.run_table),
             len(commands),
             ctypes.addressof(self.slots),
-            self.places,
+            self.bindings,
             device._cached_compile,
         )
 
     def _group(self, group: Group, commands: list[list[int]]) -> list[list[int]]:
-        """The commands of a group: one by one, or one whose threads run a lane each."""
+        """Return the commands of a group: those of its calls, or one command whose thread k runs lane k."""
         if not group.lanes:
             return [commands[i] for i in group.calls]
         starts, items = [len(group.lanes) + 1], []
@@ -214,17 +218,17 @@ class NativeCommands:
         return [[self.pool.lane_address, ctypes.addressof(self.lanes[-1]), len(group.lanes)]]
 
     def bind(self, number: int, address: int) -> None:
-        """See `Commands`; a number no launch uses is ignored."""
-        if number < len(self.places):
-            for place, offset in self.places[number]:
-                self.slots[place] = address + offset
+        """See `Commands`; a number that no launch uses is ignored."""
+        if number < len(self.bindings):
+            for slot, offset in self.bindings[number]:
+                self.slots[slot] = address + offset
 
     def launch(self) -> None:
-        """One native call for the whole table."""
+        """Run the whole table by one native call, and wait."""
         self.run()
 
     def launch_timed(self) -> list[int]:
-        """One native call a launch."""
+        """Run each launch by a native call of its own, and return the nanoseconds of each."""
         out = []
         address = ctypes.addressof(self.table)
         for i in range(self.n):
@@ -235,7 +239,10 @@ class NativeCommands:
 
 
 def local_offsets(calls: Sequence[Call], groups: Sequence[Group]) -> tuple[list[int], int]:
-    """The offset of each call's scratch memory, and the bytes of all: calls in lanes may not share."""
+    """Return the offset of each call's scratch memory, and the bytes in total.
+
+    Calls in the lanes of one group do not share scratch memory; all others start at offset 0.
+    """
     programs = [call.program for call in calls]
     n_bytes = [-(-p.local_bytes * p.n_threads // memory.ALIGN_BYTES) * memory.ALIGN_BYTES for p in programs]
     offsets, most = [0] * len(calls), max(n_bytes, default=0)

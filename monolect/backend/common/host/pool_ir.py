@@ -1,36 +1,36 @@
-"""The native code of the thread pool, as LLVM IR text: waiting, sharing a command, the workers' loop, the entry points.
+"""Emit the native code of the thread pool as LLVM IR text: waiting, sharing a command, the workers' loop, entry points.
 
-What it does not do: start threads or load code; `pool` does.
+What it does not do: start threads or load code; `thread_pool` does.
 
-How a command is shared. The caller publishes `fn`, `args` and `n` and then the *word*: a count of jobs and, in its low
-bits, the number P of participants. Thread t of P owns the indices t, t+P, t+2P ..., so a thread meets the same part of
-the data in kernel after kernel. Each participant has a cache line with two words, `claim` and `done`. Whoever moves
-`claim` to the current word runs the share, then sets `done`. Workers claim their own share only; the caller, done with
-its own, takes over those nobody has started, so a sleeping worker never delays a short kernel. A share can be claimed
-only while its job is current, because a job ends when all its shares are done; that makes the published fields safe to
-read after the claim. Idle workers spin on the word, then sleep in a futex; the caller wakes them only if one sleeps,
-and on other processors than its own (`pool_place`).
+How a command is shared. The caller publishes `fn`, `args` and `n`, and then the *word*: a count of jobs, with the
+number P of participants in its low bits. Thread t of P owns the indices t, t+P, t+2P ..., so a thread works on the same
+part of the data in every kernel. Each participant has a cache line with two words, `claim` and `done`. A thread that
+sets `claim` to the current word by compare-and-swap runs the share, and then sets `done`. Workers claim only their own
+share. The caller, after its own share, takes over shares that no worker has started, so a sleeping worker never delays
+a short kernel. A share can be claimed only while its job is current, because a job ends when all its shares are done;
+so the published fields are safe to read after the claim. Idle workers spin on the word, then sleep in a futex. The
+caller wakes them only if one sleeps, and on other CPUs than its own (`thread_affinity`).
 """
 
 from typing import Final
 
-from monolect.backend.common.host.thread_affinity import placing
+from monolect.backend.common.host.thread_affinity import affinity_source
 
-COMMAND_BYTES: Final = 24
-SPIN_LIMIT: Final = 20_000  # pauses, about 0.3-0.8 ms: stays hot through gaps between steps, then frees the core
-_LOCK_SPIN_LIMIT: Final = 2_000
-LINE_BYTES: Final = 128  # two cache lines: processors fetch them in pairs
-_COUNT_BITS: Final = 10  # of the word: participants
-_STOP: Final = (1 << _COUNT_BITS) - 1  # more than any number of participants: tells the workers to return
+COMMAND_BYTES: Final = 24  # size of a command: fn, args, n_threads
+SPIN_LIMIT: Final = 20_000  # pauses, about 0.3-0.8 ms: a worker spins through gaps between steps, then sleeps
+_LOCK_SPIN_LIMIT: Final = 2_000  # pauses before a thread that waits for the mutex sleeps
+LINE_BYTES: Final = 128  # two cache lines, as the adjacent-line prefetcher loads them in pairs
+_COUNT_BITS: Final = 10  # low bits of the word, which hold the number of participants
+_STOP: Final = (1 << _COUNT_BITS) - 1  # above any number of participants: tells the workers to return
 
-# Offsets into the pool structure. Each group has a line of its own, so no writer disturbs the readers of another.
+# Byte offsets into the pool structure. Each line of definitions has its own cache line to avoid false sharing.
 _WORD, _FN, _ARGS, _N = 0, 8, 16, 24
 _SLEEPERS: Final = 1 * LINE_BYTES
 _LOCK: Final = 2 * LINE_BYTES
 SIZE, START = 3 * LINE_BYTES, 3 * LINE_BYTES + 8  # participants available; callback that starts the workers
-SHARES: Final = 4 * LINE_BYTES  # per participant: claim, done, and what `pool_place` keeps
+SHARES: Final = 4 * LINE_BYTES  # a line for each participant: claim, done, and the two fields of `thread_affinity`
 
-_SYSCALLS: Final = {"x86_64": (202, 24), "aarch64": (98, 124)}  # futex, sched_yield
+_SYSCALLS: Final = {"x86_64": (202, 24), "aarch64": (98, 124)}  # numbers of futex, sched_yield
 _SYSCALL_ASM: Final = {
     "x86_64": ('"syscall"', '"={rax},{rax},{rdi},{rsi},{rdx},{r10},~{rcx},~{r11},~{memory}"'),
     "aarch64": ('"svc #0"', '"={x0},{x8},{x0},{x1},{x2},{x3},~{memory}"'),
@@ -39,14 +39,16 @@ _PAUSE_ASM: Final = {"x86_64": "pause", "aarch64": "yield"}
 
 
 def _primitives(machine: str, is_linux: bool) -> str:
-    """IR of what differs between systems: pause, yield, wait while a 32-bit word has a value, wake n waiters."""
+    """Return the IR of system-dependent functions: `pause` of the CPU, `yield` to other threads, `wait` (sleep while a
+    32-bit word has a value) and `wake` n waiters.
+    """
     pause = f"""
 define internal void @pause() alwaysinline {{
   call void asm sideeffect "{_PAUSE_ASM[machine]}", "~{{memory}}"()
   ret void
 }}
 """
-    if not is_linux:  # no futex: waiting is sleeping for a moment and looking again
+    if not is_linux:  # no futex: `wait` sleeps for 50 microseconds, and its caller checks the word again
         return (
             pause
             + """
@@ -81,7 +83,7 @@ define internal void @wake(ptr %word, i32 %n) noinline {{  ; FUTEX_WAKE_PRIVATE
     )
 
 
-# A mutex of three states: 0 free, 1 held, 2 held and somebody may sleep.
+# A mutex of three states: 0 free, 1 held, 2 held and a thread may sleep on it.
 _MUTEX: Final = f"""
 define internal void @lock(ptr %m) noinline {{
 entry:
@@ -161,7 +163,7 @@ entry:
   %sleepers.p = getelementptr i8, ptr %pool, i64 {_SLEEPERS}
   %claim.p = call ptr @share(ptr %pool, i64 %t)
   %done.p = getelementptr i8, ptr %claim.p, i64 8
-  call void @introduce(ptr %claim.p)
+  call void @publish_thread_id(ptr %claim.p)
   br label %idle
 idle:
   %seen = phi i64 [0, %entry], [%word, %job], [%word, %compete], [%word, %run]
@@ -250,13 +252,13 @@ contend:
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %rouse, label %own
 rouse:
-  call void @give_room(ptr %pool, i64 %size)
+  call void @avoid_caller_cpu(ptr %pool, i64 %size)
   call void @wake(ptr %pool, i32 {2**31 - 1})
   br label %own
 own:
   call void @run_share(ptr %fn, ptr %args, i64 0, i64 %p, i64 %n)
   br label %help
-help:  ; take over the shares nobody has started
+help:  ; take over the shares that no worker has started
   %h = phi i64 [1, %own], [%h.next, %helped]
   %help.more = icmp ult i64 %h, %p
   br i1 %help.more, label %offer, label %join
@@ -272,7 +274,7 @@ run:
 helped:
   %h.next = add i64 %h, 1
   br label %help
-join:  ; wait for the shares others have started
+join:  ; wait for the shares that workers have started
   %j = phi i64 [1, %help], [%j.next, %joined]
   %join.more = icmp ult i64 %j, %p
   br i1 %join.more, label %look, label %leave
@@ -302,7 +304,8 @@ leave:
 }}
 """
 
-# Lanes: for each thread, and one more, where its items start, in words from the first; an item is fn, args, thread.
+# `lanes` is an array of 8-byte words: n + 1 starts for n threads, then items {fn, args, thread}. The items of lane t go
+# from start t to start t + 1, in words from the beginning of `lanes`.
 _LANE: Final = """
 define void @run_lane(ptr %lanes, i64 %t) {
 entry:
@@ -357,7 +360,7 @@ ran:
 done:
   ret void
 }}
-define void @resize(ptr %pool, i64 %size) {{  ; from now on, that many participants and no start callback
+define void @resize(ptr %pool, i64 %size) {{  ; set the number of participants, and clear the start callback
   %lock.p = getelementptr i8, ptr %pool, i64 {_LOCK}
   %size.p = getelementptr i8, ptr %pool, i64 {SIZE}
   %start.p = getelementptr i8, ptr %pool, i64 {START}
@@ -387,6 +390,6 @@ define void @stop_workers(ptr %pool) {{  ; between jobs; commands run on their c
 
 
 def pool_source(machine: str, is_linux: bool = True) -> str:
-    """LLVM IR of the pool: `run_commands`, `run_lane`, `worker_loop`, `resize` and `stop_workers`."""
-    system = _primitives(machine, is_linux) + placing(machine, is_linux)
+    """Return the LLVM IR of the pool: `run_commands`, `run_lane`, `worker_loop`, `resize` and `stop_workers`."""
+    system = _primitives(machine, is_linux) + affinity_source(machine, is_linux)
     return system + _MUTEX + _SHARE + _WORKER + _SHARED_COMMAND + _LANE + _ENTRY_POINTS

@@ -1,41 +1,43 @@
-"""Where the pool's workers run: LLVM IR that keeps one from waking on the processor its caller is busy on.
+"""Emit LLVM IR that keeps a worker from being woken on the caller's CPU (Linux sched_setaffinity).
 
-Schedulers like to wake a thread where the one that wakes it runs. The caller does not wait there: it computes, and
-takes over the shares nobody has started. So such a worker does not run before the next tick of the system (4 ms), the
-caller does all of the work, and the worker falls asleep where it was: step after step on one core. Before it wakes
-workers, the caller therefore takes its own processor out of the set that each may run on, and puts back the one that
-was taken out last time.
+Schedulers prefer to wake a thread on the CPU of the thread that wakes it. The caller does not wait: it computes, and
+takes over the shares that no worker has started. A worker on its CPU would not run before the next scheduler tick
+(4 ms). The caller would do all of the work, and the worker would sleep on the same CPU again: every step would run on
+one core. So before the caller wakes workers, it removes its CPU from the affinity mask of each worker, and restores the
+CPU that it removed the last time.
 
-What it does not do: choose a processor for a worker, or move one that is awake. Sets that would leave fewer processors
-than there are workers stay as they are, and so does any set that the system does not let us change.
+What it does not do: choose a CPU for a worker, or move a worker that is awake. A mask does not change if fewer CPUs
+than workers would be left, or if the system refuses the change.
 """
 
 from typing import Final
 
-SET_BYTES: Final = 128  # of processors, one bit each
-THREAD, AVOIDED = 16, 24  # in a share: the worker's number in the system; the processor taken out, plus one
+SET_BYTES: Final = 128  # size of an affinity mask: one bit a CPU
+THREAD, AVOIDED = 16, 24  # byte offsets in a share: the worker's thread id; the CPU removed from its mask, plus one
 
-_NUMBERS: Final = {  # getcpu, gettid, sched_getaffinity, sched_setaffinity
+_SYSCALLS: Final = {  # numbers of getcpu, gettid, sched_getaffinity, sched_setaffinity
     "x86_64": (309, 186, 204, 203),
     "aarch64": (168, 178, 123, 122),
 }
 
 
-def placing(machine: str, is_linux: bool) -> str:
-    """IR of `introduce` (a worker notes who it is) and `give_room` (before workers are woken)."""
+def affinity_source(machine: str, is_linux: bool) -> str:
+    """Return the IR of `publish_thread_id`, which each worker runs first, and of `avoid_caller_cpu`, which the caller
+    runs before it wakes workers. On other systems than Linux both do nothing.
+    """
     if not is_linux:
         return """
-define internal void @introduce(ptr %share) { ret void }
-define internal void @give_room(ptr %pool, i64 %size) { ret void }
+define internal void @publish_thread_id(ptr %share) { ret void }
+define internal void @avoid_caller_cpu(ptr %pool, i64 %size) { ret void }
 """
-    getcpu, gettid, get_set, put_set = _NUMBERS[machine]
-    return _introduce(gettid) + _SETS + _give_room(getcpu, get_set, put_set)
+    getcpu, gettid, get_set, put_set = _SYSCALLS[machine]
+    return _publish_thread_id(gettid) + _SETS + _avoid_caller_cpu(getcpu, get_set, put_set)
 
 
-def _introduce(gettid: int) -> str:
-    """A worker writes its number in the system to its share, where the caller finds it."""
+def _publish_thread_id(gettid: int) -> str:
+    """Return the IR of a function that stores the worker's thread id in its share, where the caller reads it."""
     return f"""
-define internal void @introduce(ptr %share) noinline {{
+define internal void @publish_thread_id(ptr %share) noinline {{
   %thread.p = getelementptr i8, ptr %share, i64 {THREAD}
   %thread = call i64 @syscall(i64 {gettid}, ptr null, i64 0, i64 0)
   store atomic i64 %thread, ptr %thread.p monotonic, align 8
@@ -44,7 +46,7 @@ define internal void @introduce(ptr %share) noinline {{
 """
 
 
-# size_of: the processors of a set; put: one more of them, or one less
+# IR of `size_of`, the number of CPUs in an affinity mask, and `put`, which adds a CPU to a mask or removes it
 _SETS: Final = f"""
 declare i64 @llvm.ctpop.i64(i64)
 define internal i64 @size_of(ptr %set) noinline {{
@@ -79,13 +81,15 @@ define internal void @put(ptr %set, i64 %cpu, i1 %there) noinline {{
 """
 
 
-def _give_room(getcpu: int, get_set: int, put_set: int) -> str:
-    """The caller, for each worker that has said who it is: ask for its set; put back the processor that was taken out
-    last time; take out the one the caller runs on, where as many are left as there are workers.
+def _avoid_caller_cpu(getcpu: int, get_set: int, put_set: int) -> str:
+    """Return the IR of a function that changes the affinity mask of each worker whose thread id is known.
+
+    It adds the CPU that it removed the last time, and removes the CPU that the caller runs on. It leaves the mask if
+    fewer CPUs than workers would be left.
     """
     words = SET_BYTES // 8
     return f"""
-define internal void @give_room(ptr %pool, i64 %size) noinline {{
+define internal void @avoid_caller_cpu(ptr %pool, i64 %size) noinline {{
 entry:
   %cpu.p = alloca i64, align 8
   %set = alloca [{words} x i64], align 8

@@ -1,18 +1,18 @@
-"""A native thread pool that runs tables of commands; its native code is in `pool_ir`.
+"""Run tables of commands on a pool of native threads; the native code is in `pool_ir`.
 
 What it is for: launching kernels without returning to Python between them. A kernel is `void kernel(ptr args, i64
 thread)`, `args` an array of 8-byte slots (buffer addresses, or i64 scalars). A command is `{ptr fn, ptr args, i64
 n_threads}`; `run_commands(ptr pool, ptr table, i64 n)` runs n of them in order, each complete before the next starts.
 
-What it does not do: it never looks inside a command, orders nothing but the table, and is not re-entrant: a kernel must
-not call `run_commands` on its own pool. Of more than `n_workers + 1` indices not all run at the same time, so kernels
-whose threads wait for each other must not ask for more.
+What it does not do: read arguments of a command, or order anything but the commands of a table. It is not re-entrant: a
+kernel must not call `run_commands` on its own pool. At most `n_workers + 1` threads of a command run at the same time,
+so kernels whose threads wait for each other must not have more threads.
 
 Invariant: thread indices 0 .. n_threads-1 of a command each run exactly once, and all effects of a command are visible
-to whatever runs after it.
+to the commands after it.
 
-The threads are Python daemon threads inside a native loop, without the interpreter lock. They are started by the first
-shared command: the pool calls back into Python once. A forked child has no workers and starts its own the same way.
+The threads are Python daemon threads inside a native loop, without the interpreter lock. The first command with several
+threads starts them: the pool calls back into Python once. A forked child has no workers and starts new ones likewise.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ from monolect.backend.common.host.pool_ir import LINE_BYTES, SHARES, SIZE, START
 from monolect.backend.common.llvm.compile import host_features
 from monolect.base.errors import ArgumentError
 
-MAX_WORKERS: Final = 1021  # with the caller, one less than the number that stops the workers
+MAX_WORKERS: Final = 1021  # participants with the caller are one less than `_STOP`, which stops the workers
 
 
 def _externals(is_linux: bool) -> dict[str, int]:
@@ -38,7 +38,7 @@ def _externals(is_linux: bool) -> dict[str, int]:
     return {name: ctypes.cast(libc[name], ctypes.c_void_p).value or 0 for name in ("sched_yield", "usleep")}
 
 
-_loaded: list[Image] = []  # the pool's code, shared by all pools of the process
+_loaded: list[Image] = []  # the pool's code once it is loaded; all pools of the process share it
 
 
 def _image(cached_compile: Callable[[str], bytes]) -> Image:
@@ -56,12 +56,12 @@ _START_CALLBACK = ctypes.CFUNCTYPE(None)
 
 
 class ThreadPool:
-    """`n_workers` threads beside the callers; 0 is allowed and runs everything on the caller.
+    """A pool of `n_workers` threads in addition to the callers; with 0 everything runs on the caller.
 
-    `cached_compile` turns LLVM IR text into object bytes; it is called once a process. Several Python threads may run
-    commands at the same time: commands of one thread index run at once, the others take turns. After a fork, or when
-    the system refuses more threads, the pool goes on with the threads it has. Keep the pool alive while its `address`
-    is in use. Once it is collected, or the interpreter exits, its commands run on the caller alone.
+    `cached_compile` compiles LLVM IR text to object bytes; it is called once a process. Several Python threads may run
+    commands at the same time: commands with one thread need no lock, commands with several threads run one after the
+    other. If the system refuses more threads, the pool works with fewer. Keep the pool alive while its `address` is in
+    use. After it is collected, or the interpreter exits, its commands run on the caller alone.
     """
 
     def __init__(self, n_workers: int, cached_compile: Callable[[str], bytes]) -> None:
@@ -81,7 +81,7 @@ class ThreadPool:
         self._callback = _START_CALLBACK(lambda: _begin(reference))
         n_bytes = SHARES + (n_workers + 1) * LINE_BYTES
         storage = ctypes.create_string_buffer(n_bytes + LINE_BYTES)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(storage))  # a worker may still spin on it during teardown
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(storage))  # a worker may still spin on it while Python exits
         self.address: int = (ctypes.addressof(storage) + LINE_BYTES - 1) & -LINE_BYTES
         self._n_bytes = n_bytes
         self._reset()
@@ -89,11 +89,11 @@ class ThreadPool:
         weakref.finalize(self, _finish, self._stop, self.address, self._threads)
 
     def run(self, table_address: int, n: int) -> None:
-        """Run `n` commands of the table at that address, in order; returns when the last is complete."""
+        """Run the `n` commands of the table at `table_address` in order, and return when the last is complete."""
         self._run(self.address, table_address, n)
 
     def _reset(self) -> None:
-        """The structure of a pool whose workers have not been started."""
+        """Initialize the pool's structure, with workers not started yet."""
         callback = ctypes.cast(self._callback, ctypes.c_void_p).value if self.n_workers else None
         ctypes.memset(self.address, 0, self._n_bytes)
         ctypes.c_int64.from_address(self.address + SIZE).value = 1
@@ -108,13 +108,13 @@ class ThreadPool:
                 thread = threading.Thread(target=self._worker_loop, args=arguments, name="monolect", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # no more threads to be had: the callers do the work of those missing
+                except RuntimeError:  # the system refuses more threads: the pool works with fewer
                     break
                 self._threads.append(thread)
             self._resize(self.address, len(self._threads) + 1)
 
     def _forget_workers(self) -> None:
-        """In a forked child only the forking thread exists, and locks may be held by threads that do not."""
+        """Reset the pool in a forked child, where no worker exists and a missing thread may hold a lock."""
         self._mutex = threading.RLock()
         self._threads.clear()
         self._reset()

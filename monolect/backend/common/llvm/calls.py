@@ -1,13 +1,12 @@
-"""A module of LLVM IR text to an object file, by calls that several threads make at the same time.
+"""Compile LLVM IR text to object files by direct calls of LLVM, which several threads can make at the same time.
 
-What it is for: the binding lets one thread in at a time, because its users share one context. LLVM itself asks for no
-more than a context and a target machine for each thread; here every call has a context of its own. The interpreter
-lock is free while LLVM reads the text and generates code, and held for the calls between, which are shorter than a
-wait for it.
+What it is for: llvmlite admits one thread at a time, because its users share one context. LLVM itself only needs a
+context and a target machine for each thread; here every call has its own context. The interpreter lock is released
+while LLVM parses the text and generates code. It is held in the other calls, which take less time than reacquiring it.
 
-What it does not do: initialise targets or make target machines; the binding does. It uses the binding's prototypes.
+What it does not do: initialize targets or make target machines, which llvmlite does. It uses llvmlite's prototypes.
 
-Invariant: nothing that is made here outlives the call, and nothing here touches the binding's own context.
+Invariant: no LLVM object that is made here outlives the call, and llvmlite's own context is not used.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 
 class Calls:
-    """The functions of the binding's library, by way of its module `ffi`."""
+    """The functions of llvmlite's library, which its module `ffi` has loaded."""
 
     def __init__(self, ffi: Any):
         self._long, self._short = ctypes.CDLL(ffi.lib._name), ctypes.PyDLL(ffi.lib._name)
@@ -34,31 +33,31 @@ class Calls:
         self.dispose_string = self._function("DisposeString")
 
     def _function(self, name: str, is_long: bool = False) -> Any:
-        """As the binding declares it, without its lock."""
+        """Return a function with llvmlite's prototype and without its lock; `is_long` releases the interpreter lock."""
         declared = getattr(self._declared, f"LLVMPY_{name}")
         found = (self._long if is_long else self._short)[f"LLVMPY_{name}"]
         found.argtypes, found.restype = declared.argtypes, declared.restype
         return found
 
     def emit(self, target_machine: Any, ir: str, is_object: bool) -> bytes:
-        """The object file, or the text of the assembly, of a module that names its layout and triple.
+        """Compile a module that declares its data layout and triple; return the object file or the assembly text.
 
-        Raises RuntimeError with LLVM's message when the text does not parse or verify. No two calls at a time may have
-        the same target machine.
+        Raises RuntimeError with LLVM's message if the text does not parse or verify. Two calls at the same time must
+        not use the same target machine.
         """
-        said = ctypes.c_char_p()
+        message = ctypes.c_char_p()
         context = self.create_context()
         module = memory = None
         try:
-            module = self.parse(context, ir.encode(), ctypes.byref(said))
-            if module and not self.is_broken(module, ctypes.byref(said)):  # LLVM aborts on what breaks its rules
-                memory = self.emit_to_memory(target_machine, module, int(is_object), ctypes.byref(said))
+            module = self.parse(context, ir.encode(), ctypes.byref(message))
+            if module and not self.is_broken(module, ctypes.byref(message)):  # LLVM aborts on an invalid module
+                memory = self.emit_to_memory(target_machine, module, int(is_object), ctypes.byref(message))
             if not memory:
-                raise RuntimeError((said.value or b"").decode(errors="replace"))
+                raise RuntimeError((message.value or b"").decode(errors="replace"))
             return ctypes.string_at(self.start_of(memory), self.size_of(memory))
         finally:
-            if said:
-                self.dispose_string(said)
+            if message:
+                self.dispose_string(message)
             if memory:
                 self.dispose_memory(memory)
             if module:

@@ -1,14 +1,14 @@
-"""LLVM IR text to native object bytes, and the facts about this processor that code is generated for.
+"""Compile LLVM IR text to object files, and detect the features of this processor.
 
-What it is for: the one place that talks to LLVM. Code generation only: the IR arrives vectorised and scheduled, and
-LLVM's IR passes were measured to cost more time than code generation and to gain nothing on it.
+What it is for: the only module that calls LLVM. It runs code generation only: the IR is already vectorized and
+scheduled, and LLVM's IR passes take more time than code generation and gain nothing (measured).
 
-What it does not do: optimise IR, cache objects (the caller does, under `Compiler.key`), or load them (`elf` does).
-LLVM ends the process on valid IR that cannot be selected for the target and on inline assembly that does not assemble;
-nothing in Python can catch that.
+What it does not do: optimize IR, cache objects (the caller does, under `Compiler.key`), or load them (`elf` does).
+LLVM ends the process on valid IR that cannot be selected for the target, and on inline assembly that does not assemble;
+Python code cannot catch that.
 
-Invariant: two compilers with equal keys produce equal bytes for equal IR. The key is made from the very strings that
-LLVM is given, and computing it imports no LLVM: a process whose objects all come from a cache never pays for that.
+Invariant: two compilers with equal keys produce equal bytes for equal IR. The key is made from the strings that LLVM
+gets. Computing it does not import LLVM, so a process whose objects all come from a cache does not pay for the import.
 """
 
 import ctypes
@@ -21,10 +21,10 @@ from collections import defaultdict
 from typing import Any, Final, NamedTuple
 
 from monolect.backend.common.llvm.calls import Calls
-from monolect.backend.common.pages import note_compiler
+from monolect.backend.common.pages import register_compiler_library
 from monolect.base.errors import CompileError
 
-# Linux's name of a processor flag -> LLVM's name of the feature. A flag that is not here does not change code.
+# Linux's name of a processor flag -> LLVM's name of the feature. Other flags do not change code.
 _X86_FEATURES: Final[dict[str, str]] = {
     "pni": "sse3",
     "ssse3": "ssse3",
@@ -90,32 +90,31 @@ _BASELINES: Final = {"x86_64": "x86-64", "aarch64": "generic"}
 _FEATURE_NAMES: Final = {"x86_64": _X86_FEATURES, "aarch64": _ARM_FEATURES}
 _MACHINE_NAMES: Final = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
 _INLINE_ASSEMBLY: Final = re.compile(r"\basm\s+(?:sideeffect|alignstack|inteldialect|unwind|\")")
-NEEDED: Final = "no LLVM for the device cpu: pip install llvmlite, or DEVICE=c where a C compiler is"
-# the ops that LLVM has instructions for
+MISSING_LLVM: Final = "no LLVM for the device cpu: pip install llvmlite, or set DEVICE=c if there is a C compiler"
+# ops that have an instruction in LLVM IR
 LLVM_NATIVE: Final = frozenset(
     ("RECIP", "TRUNC", "CAST", "ADD", "MUL", "MAX", "MOD", "IDIV", "CMPLT", "CMPNE", "XOR", "OR", "AND", "SHR", "SHL",
      "WHERE", "NEG", "SUB", "DIV", "CMPGT", "CMPGE", "CMPLE", "CMPEQ", "NOT", "SQRT", "MULACC", "BITCAST", "ABS")
 )  # fmt: skip
-# of those, what an x86-64 processor has with a feature: without it LLVM would call a library
-NEEDING: Final = {"fma": "MULACC", "sse4.1": "TRUNC"}
-SCALING: Final = frozenset(("avx512f", "avx512vl"))  # with these also LDEXP
-_DEFAULT_CACHES: Final = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
+FEATURE_OPS: Final = {"fma": "MULACC", "sse4.1": "TRUNC"}  # x86-64: without the feature LLVM would call a library
+LDEXP_FEATURES: Final = frozenset(("avx512f", "avx512vl"))  # with both of them LDEXP is native, too
+_DEFAULT_CACHES: Final = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}  # level -> bytes, if the system does not tell
 
 
 def native_ops(machine: str, features: tuple[str, ...]) -> frozenset[str]:
-    """The ops that LLVM has instructions for on such a processor."""
-    native = LLVM_NATIVE | {"LDEXP"} if SCALING <= set(features) else LLVM_NATIVE
-    return native - {op for feature, op in NEEDING.items() if machine == "x86_64" and feature not in features}
+    """Return the ops that LLVM compiles to instructions on a processor of that machine with these features."""
+    native = LLVM_NATIVE | {"LDEXP"} if LDEXP_FEATURES <= set(features) else LLVM_NATIVE
+    return native - {op for feature, op in FEATURE_OPS.items() if machine == "x86_64" and feature not in features}
 
 
 class HostFeatures(NamedTuple):
-    """What code for this processor may assume. Cache sizes are those one core sees; `l3_bytes` is shared by cores."""
+    """Features that code for this processor can use. Cache sizes are those of one core; cores share `l3_bytes`."""
 
     machine: str  # "x86_64" or "aarch64"
     features: tuple[str, ...]  # LLVM's names, in the order of the tables above
     vector_bytes: int
     n_vector_registers: int
-    multiply_adds: int  # of whole vectors, that start in a cycle
+    multiply_adds: int  # multiply-adds of whole vectors that start in a cycle
     l1d_bytes: int
     l2_bytes: int
     l3_bytes: int
@@ -123,13 +122,13 @@ class HostFeatures(NamedTuple):
 
     @property
     def cpu(self) -> str:
-        """LLVM's processor name: always the baseline. Host names lie under virtual machines; the features do not."""
+        """LLVM's name of the processor: always the baseline, as host names are wrong in virtual machines."""
         return _BASELINES.get(self.machine, "")
 
 
 @functools.cache
 def host_features() -> HostFeatures:
-    """Facts about this processor, read once: /proc and /sys where they exist, the architecture's baseline otherwise."""
+    """Return the features of this processor, from /proc and /sys; without these, the architecture's baseline."""
     machine, features = _host()
     vector_bytes = 64 if "avx512f" in features else 32 if "avx2" in features else 16
     caches = _cache_sizes()
@@ -148,7 +147,7 @@ def host_features() -> HostFeatures:
 
 @functools.cache
 def _host() -> tuple[str, tuple[str, ...]]:
-    """Machine name and LLVM features: all that a compiler's key needs, without the slower reads."""
+    """Return (machine name, LLVM features), which suffices for a compiler's key and needs no slow reads of /sys."""
     raw = os.uname().machine.lower() if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "").lower()
     machine = _MACHINE_NAMES.get(raw, raw)
     flags = _processor_flags()
@@ -156,10 +155,10 @@ def _host() -> tuple[str, tuple[str, ...]]:
 
 
 def _processor_flags() -> frozenset[str]:
-    """Flags of the first processor; empty where the system has no /proc/cpuinfo."""
+    """Return the flags of the first processor; none on systems without /proc/cpuinfo."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            for line in file:  # stop at the first match: the whole file is slow to make on large machines
+            for line in file:  # stop at the first match: generating the whole file is slow on large machines
                 if line.startswith(("flags", "Features")):
                     return frozenset(line.partition(":")[2].split())
     except OSError:
@@ -168,14 +167,16 @@ def _processor_flags() -> frozenset[str]:
 
 
 def _multiply_adds(vector_bytes: int, l1d_bytes: int) -> int:
-    """How many of whole vectors start in a cycle. AMD's first processors with vectors of 512 bits (Zen 4) have units of
-    256; the next ones have not, and a larger first cache. Only AMD's have sse4a.
+    """Return how many multiply-adds of whole vectors start in a cycle.
+
+    AMD's first processors with 512-bit vectors (Zen 4) have 256-bit units, so only one starts. Later ones have 512-bit
+    units and a larger L1 cache. The flag sse4a identifies AMD.
     """
     return 1 if vector_bytes == 64 and l1d_bytes <= 32 << 10 and "sse4a" in _processor_flags() else 2
 
 
 def _cache_sizes() -> dict[int, int]:
-    """Bytes of the data or unified cache at each level, of processor 0."""
+    """Return the bytes of the data or unified cache of processor 0, by level."""
     sizes = dict(_DEFAULT_CACHES)
     base = "/sys/devices/system/cpu/cpu0/cache/index"
     for index in range(8):
@@ -195,15 +196,15 @@ def _read(path: str) -> str:
 
 
 def missing() -> str:
-    """Why there is no LLVM, or ""."""
-    return "" if _llvm_version() != "absent" else NEEDED
+    """Return how to install LLVM, or "" if it is installed."""
+    return "" if _llvm_version() != "absent" else MISSING_LLVM
 
 
 @functools.cache
 def _llvm_version() -> str:
-    """Version of llvmlite, and the size of its library, which tells builds against different LLVMs apart.
+    """Return the version of llvmlite and the size of its library, which differs between builds with different LLVMs.
 
-    Read from its files: the interpreter's own metadata lookup costs more than loading a cached kernel.
+    It reads llvmlite's files, since Python's lookup of package metadata takes longer than loading a cached kernel.
     """
     spec = importlib.util.find_spec("llvmlite")
     if spec is None or spec.origin is None:
@@ -223,10 +224,10 @@ def _llvm_version() -> str:
 
 
 class Compiler:
-    """Compiles LLVM IR text for one machine. Several threads may compile at the same time.
+    """A compiler of LLVM IR text for one machine. Several threads may compile at the same time.
 
-    Defaults to this machine. `machine` ("x86_64", "aarch64") and `features` (LLVM's names) aim it elsewhere; `triple`,
-    `cpu` and `abi` say for which system, processor and calls where these are not Linux, any, and LLVM's own.
+    The default is this machine. `machine` ("x86_64", "aarch64", ...) and `features` (LLVM's names) select another one.
+    `triple` defaults to Linux, `cpu` to the baseline, and `abi` to LLVM's default calling convention.
     """
 
     def __init__(
@@ -241,40 +242,41 @@ class Compiler:
         self.machine = machine or host_machine
         self._is_native = self.machine == host_machine
         self.features = features if features is not None else native_features if self._is_native else ()
-        # Always ELF, whatever the system's own format is: the loader reads no other.
+        # always ELF, on every system, since the loader reads no other format
         self.triple = triple or f"{self.machine}-unknown-linux-gnu"
         self._abi = abi
         self._cpu = cpu or _BASELINES.get(self.machine, "")
         self._feature_string = ",".join("+" + name for name in self.features)
         if self.machine == "aarch64" and sys.platform in ("darwin", "win32"):
-            self._feature_string += ",+reserve-x18"  # these systems keep that register for themselves
-        self._idle: defaultdict[int, list[Any]] = defaultdict(list)  # target machines by level, in no thread's hands
+            self._feature_string += ",+reserve-x18"  # these systems reserve the register x18
+        # optimization level -> (target machine, header of modules) pairs that no thread uses now
+        self._idle: defaultdict[int, list[Any]] = defaultdict(list)
 
     @functools.cached_property
     def key(self) -> str:
-        """Everything but the IR that the object at the default `opt` depends on. Imports no LLVM."""
+        """Key of all that an object at the default `opt` depends on, except the IR. It does not import LLVM."""
         return self.key_at(2)
 
     def key_at(self, opt: int) -> str:
-        """As `key`, for objects compiled with that `opt`."""
+        """Return the `key` of objects that are compiled at level `opt`."""
         return f"llvm {_llvm_version()} {self.triple} {self._cpu} {self._feature_string} pic small {self._abi}O{opt}"
 
     def compile(self, ir: str, opt: int = 2) -> bytes:
-        """Object file of a module. `opt` is the code generator's level: 0 compiles glue fastest, 2 is for kernels.
+        """Compile a module to an object file.
 
-        Raises `CompileError` with LLVM's message and the offending line when the IR does not parse or verify.
+        `opt` is the level of the code generator: 0 compiles fastest, 2 is for kernels. Raises CompileError with LLVM's
+        message and the line if the IR does not parse or verify.
         """
         return self._emit(ir, opt, is_object=True)
 
     def assembly(self, ir: str, opt: int = 2) -> str:
-        """Assembly text of a module, for people to read."""
+        """Compile a module to assembly text, for people to read."""
         return self._emit(ir, opt, is_object=False).decode()
 
     def _emit(self, ir: str, opt: int, is_object: bool) -> bytes:
-        is_text = self.machine == "nvptx64"  # of PTX, which nobody parses here
-        if (
-            not self._is_native and not is_text and _INLINE_ASSEMBLY.search(ir)
-        ):  # LLVM would abort: the binding has no parser for it
+        is_text = self.machine == "nvptx64"  # the output is PTX text, so LLVM does not assemble inline assembly
+        # LLVM would abort: llvmlite initializes only the parser of native assembly
+        if not self._is_native and not is_text and _INLINE_ASSEMBLY.search(ir):
             raise CompileError(f"inline assembly of {self.machine} can only be compiled on such a machine")
         try:
             target_machine, header = self._idle[opt].pop()
@@ -288,7 +290,7 @@ class Compiler:
             self._idle[opt].append((target_machine, header))
 
     def _target_machine(self, opt: int) -> tuple[Any, str]:
-        """A new target machine, and what a module for it begins with."""
+        """Return a new target machine, and the lines with which its modules begin: data layout and triple."""
         llvm = _llvm(self._is_native)
         try:
             target = llvm.Target.from_triple(self.triple)
@@ -297,7 +299,7 @@ class Compiler:
         target_machine = target.create_target_machine(
             cpu=self._cpu, features=self._feature_string, opt=opt, reloc="pic", codemodel="small", abiname=self._abi
         )
-        # The layout must be known before the text is read: it decides the alignment of accesses that state none.
+        # LLVM needs the layout before it parses the text: it sets the alignment of accesses that do not state one.
         return (
             target_machine,
             f'target datalayout = "{target_machine.target_data}"\ntarget triple = "{self.triple}"\n',
@@ -305,7 +307,10 @@ class Compiler:
 
 
 def _explain(message: str, ir: str, n_header_lines: int) -> str:
-    """LLVM's message with the line number of the caller's text, and that line."""
+    """Return LLVM's message with the line number in `ir`, and the text of that line.
+
+    LLVM counts `n_header_lines` more.
+    """
     match = re.search(r"<string>:(\d+):(\d+): (?:error: )?([^\n]*)", message)
     if not match:
         return f"LLVM refused the program: {message.strip()}"
@@ -322,11 +327,11 @@ def _calls() -> Calls:
 
 @functools.cache
 def _llvm(is_native: bool) -> Any:
-    """The LLVM binding, with the targets it needs initialised."""
+    """Import llvmlite and initialize the native target, or all targets. Raises CompileError if it is not installed."""
     try:
         import llvmlite.binding as llvm
     except ImportError as error:
-        raise CompileError(f"{missing() or NEEDED} ({error})") from error
+        raise CompileError(f"{missing() or MISSING_LLVM} ({error})") from error
     if is_native:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -335,5 +340,5 @@ def _llvm(is_native: bool) -> Any:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
     some_function = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_DisposeString
-    note_compiler(ctypes.cast(some_function, ctypes.c_void_p).value or 0)
+    register_compiler_library(ctypes.cast(some_function, ctypes.c_void_p).value or 0)
     return llvm

@@ -1,7 +1,7 @@
-"""What a target with workgroups calls things in LLVM IR, as a table: ids, barriers, memory, kernels.
+"""Define the table of LLVM IR texts of a target with workgroups: ids, barriers, address spaces, kernels.
 
-What it is for: one table a target, over one renderer (`llvm_group`). A text in braces is a format: `{name}`,
-`{params}`, `{lanes}` of a workgroup, `{x}` to `{z}` the same by dimension. What it does not do: compile.
+What it is for: each target is one table for the renderer in `workgroups`. Texts are formats: `{name}` and `{params}` of
+a kernel, `{lanes}` of a workgroup, `{x}` to `{z}` lanes along each dimension. What it does not do: compile.
 """
 
 from __future__ import annotations
@@ -12,42 +12,49 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """The instruction of a matrix unit: the type of what a lane gives it of a, of b and of the sum, all of it as one
-    vector or, with `result`, register by register. Texts are formats of {a}, {b}, {c}: the operands with their types.
+    """The instruction of a matrix unit, which adds the product of tiles a and b to the tile c.
+
+    Each lane holds some elements of each tile. It passes them as one vector, or as several registers if there is a
+    `result`.
+    Texts are formats of {a}, {b}, {c}: the operands with their types.
     """
 
-    types: tuple[str, str, str]
-    text: str
+    types: tuple[str, str, str]  # LLVM type of a lane's vector, or of each register, of a, b, c
+    text: str  # the instruction
     declare: str = ""
-    result: str = ""  # register {i} of the sum, where {r} is what the instruction gave
-    rounded: str = ""  # what is made of each {x} of a and of b before
+    result: str = ""  # instruction that extracts register {i} of the new c from the instruction's result {r}
+    rounded: str = ""  # instruction that rounds each element {x} of a and b before
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """One target. Pointers are typed by the address space that they point into."""
+    """The LLVM IR texts of one target. The type of a pointer names its address space."""
 
     name: str
     triple: str
-    ids: Mapping[str, str]  # SPECIAL -> the call that gives it
-    id_type: str = "i32"
+    ids: Mapping[str, str]  # name of a SPECIAL -> the call that returns its value
+    id_type: str = "i32"  # type that these calls return
     kernel: str = "define void @{name}({params})"
     attributes: str = "nounwind"  # of a kernel
-    metadata: str = ""  # on a kernel
+    metadata: str = ""  # of a kernel
     pointer: str = "{p} align {align} {v}"  # a parameter that is a buffer
     global_space: int = 1
     local_space: int = 3
     barrier: tuple[str, ...] = ()
-    shuffle: tuple[str, ...] = ()  # steps to what the lane {bits} away has of 32 bits {x}; {0}, {1}.. are steps before
-    scope: str = ""  # of atomic additions: the whole device
-    atomics: frozenset[str] = frozenset()  # names of dtypes
-    wide_bytes: int = 16  # of one access, and what buffers begin at a multiple of
+    # instructions that read the 32 bits {x} of the lane whose number differs in {bits}; {0}, {1}.. are earlier results
+    shuffle: tuple[str, ...] = ()
+    scope: str = ""  # of atomic additions, which is the whole device
+    atomics: frozenset[str] = frozenset()  # names of dtypes that have atomic additions
+    wide_bytes: int = 16  # bytes of the widest access, and alignment of buffers
     declares: tuple[str, ...] = ()
     footer: str = ""  # after all kernels
     units: Mapping[str, Unit] = field(default_factory=dict)
 
 
 def ids(groups: str, lanes: str) -> dict[str, str]:
-    """A call for each dimension: formats of {c}, x to z, and {i}, 0 to 2."""
+    """Return the calls for all ids of workgroups (gidx0..2) and lanes (lidx0..2), by name.
+
+    `groups` and `lanes` are formats of {c}, "x" to "z", and {i}, 0 to 2.
+    """
     calls = (("gidx", groups), ("lidx", lanes))
     return {f"{ours}{i}": theirs.format(c=c, i=i) for ours, theirs in calls for i, c in enumerate("xyz")}

@@ -1,8 +1,8 @@
-"""Elementwise ops as LLVM instructions: one method `op_<name>` a row, called once for each register.
+"""Render elementwise ops as LLVM instructions: one method `op_<name>` for each op, called once for each register.
 
-What it does not do: choose. Ops that are not in `LLVM_NATIVE` were decomposed before they come here.
-Invariant: no row is undefined on any operand: shifts past the width, division by zero and casts of values out of range
-give what the op table says. Float minimum and maximum keep a nan, as the table asks.
+What it does not do: decompose ops. Ops outside of `LLVM_NATIVE` were decomposed before.
+Invariant: no op is undefined on any operand. Shifts by the width or more, division by zero and casts of values out of
+range give the results that the table of ops defines. The maximum of floats propagates nan, as the table defines.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _COMPARE = {
 _BITWISE = {"XOR": "xor", "OR": "or", "AND": "and"}
 _INTRINSICS = {"SQRT": "sqrt", "TRUNC": "trunc"}
 _CALL = re.compile(r"\bcall (\S+) (@[\w.]+)\(([^)]*)\)")
-_THROUGH = {8: dtypes.float32, 16: dtypes.float32, 32: dtypes.float64}  # floats that hold integers of so many bits
-_NARROW = 1 << 20  # offsets and bounds below it are compared in 32 bits
+_EXACT_FLOATS = {8: dtypes.float32, 16: dtypes.float32, 32: dtypes.float64}  # n -> float that represents n-bit integers
+_MAX_NARROW = 1 << 20  # offsets up to this are compared with a bound in 32 bits
 
 
-def _place_inside(u: UOp) -> UOp | None:
-    """The x of -1 < x & x < n, in whatever form the first is written."""
+def _bounded_index(u: UOp) -> UOp | None:
+    """Return x if `u` is -1 < x & x < n with a constant n > 0, where the first may be any form that `less` builds."""
     low, high = u.src
     if low.op != "CMPLT" or high.op != "CMPLT" or high.src[1].op != "CONST" or high.src[0].dtype.kind != "x":
         return None
@@ -53,12 +53,12 @@ def _place_inside(u: UOp) -> UOp | None:
 
 
 class ElementwiseRenderer(ValueRenderer):
-    """The rows. Each `op_*` takes the node, the lanes of a register and one register of each operand."""
+    """The methods of ops. Each `op_*` takes the node, the lanes of a register and one register of each operand."""
 
-    lanes_in_step = True  # one instruction for all lanes of a register; else what vectors lack costs nothing by itself
+    is_simd = True  # an instruction handles all lanes of a register; if not, ops that vectors lack cost nothing extra
 
     def elementwise(self, u: UOp) -> Value:
-        """An elementwise op applied register by register."""
+        """Render an elementwise op register by register."""
         if u.op == "CUSTOM":
             return self.custom(u)
         lanes = u.shape[-1] if u.shape else 1
@@ -75,7 +75,7 @@ class ElementwiseRenderer(ValueRenderer):
         return Value(u.shape, [f(u, lanes, *row) for row in zip(*cols, strict=True)])
 
     def custom(self, u: UOp) -> Value:
-        """The user's instruction for each element; functions that it calls are declared by what they are given."""
+        """Render a CUSTOM: the user's instruction for each element. Functions that it calls are declared."""
         at = [np.broadcast_to(np.arange(prod(s.shape)).reshape(s.shape), u.shape).ravel() for s in u.src]
         values = [self.value(s) for s in u.src]
         xs = []
@@ -89,14 +89,17 @@ class ElementwiseRenderer(ValueRenderer):
         return self.join(xs, u.shape, u.dtype)
 
     def _lane_bound(self, u: UOp) -> Value | None:
-        """base + constants < bound, compared in 32 bits: one scalar subtraction, one vector comparison."""
+        """Render base + constant offsets < bound in 32 bits, by a scalar subtraction and a vector comparison.
+
+        Return None if `u` does not have this form, or the offsets are too large.
+        """
         base, offs, dynamic = self.address_parts(u.src[0])
         b = u.src[1]
-        if dynamic or b.shape != () or np.abs(offs).max() > _NARROW or is_unbounded(u.src[0]) or is_unbounded(b):
+        if dynamic or b.shape != () or np.abs(offs).max() > _MAX_NARROW or is_unbounded(u.src[0]) or is_unbounded(b):
             return None
         room = self.emit(f"sub i64 {self.value(b).regs[0]}, {base}")
-        room = self.call("smax", dtypes.int64, 1, room, str(-2 * _NARROW))
-        room = self.call("smin", dtypes.int64, 1, room, str(2 * _NARROW))
+        room = self.call("smax", dtypes.int64, 1, room, str(-2 * _MAX_NARROW))
+        room = self.call("smin", dtypes.int64, 1, room, str(2 * _MAX_NARROW))
         room = self.emit(f"trunc i64 {room} to i32")
         lanes = u.shape[-1]
         rows = np.broadcast_to(offs, u.shape).reshape(n_regs(u.shape), -1)
@@ -105,7 +108,7 @@ class ElementwiseRenderer(ValueRenderer):
         return Value(u.shape, [self.emit(f"icmp slt {t} {vector_literal(row, dtypes.int32)}, {wide}") for row in rows])
 
     def call(self, name: str, d: DType, lanes: int, *x: str) -> str:
-        """An LLVM intrinsic overloaded on one type."""
+        """Emit a call of the LLVM intrinsic `name`, overloaded on dtype `d`; return the register of the result."""
         t = type_name(d, lanes)
         full = f"@llvm.{name}.{overload(type_name(d), lanes)}"
         self.declares.add(f"declare {t} {full}({', '.join([t] * len(x))})")
@@ -128,7 +131,7 @@ class ElementwiseRenderer(ValueRenderer):
 
     # ---- arithmetic --------------------------------------------------------------------------------------------------
     def arithmetic(self, d: DType, lanes: int, names: tuple[str, str, str], a: str, b: str) -> str:
-        """The instruction of two operands called `names` = (on floats, on integers, on bools)."""
+        """Emit the binary instruction whose `names` are (for floats, for integers, for bools)."""
         name = names[0] if d.is_float else names[2] if d is dtypes.bool else names[1]
         return self.emit(f"{name} {type_name(d, lanes)} {a}, {b}")
 
@@ -169,22 +172,22 @@ class ElementwiseRenderer(ValueRenderer):
         return self.maximum(u.dtype, lanes, a, b, c.op == "CONST" and c.value == c.value)
 
     def maximum(self, d: DType, lanes: int, a: str, b: str, b_is_number: bool = False) -> str:
-        """The larger of two, or nan where one is; cheaper where `b` is known not to be nan."""
+        """Emit the maximum of two values, nan if one is nan; it is cheaper if `b` is known not to be nan."""
         t, c = type_name(d, lanes), type_name(dtypes.bool, lanes)
         if d is dtypes.bool:
             return self.emit(f"or {t} {a}, {b}")
         if not d.is_float:
             return self.call("umax" if d.is_unsigned else "smax", d, lanes, a, b)
-        if b_is_number:  # b > a ? b : a keeps a nan in a, and is one instruction
+        if b_is_number:  # b > a ? b : a propagates a nan in a, and is one instruction
             return self.emit(f"select {c} {self.emit(f'fcmp ogt {t} {b}, {a}')}, {t} {b}, {t} {a}")
         m = self.emit(f"select {c} {self.emit(f'fcmp ogt {t} {a}, {b}')}, {t} {a}, {t} {b}")
         return self.emit(f"select {c} {self.emit(f'fcmp uno {t} {a}, {a}')}, {t} {a}, {t} {m}")
 
     def op_and(self, u: UOp, lanes: int, a: str, b: str) -> str:
-        """Whether both; that a place is at least 0 and below a size is one comparison, without a sign."""
-        place = _place_inside(u) if u.shape == () else None
-        if place is not None:
-            return self.emit(f"icmp ult {type_name(place.dtype)} {self.value(place).regs[0]}, {u.src[1].src[1].value}")
+        """Render AND; the scalar 0 <= x < n is one unsigned comparison."""
+        x = _bounded_index(u) if u.shape == () else None
+        if x is not None:
+            return self.emit(f"icmp ult {type_name(x.dtype)} {self.value(x).regs[0]}, {u.src[1].src[1].value}")
         return self._op(u, lanes, a, b)
 
     def op_where(self, u: UOp, lanes: int, c: str, a: str, b: str) -> str:
@@ -192,7 +195,10 @@ class ElementwiseRenderer(ValueRenderer):
         return self.emit(f"select {type_name(dtypes.bool, lanes)} {c}, {t} {a}, {t} {b}")
 
     def op_ldexp(self, u: UOp, lanes: int, x: str, n: str) -> str:
-        """One instruction of x86 for 128, 256 or 512 bits; other lanes are the first of such a register, or several."""
+        """Render LDEXP by an AVX-512 instruction for 128, 256 or 512 bits.
+
+        Fewer lanes are padded to such a register, more are split into several.
+        """
         d, bits = u.dtype, lanes * u.dtype.bits
         wide = max(128, 1 << (bits - 1).bit_length()) // d.bits
         if lanes == 1:
@@ -221,7 +227,7 @@ class ElementwiseRenderer(ValueRenderer):
         return self._shift(u, lanes, x, n, False)
 
     def _shift(self, u: UOp, lanes: int, x: str, n: str, left: bool) -> str:
-        """Shifts by the width or more give 0, or the sign where a signed value goes right."""
+        """Emit a shift; by the width or more it gives 0, or the sign if a signed value is shifted right."""
         d = u.dtype
         t, c = type_name(d, lanes), type_name(dtypes.bool, lanes)
         how = "shl" if left else "lshr" if d.is_unsigned else "ashr"
@@ -241,13 +247,16 @@ class ElementwiseRenderer(ValueRenderer):
         return self._divide(u, lanes, a, b, "rem")
 
     def _divide(self, u: UOp, lanes: int, a: str, b: str, what: str) -> str:
-        """Floor division and remainder that never trap: 0 where b is 0, wrapping where b is -1."""
+        """Emit a floor division or its remainder that never traps: 0 for b = 0, wrapping for b = -1.
+
+        `what` is "div" or "rem".
+        """
         d, t, c = u.dtype, type_name(u.dtype, lanes), type_name(dtypes.bool, lanes)
         zero, one = splat_literal(0, d, lanes), splat_literal(1, d, lanes)
         known = u.src[1].op == "CONST" and u.src[1].arg[0] > 0
         if known and (d.is_unsigned or min_max(u.src[0])[0] >= 0):
             return self.emit(f"u{what} {t} {a}, {b}")
-        if lanes > 1 and self.lanes_in_step and d.bits in _THROUGH and (d.is_unsigned or u.src[1].op != "CONST"):
+        if lanes > 1 and self.is_simd and d.bits in _EXACT_FLOATS and (d.is_unsigned or u.src[1].op != "CONST"):
             return self._divide_floats(d, lanes, a, b, what)
         if d.is_unsigned:
             none = self.emit(f"icmp eq {t} {b}, {zero}")
@@ -268,13 +277,13 @@ class ElementwiseRenderer(ValueRenderer):
         return self.emit(f"select {c} {self.emit(f'icmp eq {t} {b}, {zero}')}, {t} {zero}, {t} {q}")
 
     def _divide_floats(self, d: DType, lanes: int, a: str, b: str, what: str) -> str:
-        """The same through a quotient of floats, as no processor divides vectors of integers.
+        """Emit a `_divide` of vectors by a division of floats, as no processor divides vectors of integers.
 
-        It is exact where the float has more bits of mantissa than the integer has bits: what is no whole number is at
-        least 1/|b| from one, and the rounded quotient less than that from the true one. 0 / 1 stands for x / 0; the
-        smallest by -1, a quotient that is out of range, wraps.
+        It is exact because the float has more bits of mantissa than the integer has bits: a quotient that is no integer
+        is at least 1/|b| away from one, and the rounding error is smaller. x / 0 is computed as 0 / 1. The least
+        integer divided by -1, which is out of range, wraps.
         """
-        f = _THROUGH[d.bits]
+        f = _EXACT_FLOATS[d.bits]
         t, w, c = type_name(d, lanes), type_name(f, lanes), type_name(dtypes.bool, lanes)
         sign = "u" if d.is_unsigned else "s"
         zero = splat_literal(0, d, lanes)
@@ -313,8 +322,11 @@ class ElementwiseRenderer(ValueRenderer):
         return self.emit(f"{'trunc' if wide < narrow else 'zext' if s.is_unsigned else 'sext'} {a} {x} to {b}")
 
     def _float_to_int(self, s: DType, d: DType, lanes: int, x: str) -> str:
-        """Saturates; nan becomes 0. In vectors as comparisons: the code generator does its own one by one."""
-        if lanes > 1 and self.lanes_in_step:
+        """Emit a cast that saturates, with nan to 0.
+
+        Vectors are clamped by comparisons, since LLVM's code generator splits its saturating casts into lanes.
+        """
+        if lanes > 1 and self.is_simd:
             return self._floats_to_ints(s, d, lanes, x)
         a, b = type_name(s, lanes), type_name(d, lanes)
         name = "fptoui" if d.is_unsigned else "fptosi"
@@ -331,7 +343,7 @@ class ElementwiseRenderer(ValueRenderer):
         x = self.emit(f"select {c} {self.emit(f'fcmp ogt {t} {x}, {least}')}, {t} {x}, {t} {least}")  # nan is `low` now
         below = self.emit(f"fcmp olt {t} {x}, {most}")
         x = self.emit(f"select {c} {below}, {t} {x}, {t} {zero if far else most}")
-        i = d if d.bits >= 32 else dtypes.int32  # of which there are conversions in vectors
+        i = d if d.bits >= 32 else dtypes.int32  # narrower integers have no vector conversions
         out = self.emit(f"fpto{'u' if i.is_unsigned else 's'}i {t} {x} to {type_name(i, lanes)}")
         if i is not d:
             out = self.emit(f"trunc {type_name(i, lanes)} {out} to {type_name(d, lanes)}")
@@ -343,15 +355,15 @@ class ElementwiseRenderer(ValueRenderer):
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def combine(self, op: str, d: DType, lanes: int, a: str, b: str) -> str:
-        """One step of a reduction."""
+        """Emit one step of a reduction or an atomic addition: `a` ADD, MUL or MAX `b`."""
         if op == "MAX":
             return self.maximum(d, lanes, a, b)
-        if op == "ADD" and d in NARROW and d is not dtypes.float16:  # only what adds in memory has come so far
+        if op == "ADD" and d in NARROW and d is not dtypes.float16:  # of an ATOMICADD; reductions are in float32
             return self._add_narrow(d, lanes, a, b)
         return self.arithmetic(d, lanes, ("fadd", "add", "or") if op == "ADD" else ("fmul", "mul", "and"), a, b)
 
     def _add_narrow(self, d: DType, lanes: int, a: str, b: str) -> str:
-        """The sum of floats that are only their bits here, in float32, rounded back."""
+        """Emit the sum of two narrow floats, which LLVM IR holds as integers: widen, add in float32, and round."""
         shape = () if lanes == 1 else (lanes,)
         x, y = (node("PARAM", (shape_source(shape),), ParamArg(-k, d, None)) for k in (1, 2))
         outside, self.vals = self.vals, {**self.vals, x: Value(shape, [a]), y: Value(shape, [b])}
@@ -364,7 +376,7 @@ class ElementwiseRenderer(ValueRenderer):
         return out
 
     def reduce(self, u: UOp) -> Value:
-        """REDUCE over axes of a shaped value: a tree over registers, then over lanes."""
+        """Render REDUCE over axes of a shaped value as a tree reduction: first of registers, then of lanes."""
         x, (op, axes) = u.src[0], u.arg
         v = self.value(x)
         last = len(x.shape) - 1
@@ -384,7 +396,7 @@ class ElementwiseRenderer(ValueRenderer):
         return Value(u.shape, regs)
 
     def scan(self, u: UOp) -> Value:
-        """SCAN along an axis of a shaped value: register after register, or inside each of them."""
+        """Render SCAN along an axis of a shaped value: register after register, or inside of each for the last axis."""
         x, (op, axis) = u.src[0], u.arg
         v = self.value(x)
         if axis == len(x.shape) - 1:
@@ -396,8 +408,10 @@ class ElementwiseRenderer(ValueRenderer):
         return Value(u.shape, [str(r) for r in np.moveaxis(grid, 0, axis).ravel()])
 
     def _scan_lanes(self, op: str, d: DType, lanes: int, r: str) -> str:
-        """Blocks of 1, 2, 4, ... lanes are joined: the last lane of a block is added to each of the next one, as in
-        Sklansky's adder. The moves are the cheapest there are: up to 128 bits they stay in their part of the register.
+        """Emit a scan of the lanes of a register in log2(lanes) steps, as in Sklansky's adder.
+
+        A step joins pairs of blocks of 1, 2, 4, ... lanes: it combines the last lane of a block with each lane of the
+        next block. The shuffles are cheap: those of blocks up to 128 bits do not cross 128-bit parts of the register.
         """
         t, c, block = type_name(d, lanes), type_name(dtypes.bool, lanes), 1
         while block < lanes:
@@ -409,15 +423,17 @@ class ElementwiseRenderer(ValueRenderer):
         return r
 
     def _reduce_rows(self, op: str, d: DType, lanes: int, regs: list[str]) -> list[str]:
-        """The lanes of each register combined, of at most as many registers as there are lanes. Two are combined at
-        once: the halves of one, or what became of them, beside those of the other. Within 128 bits that is one cheap
-        move for each, as is a move of 128 bits.
+        """Emit the reduction of the lanes of each register, and return a scalar for each. There are at most as many
+        registers as lanes.
+
+        A step halves two registers at once: it shuffles the low halves of both into one register, the high halves into
+        another, and combines them. The shuffles are cheap: they move elements within 128 bits, or whole 128 bits.
         """
         if len(regs) == 1:
             return [self._reduce_lanes(op, d, lanes, regs[0])]
-        t, width = type_name(d, lanes), lanes  # of what is left of each register
+        t, width = type_name(d, lanes), lanes  # `width`: lanes left of each given register
         unit = min(lanes, max(1, 16 // d.itemsize))
-        rows = [(r, [k] * lanes) for k, r in enumerate(regs)]  # a register, and for each lane whose it is
+        rows = [(r, [k] * lanes) for k, r in enumerate(regs)]  # (register, number of the given register of each lane)
         while len(rows) > 1:
             half, part = width // 2, lanes if width > unit else unit
             low = [i + e for i in range(0, part, width) for e in range(half)]
@@ -432,7 +448,7 @@ class ElementwiseRenderer(ValueRenderer):
                 pairs.append((self.combine(op, d, lanes, *moved), [(owners + others)[i] for i in picks]))
             rows, width = pairs, half
         r, owners = rows[0]
-        while width > 1:  # of few registers each has more than one lane left
+        while width > 1:  # with fewer registers than lanes each has more than one lane left
             half = width // 2
             low = [i + e for i in range(0, lanes, width) for e in range(half)]
             a, b = (self.shuffle(r, d, lanes, [i + at for i in low]) for at in (0, half))
@@ -441,8 +457,9 @@ class ElementwiseRenderer(ValueRenderer):
         return [self.emit(f"extractelement {type_name(d, lanes)} {r}, i64 {owners.index(k)}") for k in range(len(regs))]
 
     def _reduce_lanes(self, op: str, d: DType, lanes: int, r: str) -> str:
-        """Halves are combined while there are two; an odd number of lanes is combined one after the other; bools are
-        looked at all together.
+        """Emit the reduction of the lanes of a register to a scalar.
+
+        An even number of lanes is halved; an odd number is combined one by one; bools are reduced by an intrinsic.
         """
         if d is dtypes.bool and lanes > 1:
             name = f"@llvm.vector.reduce.{'and' if op == 'MUL' else 'or'}.v{lanes}i1"

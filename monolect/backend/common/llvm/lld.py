@@ -1,7 +1,7 @@
-"""LLVM's linker as a command of the system: `ld.lld` for ELF, `wasm-ld` for WebAssembly.
+"""Run LLVM's linker, a command of the system: `ld.lld` for ELF, `wasm-ld` for WebAssembly.
 
-What it is for: code that is not for this process: AMD's code objects, modules for a browser, libraries for another
-machine. What it does not do: load; the own loader (`elf`) needs no linker.
+What it is for: code that does not run in this process: AMD's code objects, modules for a browser, libraries for another
+machine. What it does not do: load code; the loader `elf` needs no linker.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import tempfile
 from monolect.backend.common.external_compiler import run
 from monolect.base.errors import CompileError
 
-VERSIONS = ("", "-22", "-21", "-20", "-19")  # as Debian names them; the first that is there is taken
+VERSIONS = ("", "-22", "-21", "-20", "-19")  # suffixes of Debian's names; the first command on the PATH is used
 
 
 def find(name: str) -> str:
-    """The path of `ld.lld` or `wasm-ld`, or ""."""
+    """Return the path of the linker `name` ("ld.lld" or "wasm-ld"), or "" if none is installed."""
     return next((path for v in VERSIONS if (path := shutil.which(name + v))), "")
 
 
 def missing(name: str) -> str:
-    """Why there is no such linker, or ""."""
+    """Return how to install the linker `name`, or "" if it is installed."""
     return "" if find(name) else f"no {name} on the PATH; install lld, on Debian lld-19"
 
 
 def link(name: str, obj: bytes, *options: str) -> bytes:
-    """What the linker makes of one object file. Raises CompileError with its message."""
+    """Link one object file and return the bytes of the output. Raises CompileError with the linker's message."""
     if reason := missing(name):
         raise CompileError(reason)
     with tempfile.TemporaryDirectory(prefix="monolect-link-") as folder:

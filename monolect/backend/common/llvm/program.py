@@ -1,12 +1,12 @@
-"""LINEAR programs as LLVM IR text. Vectors stay vectors, accumulators become SSA values, nothing is left to IR passes.
+"""Render LINEAR programs as LLVM IR text: vectors stay vectors, accumulators become SSA values, no IR pass is needed.
 
-This file has the walk over a program and its loops; `llvm_values` reads and reshapes values, `llvm_elementwise` has a
-row an op, `llvm_memory` loads and stores, `llvm_types` spells types and constants. Loops are emitted bottom-tested
-where the bound is known to be at least one. REG buffers never touch memory: their current values go through phis.
+This module walks over a program and its loops. `values` reads and reshapes values, `elementwise` has one method an op,
+`memory` loads and stores, `types` writes types and constants. A loop is tested at its end if its bound is known to be
+at least one. REG buffers never touch memory: their current values go through phis.
 
-It knows nothing of a kernel's meaning and chooses nothing: what it is given is what it writes.
+It makes no decision on a kernel: it writes the program that it gets.
 Kernel signature: `void name(ptr args, i64 thread)`, args being 8-byte slots: buffer addresses, then scalar Variables.
-The slot before the first holds the address of local memory, `local_bytes` for each thread.
+The slot before the first one holds the address of local memory, `local_bytes` for each thread.
 """
 
 from __future__ import annotations
@@ -17,58 +17,58 @@ from monolect.backend.common.llvm.compile import LLVM_NATIVE
 from monolect.backend.common.llvm.memory import MemoryRenderer
 from monolect.backend.common.llvm.types import Value, type_name
 from monolect.backend.common.llvm.values import VALUES, is_interleaving
-from monolect.backend.common.shaped import local_places, register_of
+from monolect.backend.common.shaped import register_of, thread_local_layout
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import min_max
 from monolect.ir.placement import is_memory
 from monolect.ir.uop import UOp
 from monolect.rules.formula import UNLIKELY
 
-_AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "BUFFER", "GROUP", "EXPAND"))  # rendered where they are read
+_AT_USE = frozenset(("CONST", "STACK", "INDEX", "AFTER", "BUFFER", "GROUP", "EXPAND"))  # ops rendered at each use
 
 
-class Loop(NamedTuple):
-    """A loop that is open. `slots`: the accumulators it carries, each with its node, its value before and its phis."""
+class OpenLoop(NamedTuple):
+    """A loop whose END is not rendered yet."""
 
     number: int
     before: str  # the block that enters it
-    head: str
+    head: str  # label of its first block
     bound: str
-    is_entered: bool  # the bound is at least 1, so the test stands at the end alone
-    phi_line: int  # where the phis go; what they merge is known at END
-    carried: list[tuple[UOp, list[str], list[str]]]
+    is_entered: bool  # the bound is at least 1, so it is tested only at the end
+    phi_line: int  # number of the line of the phis, which are written at END
+    carried: list[tuple[UOp, list[str], list[str]]]  # its accumulators: (REG buffer, registers before, phis)
 
 
 class Renderer(MemoryRenderer):
-    """One function."""
+    """The renderer of one kernel as a function."""
 
-    between_stores = '  fence syncscope("singlethread") acq_rel'
-    has_dummy = True
+    store_separator = '  fence syncscope("singlethread") acq_rel'
+    redirects_closed_loads = True
 
     def __init__(self, linear: UOp, name: str):
         super().__init__()
         self.program = linear.src
         self.name = name
         self.block = "entry"
-        self.loops: list[Loop] = []
+        self.loops: list[OpenLoop] = []
         self.stored = _stored_in_loops(self.program)
-        self.joined = _joined(self.program)
-        self.scratch = {"%dummy": 64}  # memory of a call: bytes by name
+        self.fused = _fused_shapes(self.program)
+        self.scratch = {"%dummy": 64}  # memory on the stack: name -> bytes
 
     def render(self) -> str:
-        """The text of the function."""
+        """Return the text of the function."""
         self.local_memory()
         for u in self.program:
             self.instruction(u)
         body = "\n".join(self.lines)
         head = f"define void @{self.name}(ptr %args, i64 %thread) #0 {{\nentry:\n"
-        places = "".join(f"  {r} = alloca [{n} x i8], align 64\n" for r, n in self.scratch.items())
-        fence = "  fence seq_cst\n" if self.streamed else ""  # stores past the caches are ordered by nothing else
-        return f"{head}{places}{body}\n{fence}  ret void\n}}\n"
+        allocas = "".join(f"  {r} = alloca [{n} x i8], align 64\n" for r, n in self.scratch.items())
+        fence = "  fence seq_cst\n" if self.has_nontemporal else ""  # only a fence orders non-temporal stores
+        return f"{head}{allocas}{body}\n{fence}  ret void\n}}\n"
 
     def local_memory(self) -> None:
-        """The address of each LOCAL buffer, in this thread's part of local memory."""
-        n_bytes, offsets = local_places(self.program)
+        """Emit the address of each LOCAL buffer in this thread's part of local memory."""
+        n_bytes, offsets = thread_local_layout(self.program)
         if not n_bytes:
             return
         slot = self.emit("getelementptr inbounds i64, ptr %args, i64 -1")
@@ -79,7 +79,7 @@ class Renderer(MemoryRenderer):
             self.vals[u] = Value((), [self.emit(f"getelementptr inbounds i8, ptr {base}, i64 {at}") if at else base])
 
     def instruction(self, u: UOp) -> None:
-        """Render one instruction at its place in the program, if it has one."""
+        """Render one node of the program; ops of _AT_USE emit nothing here."""
         match u.op:
             case "PARAM":
                 slot = self.emit(f"getelementptr inbounds i64, ptr %args, i64 {u.arg.slot}")
@@ -104,7 +104,7 @@ class Renderer(MemoryRenderer):
             case "SCAN":
                 self.vals[u] = self.scan(u)
             case "PERMUTE":
-                if u not in self.joined:
+                if u not in self.fused:
                     self.vals[u] = self.permute(u)
             case "SHRINK":
                 self.vals[u] = self.shrink(u)
@@ -113,8 +113,8 @@ class Renderer(MemoryRenderer):
             case "WMMA":
                 self.vals[u] = self.multiply(u)
             case "RESHAPE":
-                if u not in self.joined:
-                    self.reshape(u)  # for what it shares with its readers; each of them renders it again
+                if u not in self.fused:
+                    self.reshape(u)  # memoizes splats in this loop; each reader renders the RESHAPE again
             case op if op in VALUES:
                 if not self.is_index_arithmetic(u):
                     self.vals[u] = self.elementwise(u)
@@ -122,16 +122,16 @@ class Renderer(MemoryRenderer):
                 raise InternalError(f"the LLVM renderer has no row for {op}")
 
     def multiply(self, u: UOp) -> Value:
-        """WMMA, of a target that has matrix units."""
+        """Render WMMA; targets with matrix units override this."""
         raise InternalError("the LLVM renderer has no matrix unit", expected="a target's own", found=u.arg)
 
     def carried_type(self, b: UOp) -> str:
-        """The type of each register of the accumulator `b`."""
+        """Return the LLVM type of each register of the accumulator `b`."""
         return type_name(b.dtype, b.shape[-1] if b.shape else 1)
 
     # ---- loops -------------------------------------------------------------------------------------------------------
     def open_loop(self, u: UOp) -> None:
-        """RANGE: the head of a loop that counts from 0."""
+        """Render RANGE: open a loop that counts from 0."""
         self.n += 1
         k = self.n
         bound = self.value(u.src[0]).regs[0]
@@ -159,10 +159,10 @@ class Renderer(MemoryRenderer):
         self.vals[u] = Value((), [f"%i{k}"])
         self.shared.append({})
         self.n_stores = 0
-        self.loops.append(Loop(k, before, head, bound, is_entered, phi_line, carried))
+        self.loops.append(OpenLoop(k, before, head, bound, is_entered, phi_line, carried))
 
     def close_loop(self) -> None:
-        """END: count, test and go back; what the loop carried is now what its last iteration left."""
+        """Render END: increment, test and branch back. Accumulators then have the values of the last iteration."""
         loop = self.loops.pop()
         k, before, head = loop.number, loop.before, loop.head
         self.shared.pop()
@@ -189,7 +189,7 @@ class Renderer(MemoryRenderer):
 
 
 def _stored_in_loops(program: tuple[UOp, ...]) -> dict[UOp, list[UOp]]:
-    """RANGE -> the REG buffers stored inside its loop."""
+    """Return the REG buffers that are stored inside of each loop, by its RANGE."""
     out: dict[UOp, list[UOp]] = {}
     open_: list[UOp] = []
     for u in program:
@@ -205,10 +205,10 @@ def _stored_in_loops(program: tuple[UOp, ...]) -> dict[UOp, list[UOp]]:
     return out
 
 
-def _joined(program: tuple[UOp, ...]) -> set[UOp]:
-    """Changes of shape that are rendered only as part of what reads them."""
+def _fused_shapes(program: tuple[UOp, ...]) -> set[UOp]:
+    """Return the RESHAPEs and PERMUTEs that are rendered only as part of the nodes that read them."""
     out: set[UOp] = set()
-    others: set[UOp] = set()  # what somebody reads as it is
+    others: set[UOp] = set()  # nodes with another reader
     for u in program:
         inside = (
             set(u.src[:1]) if is_interleaving(u) else {x for x in u.src[:2] if x.op == "RESHAPE" and u.op == "WMMA"}
@@ -219,7 +219,7 @@ def _joined(program: tuple[UOp, ...]) -> set[UOp]:
 
 
 def render_module(kernels: list[tuple[str, UOp]], renderer: type[Renderer] = Renderer) -> str:
-    """One LLVM module with a function for each (name, LINEAR)."""
+    """Render an LLVM module with a function for each (name, LINEAR)."""
     parts, declares = [], set()
     for name, linear in kernels:
         r = renderer(linear, name)

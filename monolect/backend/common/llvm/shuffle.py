@@ -1,14 +1,16 @@
-"""Transposing a block held in vector registers, as a network of two-source shuffles.
+"""Transpose a block in vector registers by a network of two-source shuffles.
 
-A block of R registers of L lanes becomes L registers of R lanes. Number an element by the bits of its register and of
-its lane: a transpose exchanges the two groups of bits. One stage of the network takes one bit of the register number
-into the lanes and puts one lane bit out, with one shuffle a register; log2(min(R, L)) stages exchange them all. First
-come stages that interleave elements inside 128 bits, then stages that exchange blocks of 128 bits: each is a single
-cheap instruction on x86 and on ARM. Rows of 128 bits that are more than their lanes are joined first: the same stages
-then take a fourth of the shuffles. What is left of a block that is not square is joined or taken apart. Sizes that are
-no powers of two are filled up with poison, which costs nothing.
+A block of R registers of L lanes becomes L registers of R lanes. Number an element by the bits of its register number
+and of its lane number: a transpose exchanges the two groups of bits. One stage of the network moves one bit of the
+register number to the lanes and one lane bit to the register number, with one shuffle a register. So log2(min(R, L))
+stages exchange all bits. The first stages interleave elements inside 128 bits; the later ones exchange blocks of 128
+bits. Each shuffle is a single cheap instruction on x86 and on ARM.
 
-What it does not do: bools, which have no lanes to shuffle; `llvm_values` widens them first.
+If registers have 128 bits and there are more of them than lanes, they are concatenated first, so that the stages need a
+fourth of the shuffles. Blocks that are not square are concatenated or split at the end. Sizes are padded to powers of
+two with poison, which costs nothing.
+
+What it does not do: transpose bools, which have no lanes to shuffle; `values` widens them to bytes first.
 Invariant: no element goes through memory.
 """
 
@@ -19,24 +21,28 @@ from collections.abc import Callable
 from monolect.backend.common.llvm.types import lane_list
 
 Emit = Callable[[str], str]
-NARROW_BYTES, WIDEST_BYTES = 16, 64  # inside of which elements interleave in one instruction; of a vector register
-Bit = tuple[str, int]  # ("r", k) or ("l", k): bit k of the number of a given register, or of a given lane
+NARROW_BYTES = 16  # part of a register inside of which one instruction interleaves elements
+WIDEST_BYTES = 64  # of a vector register
+Bit = tuple[str, int]  # ("r", k) or ("l", k): bit k of the register number, or lane number, of an element at the start
 
 
 def transpose(emit: Emit, regs: list[str], t: str, lanes: int, itemsize: int) -> list[str]:
-    """Registers j = 0..lanes-1 whose lane i is lane j of `regs[i]`; `t` is the type of an element."""
+    """Return `lanes` registers; lane i of register j is lane j of `regs[i]`. `t` is the LLVM type of an element.
+
+    `emit` appends an instruction and returns its register.
+    """
     if lanes == 1:
-        return [_joined(emit, regs, t)]
+        return [_from_scalars(emit, regs, t)]
     if len(regs) == 1:
         return [emit(f"extractelement <{lanes} x {t}> {regs[0]}, i64 {j}") for j in range(lanes)]
     block = _Block(emit, regs, t, lanes)
     if block.width * itemsize == NARROW_BYTES and block.width < len(block.regs) <= WIDEST_BYTES // itemsize:
         block.join()
     block.exchange(max(1, NARROW_BYTES // itemsize))
-    return [block.gathered(j) for j in range(lanes)]
+    return [block.result(j) for j in range(lanes)]
 
 
-def _joined(emit: Emit, scalars: list[str], t: str) -> str:
+def _from_scalars(emit: Emit, scalars: list[str], t: str) -> str:
     if len(scalars) == 1:
         return scalars[0]
     acc = "poison"
@@ -46,7 +52,7 @@ def _joined(emit: Emit, scalars: list[str], t: str) -> str:
 
 
 class _Block:
-    """The registers between two stages, and which bit of the given block each bit of their numbers is now."""
+    """The registers between two stages; `row_bits` and `lane_bits` name the Bit that each bit of a number holds now."""
 
     def __init__(self, emit: Emit, regs: list[str], t: str, lanes: int):
         self.emit, self.t, self.rows = emit, t, len(regs)
@@ -59,24 +65,24 @@ class _Block:
         self.lane_bits: list[Bit] = [("l", k) for k in range(self.width.bit_length() - 1)]
 
     def shuffled(self, a: str, b: str, lanes: int, pick: list[int]) -> str:
-        """The lanes `pick` of the two vectors `a` and `b` of `lanes` each, -1 for any."""
+        """Emit a vector of the lanes `pick` of the two vectors `a` and `b` of `lanes` each; -1 is any lane."""
         if a == b == "poison":
             return a
         v = f"<{lanes} x {self.t}>"
         return self.emit(f"shufflevector {v} {a}, {v} {b}, {lane_list(pick)}")
 
     def join(self) -> None:
-        """Several rows of 128 bits in one register: the stages then work on all of them, and leave them in order."""
+        """Concatenate several rows of 128 bits to one register, so that one shuffle of a stage handles all of them."""
         n = self.width
         for r in range(n):
-            self.regs[r] = self.joined(self.regs[r::n], n)
+            self.regs[r] = self.concatenated(self.regs[r::n], n)
         self.width = len(self.regs)
         self.regs = self.regs[:n]
         bits = n.bit_length() - 1
         self.lane_bits, self.row_bits = self.lane_bits + self.row_bits[bits:], self.row_bits[:bits]
 
-    def joined(self, vectors: list[str], width: int) -> str:
-        """The lanes of all `vectors` one after the other."""
+    def concatenated(self, vectors: list[str], width: int) -> str:
+        """Emit one vector with the lanes of all `vectors`, each of `width` lanes, one after the other."""
         while len(vectors) > 1:
             vectors = [*vectors, *["poison"] * (len(vectors) % 2)]
             both = list(range(2 * width))
@@ -85,7 +91,7 @@ class _Block:
         return vectors[0]
 
     def exchange(self, narrow: int) -> None:
-        """All stages; `narrow` elements are 128 bits."""
+        """Emit all stages; `narrow` is the number of elements in 128 bits."""
         bits = sum(kind == "l" for kind, _ in self.lane_bits)
         inside = min(bits, narrow.bit_length() - 1)
         for k in range(min(bits, len(self.row_bits))):
@@ -95,7 +101,7 @@ class _Block:
                 self.stage(k, into=bits - 1, out=inside)
 
     def stage(self, k: int, into: int, out: int) -> None:
-        """Bit `k` of the register number becomes lane bit `into`, lane bit `out` takes its place."""
+        """Emit a stage that moves bit `k` of the register number to lane bit `into`, and lane bit `out` to bit `k`."""
         low = [_source(i, into, out, self.width) for i in range(self.width)]
         high = [i + (1 << out) for i in low]
         for i in range(len(self.regs)):
@@ -108,23 +114,23 @@ class _Block:
         self.lane_bits.insert(into, self.row_bits[k])
         self.row_bits[k] = left
 
-    def gathered(self, j: int) -> str:
-        """The register with the elements of the given lane `j`."""
+    def result(self, j: int) -> str:
+        """Return the register of the transposed block with the elements that were in lane `j`."""
         at = [(_number(self.row_bits, i, j), _number(self.lane_bits, i, j)) for i in range(self.rows)]
         rows = list(dict.fromkeys(r for r, _ in at))
         pick = [rows.index(r) * self.width + k for r, k in at]
-        whole = self.joined([self.regs[r] for r in rows], self.width)
+        whole = self.concatenated([self.regs[r] for r in rows], self.width)
         width = self.width << (len(rows) - 1).bit_length()
         return whole if pick == list(range(width)) else self.shuffled(whole, "poison", width, pick)
 
 
 def _source(lane: int, into: int, out: int, width: int) -> int:
-    """The lane of the two sources, the second counted from `width`, that a stage puts into `lane`."""
+    """Return the source lane that a stage moves to `lane`; lanes of the second source count from `width` on."""
     second = lane >> into & 1
     rest = (lane >> (into + 1) << into) | (lane & (1 << into) - 1)
     return (second * width) | (rest >> out << (out + 1)) | (rest & (1 << out) - 1)
 
 
 def _number(bits: list[Bit], i: int, j: int) -> int:
-    """The number with these bits, for element `j` of the given register `i`."""
+    """Return the number that has these bits, for the element in lane `j` of register `i` at the start."""
     return sum(((i if kind == "r" else j) >> k & 1) << p for p, (kind, k) in enumerate(bits))

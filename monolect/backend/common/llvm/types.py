@@ -1,6 +1,6 @@
-"""How the dialect's types, constants and shaped values are spelled in LLVM IR text.
+"""Translate dtypes, constants and shapes to LLVM IR text.
 
-What it does not do: emit instructions. Everything here is a function of a dtype, a number or a shape.
+What it does not do: emit instructions. Every function here depends only on a dtype, a number or a shape.
 Invariant: memory and registers differ in one type only: a bool is an i1 in a register and a byte in memory.
 """
 
@@ -19,7 +19,7 @@ _FLOATS = {
     "float32": "float",
     "float64": "double",
     "float16": "half",
-}  # others are their bits: LLVM selects few ops on bfloat
+}  # other floats are integers of their bits in LLVM IR: LLVM selects few ops on bfloat
 _OVERLOADS = {"float": "f32", "double": "f64", "half": "f16"}
 
 
@@ -35,12 +35,12 @@ class Value:
 
 
 def n_regs(shape: tuple) -> int:
-    """How many registers a value of `shape` takes."""
+    """Return the number of registers of a value of `shape`."""
     return prod(shape[:-1]) if shape else 1
 
 
 def type_name(d: DType, lanes: int = 1) -> str:
-    """The LLVM type of a value of dtype `d`."""
+    """Return the LLVM type of a register with `lanes` elements of dtype `d`."""
     if d.is_float:
         t = _FLOATS.get(d.name) or f"i{d.bits}"
     else:
@@ -49,29 +49,29 @@ def type_name(d: DType, lanes: int = 1) -> str:
 
 
 def memory_type(d: DType, lanes: int = 1) -> str:
-    """The type in memory: a bool is a byte."""
+    """Return the LLVM type of `lanes` elements of dtype `d` in memory, where a bool is a byte."""
     return type_name(dtypes.uint8 if d is dtypes.bool else d, lanes)
 
 
 def type_bytes(t: str) -> int:
-    """Bytes of a scalar type in memory."""
+    """Return the bytes of the scalar LLVM type `t` in memory."""
     return {"half": 2, "float": 4, "double": 8}.get(t) or int(t[1:]) // 8
 
 
 def overload(t: str, lanes: int = 1) -> str:
-    """How the name of an intrinsic says that it works on `lanes` of scalar type `t`: `v16f32`."""
+    """Return the suffix of an intrinsic's name for `lanes` of scalar type `t`, as in `v16f32`."""
     return (f"v{lanes}" if lanes > 1 else "") + _OVERLOADS.get(t, t)
 
 
 def literal(value: Any, d: DType) -> str:
-    """A scalar constant."""
+    """Return the text of the scalar constant `value` of dtype `d`; of INVALID, a zero."""
     if value is INVALID:
         return "0.0" if d.name in _FLOATS else "zeroinitializer"
     if d is dtypes.bool:
         return "true" if value else "false"
     if not d.is_float:
         return str(int(value))
-    if d.name not in _FLOATS:  # a float that LLVM has no type for is its bits
+    if d.name not in _FLOATS:  # the bits of the float, as an integer
         return str(np.array(value, d.numpy).view(f"u{d.itemsize}"))
     if d is dtypes.float16:
         return "0xH" + struct.pack(">e", value).hex().upper()
@@ -79,12 +79,12 @@ def literal(value: Any, d: DType) -> str:
 
 
 def splat_literal(value: Any, d: DType, lanes: int) -> str:
-    """A constant with the same value in every lane."""
+    """Return the text of a constant with the same value in every lane."""
     return literal(value, d) if lanes == 1 else f"splat ({type_name(d)} {literal(value, d)})"
 
 
 def vector_literal(row: Any, d: DType) -> str:
-    """A constant with a value for each lane, from a NumPy row."""
+    """Return the text of a constant with one value a lane, from a NumPy row; a row of one value is a scalar."""
     if len(row) == 1:
         return literal(row[0].item(), d)
     t = type_name(d)
@@ -92,5 +92,5 @@ def vector_literal(row: Any, d: DType) -> str:
 
 
 def lane_list(lanes: Any) -> str:
-    """The mask of a `shufflevector`: which lane of its operands each lane of the result takes, -1 for any."""
+    """Return the mask of a `shufflevector`: for each lane of the result the number of a source lane, -1 for any."""
     return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in lanes) + ">"

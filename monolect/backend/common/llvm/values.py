@@ -1,10 +1,10 @@
-"""Shaped values as LLVM registers: reading, broadcasting, reshaping and taking apart.
+"""Represent shaped values as LLVM registers: read, broadcast, reshape and split them.
 
-A value of shape (6, 4, 16) is a list of 24 `<16 x float>`: the last axis is the vector, the others are counted out.
+A value of shape (6, 4, 16) is a list of 24 `<16 x float>`: the last axis is the lanes, the others number the registers.
 
-What it does not do: arithmetic and memory, which build on it in `llvm_elementwise` and `llvm_memory`.
-Invariant: a register is read only where its definition dominates, so what is computed once and shared (a splat, an
-address) is remembered by loop: `shared` has one table for each open loop, the innermost last.
+What it does not do: arithmetic and memory, which `elementwise` and `memory` add.
+Invariant: a register is read only where its definition dominates. So registers that are computed once and reused (a
+splat, an address) are memoized by loop: `shared` has one table for each open loop, the innermost last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from monolect.backend.common.llvm.types import (
     type_name,
     vector_literal,
 )
-from monolect.backend.common.shaped import address_parts, const_value, picked
+from monolect.backend.common.shaped import address_parts, const_value, picked_elements
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import InternalError
 from monolect.ir.ops import ELEMENTWISE
@@ -33,26 +33,26 @@ VALUES = ELEMENTWISE | {"BITCAST", "CUSTOM"}
 
 
 class ValueRenderer:
-    """The lines of a function under construction, and the registers of its values."""
+    """The lines of a function that is being rendered, and the registers of its values."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.n = 0  # registers and loops numbered so far
         self.declares: set[str] = set()
         self.vals: dict[UOp, Value] = {}
-        self.shared: list[dict[tuple, str]] = [{}]
+        self.shared: list[dict[tuple, str]] = [{}]  # memoized registers; see the module docstring
         self.splats: set[str] = set()  # registers with one value in all lanes
-        self.consts: dict[UOp, Any] = {}
+        self.consts: dict[UOp, Any] = {}  # memo of `const_value`
 
     def emit(self, text: str) -> str:
-        """Append an instruction that defines a new register."""
+        """Append an instruction that defines a new register, and return the register."""
         self.n += 1
         r = f"%v{self.n}"
         self.lines.append(f"  {r} = {text}")
         return r
 
     def find_shared(self, key: tuple) -> str | None:
-        """The register remembered under `key` in a loop that is open."""
+        """Return the register that an open loop memoizes under `key`, or None."""
         for scope in self.shared:
             if key in scope:
                 return scope[key]
@@ -60,7 +60,7 @@ class ValueRenderer:
 
     # ---- reading -----------------------------------------------------------------------------------------------------
     def value(self, u: UOp) -> Value:
-        """The registers of `u`. What is not rendered at its place in the program is rendered here, at each use."""
+        """Return the registers of `u`. A node without an instruction of its own is rendered here, at each use."""
         v = self.vals.get(u)
         if v is None:
             v = self._render_at_use(u)
@@ -88,21 +88,21 @@ class ValueRenderer:
         raise InternalError(f"the LLVM renderer cannot read the value of {u.op}")
 
     def elementwise(self, u: UOp) -> Value:
-        """An elementwise op applied register by register; see `llvm_elementwise`."""
+        """Render an elementwise op register by register; `elementwise` overrides this."""
         raise NotImplementedError
 
     def is_index_arithmetic(self, u: UOp) -> bool:
-        """Shaped index arithmetic is folded into addresses; it is rendered only where it is used as data."""
+        """Whether `u` is shaped index arithmetic, which is folded into addresses and rendered only if used as data."""
         return u.shape != () and (u.dtype.kind == "x" or const_value(u, self.consts) is not None)
 
     def address_parts(self, u: UOp) -> tuple[str, Any, list[UOp]]:
-        """An index as (scalar base register, constant offsets as an array, shaped terms known only at run time)."""
+        """Split an index into (scalar base register, constant offsets as an array, shaped terms known at run time)."""
         base, offs, dynamic = address_parts(u, self.consts)
         return self.value(base).regs[0] if base is not None else "0", offs, dynamic
 
     # ---- shape -------------------------------------------------------------------------------------------------------
     def reshape(self, u: UOp) -> Value:
-        """RESHAPE and EXPAND: the same registers where the last axis stays, lane by lane otherwise."""
+        """Render RESHAPE or EXPAND: reuse the registers if the last axis stays, or else rebuild them lane by lane."""
         x = u.src[0]
         if is_interleaving(u):
             rows = self.value(x.src[0])
@@ -115,7 +115,7 @@ class ValueRenderer:
         return self.join([self.lane(x.dtype, v, i) for i in range(prod(x.shape))], u.shape, u.dtype)
 
     def permute(self, u: UOp) -> Value:
-        """PERMUTE: registers change places where the last axis stays, blocks of them are transposed otherwise."""
+        """Render PERMUTE: reorder the registers if the last axis stays last, or else transpose blocks of them."""
         x, last = u.src[0], len(u.shape) - 1
         v, k = self.value(x), u.arg[-1]
         at = np.arange(n_regs(x.shape)).reshape(x.shape[:-1])
@@ -125,7 +125,7 @@ class ValueRenderer:
         if x.dtype is dtypes.bool:
             t = "i8"
             regs = [self.emit(f"zext {type_name(x.dtype, v.lanes)} {r} to {_vector(t, v.lanes)}") for r in regs]
-        blocks = np.moveaxis(at, k, -1)  # the axes that stay outside, then the one that becomes the lanes
+        blocks = np.moveaxis(at, k, -1)  # the outer axes, and then the one that becomes the lanes
         out: Any = np.empty((*blocks.shape[:-1], v.lanes), object)
         for i in np.ndindex(blocks.shape[:-1]):
             out[i] = transpose(self.emit, [regs[j] for j in blocks[i]], t, v.lanes, x.dtype.itemsize)
@@ -137,7 +137,7 @@ class ValueRenderer:
         return Value(u.shape, regs)
 
     def shrink(self, u: UOp) -> Value:
-        """SHRINK: some of the registers, and of their lanes."""
+        """Render SHRINK: select registers, and lanes of them."""
         x, (*lead, lanes) = u.src[0], u.shape
         v, (*before, first) = self.value(x), u.src[1].sizes
         window = tuple(slice(o, o + n) for o, n in zip(before, lead, strict=True))
@@ -150,13 +150,13 @@ class ValueRenderer:
         return Value(u.shape, regs)
 
     def pick(self, u: UOp) -> Value:
-        """INDEX of a value by constants: some of its registers, and of their lanes."""
+        """Render an INDEX of a value by constants: select registers, and lanes of them."""
         x, v = u.src[0], self.value(u.src[0])
-        rows = picked(u, self.consts).reshape(-1, u.shape[-1] if u.shape else 1).tolist()
+        rows = picked_elements(u, self.consts).reshape(-1, u.shape[-1] if u.shape else 1).tolist()
         return Value(u.shape, [self._picked(x.dtype, v, row) for row in rows])
 
     def _picked(self, d: DType, v: Value, row: list[int]) -> str:
-        """The register of the elements of `v` with these numbers."""
+        """Return a register of the elements of `v` that `row` numbers in row-major order."""
         if len(row) == 1:
             return self.lane(d, v, row[0])
         if v.lanes == 1 or len({i // v.lanes for i in row}) > 1:
@@ -171,7 +171,7 @@ class ValueRenderer:
         return self.join(lanes, u.shape, u.dtype)
 
     def broadcast(self, u: UOp, shape: tuple) -> list[str]:
-        """The registers of `u`, repeated to `shape`."""
+        """Return the registers of `u` broadcast to `shape`."""
         v = self.value(u)
         if u.shape == shape:
             return v.regs
@@ -187,7 +187,7 @@ class ValueRenderer:
 
     # ---- lanes -------------------------------------------------------------------------------------------------------
     def splat(self, r: str, d: DType, lanes: int) -> str:
-        """Scalar `r` in every lane."""
+        """Return a register, or a constant, with the scalar `r` in every lane."""
         key = (r, d.name, lanes)
         found = self.find_shared(key)
         if found is not None:
@@ -205,14 +205,14 @@ class ValueRenderer:
         return out
 
     def lane(self, d: DType, v: Value, i: int) -> str:
-        """Element `i` of a value of dtype `d`, counted in row-major order."""
+        """Return the scalar element `i`, in row-major order, of a value of dtype `d`."""
         if v.lanes == 1:
             return v.regs[i]
         t = type_name(d, v.lanes)
         return self.emit(f"extractelement {t} {v.regs[i // v.lanes]}, i64 {i % v.lanes}")
 
     def join(self, xs: list[str], shape: tuple, d: DType) -> Value:
-        """The value of `shape` whose elements are the scalars `xs`."""
+        """Return a value of `shape` with the scalars `xs` as elements in row-major order."""
         lanes = shape[-1] if shape else 1
         if lanes == 1:
             return Value(shape, xs)
@@ -225,7 +225,10 @@ class ValueRenderer:
         return Value(shape, regs)
 
     def interleave(self, regs: list[str], d: DType, lanes: int) -> str:
-        """The first lane of each register, then the second of each, and so on; for a power of two of them."""
+        """Return one register with lane 0 of each register, then lane 1 of each, and so on.
+
+        The number of registers is a power of two.
+        """
         while len(regs) > 1:
             half, t = len(regs) // 2, type_name(d, lanes)
             pick = lane_list([i // 2 + lanes * (i % 2) for i in range(2 * lanes)])
@@ -235,7 +238,10 @@ class ValueRenderer:
         return regs[0]
 
     def concatenate(self, regs: list[str], d: DType, lanes: int) -> str:
-        """The lanes of the registers one after the other; for a power of two of them."""
+        """Return one register with the lanes of all registers, one register after the other.
+
+        The number of registers is a power of two.
+        """
         while len(regs) > 1:
             t, pick = type_name(d, lanes), lane_list(range(2 * lanes))
             pairs = zip(regs[::2], regs[1::2], strict=True)
@@ -244,13 +250,13 @@ class ValueRenderer:
         return regs[0]
 
     def shuffle(self, r: str, d: DType, lanes: int, pick: Any) -> str:
-        """A vector of the lanes of `r` that `pick` numbers."""
+        """Return a register of the lanes of `r` that `pick` numbers; -1 is any lane."""
         t = type_name(d, lanes)
         return self.emit(f"shufflevector {t} {r}, {t} poison, {lane_list(pick)}")
 
 
 def is_interleaving(u: UOp) -> bool:
-    """Whether `u` flattens rows turned to columns: a power of two of registers become one, lane by lane."""
+    """Whether `u` flattens the transpose of 2, 4 or 8 rows, which is one register with the rows interleaved."""
     if u.op != "RESHAPE" or len(u.shape) != 1 or u.src[0].op != "PERMUTE" or u.src[0].dtype is dtypes.bool:
         return False
     rows = u.src[0].src[0].shape

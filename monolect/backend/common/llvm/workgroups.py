@@ -1,11 +1,11 @@
-"""Programs for workgroups of many lanes in LLVM IR: PTX, AMD's code objects and SPIR-V from the renderer of the CPU.
+"""Render programs for workgroups in LLVM IR, for PTX, AMD's code objects and SPIR-V, on top of the CPU's renderer.
 
-What it is for: what differs from a CPU. Parameters are the function's own, a pointer says in which memory it points,
-local memory is a global variable of the workgroup, what a gate closes is skipped by a branch, and an access is as wide
-as its address is proven to allow. The table of a target is its `Dialect`. What it does not do: choose which lane reads
-what; LLVM takes vectors apart where the hardware has none.
+What it is for: the differences from a CPU. Buffers and Variables are parameters of the function. Pointer types have an
+address space. A LOCAL buffer is a global variable of the workgroup. A branch skips closed lanes. An access is as wide
+as the known alignment of its address allows. The `Dialect` of a target has its texts.
+What it does not do: distribute work to lanes. LLVM splits vectors if the hardware has none.
 
-Invariant: buffers begin at multiples of `wide_bytes`: devices allocate so, and intermediates are placed so.
+Invariant: buffers and intermediates are aligned to `wide_bytes`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from monolect.backend.common.launch import launch_sizes
 from monolect.backend.common.llvm.dialect import Dialect, Unit
-from monolect.backend.common.llvm.memory import Row
+from monolect.backend.common.llvm.memory import LaneOffsets
 from monolect.backend.common.llvm.program import Renderer
 from monolect.backend.common.llvm.types import Value, memory_type, type_bytes, type_name
 from monolect.backend.common.shaped import address_parts
@@ -29,31 +29,31 @@ from monolect.ir.rewrite.normal import linear as linear_form
 from monolect.ir.uop import UOp
 
 
-class Place(NamedTuple):
-    """What is known of an address: the memory it points into, and what it is a multiple of in bytes; 0: everything."""
+class PointerFacts(NamedTuple):
+    """Known facts on an address: its address space, and a number of bytes of which it is a multiple."""
 
     space: int
-    multiple: int
+    multiple: int  # 0: a multiple of any number
 
 
 class GroupRenderer(Renderer):
-    """One kernel."""
+    """The renderer of one kernel."""
 
-    between_stores = ""  # drivers need not know it
-    has_dummy = False  # branches instead
-    lanes_in_step = False  # a lane's vectors are several instructions; not each has floats of 64 bits
+    store_separator = ""  # drivers may not support it
+    redirects_closed_loads = False  # branches skip closed loads
+    is_simd = False  # vectors of a lane become several instructions, and not all devices have float64
 
     def __init__(self, dialect: Dialect, linear: UOp, name: str):
         super().__init__(linear, name)
         self.dialect = dialect
-        self.places: dict[str, Place] = {}  # by the register of an address
-        self.steps: dict[str, int] = {}  # by the register of an index: what it is a multiple of
+        self.facts: dict[str, PointerFacts] = {}  # by the register of an address
+        self.multiples: dict[str, int] = {}  # register of an index -> a number of which it is a multiple
         self.globals: list[str] = []
         self.branches: list[int] = []
 
     # ---- the kernel --------------------------------------------------------------------------------------------------
     def render(self) -> str:
-        """The text of the kernel, local memory before it."""
+        """Return the text of the kernel, after that of its local memory."""
         head = self.signature()
         self.local_memory()
         for u in self.program:
@@ -61,13 +61,13 @@ class GroupRenderer(Renderer):
         return "\n".join([*self.globals, head + " {", "entry:", *self.lines, "  ret void", "}", ""])
 
     def signature(self) -> str:
-        """The head of the kernel, which names its parameters in the order of their slots."""
+        """Return the head of the kernel, with its parameters in the order of their slots."""
         d, texts = self.dialect, []
         for u in sorted((u for u in self.program if u.op == "PARAM"), key=lambda u: u.arg.slot):
             v = f"%data{u.arg.slot}" if u.arg.name is None else f"%size{u.arg.slot}"
             self.vals[u] = Value((), [v])
             if u.arg.name is None:
-                self.places[v] = Place(d.global_space, d.wide_bytes)
+                self.facts[v] = PointerFacts(d.global_space, d.wide_bytes)
                 texts.append(d.pointer.format(p=_pointer_type(d.global_space), align=d.wide_bytes, v=v))
             else:
                 texts.append(f"i64 {v}")
@@ -77,13 +77,13 @@ class GroupRenderer(Renderer):
         return f"{head} {d.attributes.format(**numbers)} {d.metadata.format(**numbers)}".rstrip()
 
     def local_memory(self) -> None:
-        """Each LOCAL buffer is a global variable, one for each workgroup."""
+        """Declare each LOCAL buffer as a global variable, of which each workgroup has its own."""
         for u in self.program:
             if u.op == "BUFFER" and u.arg.addrspace == "LOCAL":
                 v, d = f"@{self.name}_local{u.arg.slot}", self.dialect
                 t = f"[{prod(u.shape)} x {memory_type(u.dtype)}]"
                 self.globals.append(f"{v} = internal addrspace({d.local_space}) global {t} undef, align {d.wide_bytes}")
-                self.vals[u], self.places[v] = Value((), [v]), Place(d.local_space, d.wide_bytes)
+                self.vals[u], self.facts[v] = Value((), [v]), PointerFacts(d.local_space, d.wide_bytes)
 
     def instruction(self, u: UOp) -> None:
         match u.op:
@@ -103,7 +103,7 @@ class GroupRenderer(Renderer):
                 super().instruction(u)
 
     def special(self, u: UOp) -> str:
-        """The index of a lane or workgroup."""
+        """Emit the index of a lane or workgroup that a SPECIAL names."""
         d = self.dialect
         if u.arg not in d.ids:
             raise InternalError(f"{d.name} has no {u.arg}", expected=", ".join(d.ids))
@@ -112,7 +112,7 @@ class GroupRenderer(Renderer):
 
     # ---- branches ----------------------------------------------------------------------------------------------------
     def open_branch(self, gate: str) -> int:
-        """Go on only where `gate` is true; what is computed inside is not known outside."""
+        """Open a block that runs only if `gate` is true, and return its number. Registers in it stay private."""
         self.n += 1
         self.lines += [f"  br i1 {gate}, label %open{self.n}, label %join{self.n}", f"open{self.n}:"]
         self.block = f"open{self.n}"
@@ -120,20 +120,22 @@ class GroupRenderer(Renderer):
         return self.n
 
     def close_branch(self, number: int) -> None:
-        """Where both ways meet."""
+        """Close the block of a branch and open the block in which both paths meet."""
         self.shared.pop()
         self.lines += [f"  br label %join{number}", f"join{number}:"]
         self.block = f"join{number}"
 
-    def _load_row(self, d: DType, p: str, row: Row, gate: str | None, alt: str) -> str:
-        """A row under one gate is read in a branch, one with a gate a lane is taken apart."""
+    def _load_row(self, d: DType, p: str, row: LaneOffsets, gate: str | None, alt: str) -> str:
+        """Emit a load in a branch if the register has one gate, or else a load for each lane."""
         lanes, t = len(row), type_name(d, len(row))
         if gate in (None, "true"):
             return super()._load_row(d, p, row, None, alt)
         if lanes > 1 and gate not in self.splats:
             alts = Value((lanes,), [alt])
-            places = [self._offset(p, memory_type(d), str(at)) if at else p for at in row]
-            rows = zip(places, self.gate_lanes(gate, lanes), [self.lane(d, alts, i) for i in range(lanes)], strict=True)
+            pointers = [self._offset(p, memory_type(d), str(at)) if at else p for at in row]
+            rows = zip(
+                pointers, self.gate_lanes(gate, lanes), [self.lane(d, alts, i) for i in range(lanes)], strict=True
+            )
             return self.join([self._load_row(d, q, (0,), g, a) for q, g, a in rows], (lanes,), d).regs[0]
         if gate == "false":
             return alt
@@ -143,7 +145,7 @@ class GroupRenderer(Renderer):
         self.close_branch(number)
         return self.emit(f"phi {t} [ {r}, %{inside} ], [ {alt}, %{before} ]")
 
-    def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None, stream: bool = False) -> None:
+    def _store_row(self, d: DType, p: str, lanes: int, r: str, gate: str | None, is_nontemporal: bool = False) -> None:
         if gate in (None, "true"):
             super()._store_row(d, p, lanes, r, None)
         elif lanes > 1 and gate not in self.splats:
@@ -155,19 +157,24 @@ class GroupRenderer(Renderer):
             super()._store_row(d, p, lanes, r, None)
             self.close_branch(number)
 
-    def _without_rows(self, ptrs: list[tuple[str, Row]], gate: UOp, shape: tuple) -> tuple[list, list[Any]]:
-        """As they are: a branch skips what is not stored."""
+    def _redirect_closed_rows(
+        self, ptrs: list[tuple[str, LaneOffsets]], gate: UOp, shape: tuple
+    ) -> tuple[list, list[Any]]:
+        """Return the addresses and gates unchanged: a branch skips closed stores."""
         return ptrs, self._gates(gate, shape)
 
     def gate_lanes(self, gate: str, lanes: int) -> list[str]:
-        """The gate of each lane; of a splat the first is enough."""
+        """Return the gate of each lane, or one gate if all are equal."""
         if gate[0] == "<":
             return [g.strip("<>").removeprefix("i1 ") for g in gate.split(", ")]
         n = 1 if gate in self.splats else lanes
         return [self.lane(dtypes.bool, Value((lanes,) if lanes > 1 else (), [gate]), i) for i in range(n)]
 
     def atomic_add(self, u: UOp) -> None:
-        """ATOMICADD, element after element; of a type that has none one lane alone adds to a place."""
+        """Render ATOMICADD, element by element.
+
+        A dtype without atomic additions is added by load, add and store: only one lane adds to an element then.
+        """
         target, val = u.src[0], u.src[1]
         d = val.dtype
         if d.name not in self.dialect.atomics:
@@ -187,7 +194,7 @@ class GroupRenderer(Renderer):
 
     # ---- lanes of a warp ---------------------------------------------------------------------------------------------
     def from_lane(self, u: UOp) -> Value:
-        """SHUFFLE, element after element, in words of 32 bits."""
+        """Render SHUFFLE, element by element, in words of 32 bits."""
         if not self.dialect.shuffle:
             raise InternalError(f"{self.dialect.name}: the lanes of a warp have no access to each other")
         v, d, t = self.value(u.src[0]), u.dtype, type_name(u.dtype)
@@ -209,7 +216,7 @@ class GroupRenderer(Renderer):
         return self.join(out, u.shape, d)
 
     def shuffled(self, x: str, bits: int) -> str:
-        """What the lane whose number differs in `bits` has of a word."""
+        """Emit a read of the 32-bit word `x` of the lane whose number differs from this one's in `bits`."""
         steps: list[str] = []
         for text in self.dialect.shuffle:
             steps.append(self.emit(text.format(*steps, x=x, bits=bits)))
@@ -217,7 +224,7 @@ class GroupRenderer(Renderer):
 
     # ---- matrix units ------------------------------------------------------------------------------------------------
     def multiply(self, u: UOp) -> Value:
-        """WMMA of a unit that a warp has in common: an instruction for each tile of what this lane holds."""
+        """Render WMMA of a matrix unit of a warp: an instruction for each tile."""
         if u.arg[0] not in self.dialect.units:
             return super().multiply(u)
         row, held = self.dialect.units[u.arg[0]], [self.value(s) for s in u.src]
@@ -229,7 +236,10 @@ class GroupRenderer(Renderer):
         return self.join(out, u.shape, u.dtype)
 
     def tile(self, row: Unit, kinds: list[DType], tiles: list[list[str]]) -> list[str]:
-        """What this lane holds of the new sum of a tile, from what it holds of a, of b and of the sum."""
+        """Emit the instruction for one tile: return this lane's elements of the new sum.
+
+        `tiles` are this lane's elements of a, of b and of the sum; `kinds` their dtypes; `row` the instruction.
+        """
         operands: list[str] = []
         d, n = kinds[2], len(tiles[2])
         for kind, t, xs in zip(kinds, row.types, tiles, strict=True):
@@ -246,12 +256,12 @@ class GroupRenderer(Renderer):
         return [self.lane(d, Value((n,), [r]), i) for i in range(n)]
 
     def bits(self, xs: list[str], d: DType, t: str) -> str:
-        """Scalars of dtype `d` side by side, as one value of type `t`."""
+        """Return the scalars `xs` of dtype `d`, packed into one register of type `t`."""
         whole, r = type_name(d, len(xs)), self.join(xs, (len(xs),), d).regs[0]
         return r if whole == t else self.emit(f"bitcast {whole} {r} to {t}")
 
     def as_registers(self, d: DType, xs: list[str], t: str) -> list[str]:
-        """Scalars of dtype `d` in registers of type `t`, the first in the lowest bits."""
+        """Return the scalars `xs` of dtype `d`, packed into registers of type `t`, the first in the lowest bits."""
         each = type_bytes(t) // d.itemsize
         return xs if type_name(d) == t else [self.bits(xs[i : i + each], d, t) for i in range(0, len(xs), each)]
 
@@ -261,20 +271,20 @@ class GroupRenderer(Renderer):
         r, offs, dynamic = super().address_parts(u)
         if base is not None:
             k, terms = linear_form(base)
-            self.steps[r] = gcd(k, *(c for _, c in terms))
+            self.multiples[r] = gcd(k, *(c for _, c in terms))
         return r, offs, dynamic
 
     def _offset(self, p: str, t: str, i: str | None) -> str:
         out = super()._offset(p, t, i)
-        step = self.steps.get(str(i), 1) if str(i)[0] == "%" else int(str(i))
-        self.places[out] = self.places[p]._replace(multiple=gcd(self.places[p].multiple, step * type_bytes(t)))
+        step = self.multiples.get(str(i), 1) if str(i)[0] == "%" else int(str(i))
+        self.facts[out] = self.facts[p]._replace(multiple=gcd(self.facts[p].multiple, step * type_bytes(t)))
         return out
 
     def pointer(self, p: str) -> str:
-        return f"{_pointer_type(self.places[p].space)} {p}"
+        return f"{_pointer_type(self.facts[p].space)} {p}"
 
     def alignment(self, p: str, d: DType, lanes: int) -> int:
-        known = self.places[p].multiple & -self.places[p].multiple
+        known = self.facts[p].multiple & -self.facts[p].multiple
         return max(d.itemsize, min(known, self.dialect.wide_bytes))
 
 
@@ -283,7 +293,7 @@ def _pointer_type(space: int) -> str:
 
 
 def render_module(kernels: list[tuple[str, UOp]], dialect: Dialect) -> str:
-    """One LLVM module with a kernel for each (name, LINEAR)."""
+    """Render an LLVM module with a kernel for each (name, LINEAR)."""
     rendered = [GroupRenderer(dialect, linear, name) for name, linear in kernels]
     texts = [r.render() for r in rendered]
     declares = {d for r in rendered for d in r.declares} | set(dialect.declares)
