@@ -233,3 +233,20 @@ class Portable(Protocol):
 
     def loads(self, built: bytes) -> Program:
         """Load the program that `dumps` of an equal device returned."""
+
+
+__all__ = [
+    "Call",
+    "Commands",
+    "Device",
+    "Group",
+    "Memory",
+    "Numbered",
+    "Peered",
+    "Portable",
+    "Preparing",
+    "Program",
+    "Sharing",
+    "launching",
+    "unpacked",
+]

@@ -151,3 +151,6 @@ class Registry:
 
 
 Device = Registry()
+
+
+__all__ = ["DISK_PREFIX", "Device", "Registry", "TARGETS", "is_on_disk"]

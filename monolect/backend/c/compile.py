@@ -128,3 +128,6 @@ def _facts_key(command: str) -> str:
     return "\n".join(
         ["facts", command, f"{file.st_size} {file.st_mtime_ns}", *FLAGS, *GCC_FLAGS, HALF_PROBE, FMA_PROBE, *processor]
     )
+
+
+__all__ = ["Compiler", "CompilerFacts", "compile_with", "facts", "find", "flags_for", "missing", "probe"]

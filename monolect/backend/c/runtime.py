@@ -40,3 +40,6 @@ class CDevice(NativeDevice):
     def kernel_source(self, source: str, symbol: str) -> str:
         found = re.search(rf"^void {symbol}\(.*?^}}$", source, re.MULTILINE | re.DOTALL)
         return found[0] if found else source
+
+
+__all__ = ["CDevice"]

@@ -26,3 +26,6 @@ def compiler_message(compiler: str, message: str, source: str, pattern: str) -> 
     number, lines = int(found[1]), source.splitlines()
     text = lines[number - 1] if 0 < number <= len(lines) else ""
     return f"{compiler} refused the program at line {number}: {found[2]}\n{text}"
+
+
+__all__ = ["CLANG", "NVRTC", "compiler_message"]

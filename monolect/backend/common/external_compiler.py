@@ -40,3 +40,6 @@ def compiled(command: Sequence[str], source: str) -> bytes:
             raise CompileError(compiler_message(name, done.stderr or done.stdout, source, CLANG))
         with open(target, "rb") as file:
             return file.read()
+
+
+__all__ = ["compiled", "run"]

@@ -91,3 +91,6 @@ class Jobs:
             return self.todo.get_nowait()
         except Empty:
             return None
+
+
+__all__ = ["Jobs"]

@@ -135,3 +135,17 @@ def check_limits(name: str, program: tuple[UOp, ...], target: Target) -> None:
             if wide is not None and wide not in target.native_dtypes:
                 expected = "a dtype it computes in, as in t.float(), or another device"
                 raise DTypeError(f"{name}: {target.name} does not compute", expected=expected, found=wide.name)
+
+
+__all__ = [
+    "TensorMap",
+    "align_bytes",
+    "bytes_at_launch",
+    "check_limits",
+    "group_count",
+    "launch_sizes",
+    "local_bytes",
+    "tensor_map",
+    "tensor_maps",
+    "workgroup_local_layout",
+]

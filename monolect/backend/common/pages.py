@@ -181,3 +181,16 @@ def _c_function(name: str, *argtypes: Any) -> Any:
         return None
     found.argtypes = argtypes
     return found
+
+
+__all__ = [
+    "HUGE_PAGE_BYTES",
+    "address_of",
+    "advise_huge",
+    "aligned_address",
+    "is_slow_to_fault",
+    "map_pages",
+    "prefault",
+    "register_compiler_library",
+    "trim_memory",
+]

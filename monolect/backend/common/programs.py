@@ -160,3 +160,6 @@ class ProgramDevice:
 
 def _symbol(key: str) -> str:
     return f"k_{blake2b(key.encode(), digest_size=12).hexdigest()}"
+
+
+__all__ = ["ProgramDevice"]

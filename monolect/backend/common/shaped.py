@@ -116,3 +116,14 @@ def thread_local_layout(program: tuple[UOp, ...]) -> tuple[int, dict[UOp, int]]:
             offsets[u] = n
             n += -(-prod(u.shape) * u.dtype.itemsize // 64) * 64 + LINE_GAP
     return n, offsets
+
+
+__all__ = [
+    "address_parts",
+    "const_value",
+    "custom_text",
+    "picked_elements",
+    "register_of",
+    "strip_after",
+    "thread_local_layout",
+]

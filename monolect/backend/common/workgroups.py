@@ -154,3 +154,6 @@ class DriverErrors:
         if isinstance(error, self.errors):
             error_class = AllocationError if self.is_full(error) else DeviceError
             raise error_class(f"{self.device.name}, {self.what}: {error}") from None
+
+
+__all__ = ["DriverErrors", "Entry", "GroupDevice", "SCALAR", "join_versions", "unavailable_reason"]

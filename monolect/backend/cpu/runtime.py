@@ -67,3 +67,6 @@ def _emulating(target: Target, name: str) -> Target:
         n_registers=n_registers,
         key=f"{target.key}/emulate {name}",
     )
+
+
+__all__ = ["CpuDevice"]

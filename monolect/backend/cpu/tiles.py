@@ -268,3 +268,6 @@ def _has_constant_stride(offs: Any) -> bool:
     """Whether the first elements of rows have a constant stride along each outer axis."""
     first = offs[..., 0, 0, 0]
     return all((np.diff(first, n=2, axis=i) == 0).all() for i in range(first.ndim))
+
+
+__all__ = ["TileRenderer", "TileValue", "row_registers_of"]

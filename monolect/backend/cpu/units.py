@@ -89,3 +89,6 @@ def may_use_tiles() -> bool:
         return False
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     return int(syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)) == 0
+
+
+__all__ = ["BY_INTRINSIC", "BY_NAME", "EMULATED", "I8", "ROWS", "UnitRow", "may_use_tiles", "units", "usable_units"]

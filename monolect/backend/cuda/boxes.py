@@ -58,3 +58,6 @@ template <int turns> __device__ __forceinline__ void boxes_wait(unsigned long lo
     copy="copy_box({to}, {map}, {v} + {turn}, {n}, {gate}, {at});",
     wait="boxes_wait({v}, {step});",
 )
+
+
+__all__ = ["BULK_COPIES"]

@@ -80,3 +80,6 @@ def missing() -> str:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+__all__ = ["Compiler", "missing", "version"]

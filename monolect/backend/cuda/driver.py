@@ -108,3 +108,6 @@ class CudaDriver(Driver):
     def name(self) -> str:
         """Return the GPU's name."""
         return str(self("DeviceGetName", NAME_BYTES, self.handle).rstrip(b"\0 ").decode())
+
+
+__all__ = ["CudaDriver", "about", "bindings", "count", "missing"]

@@ -97,3 +97,6 @@ def chosen_compiler() -> str:
     if settings.CUDACC != "auto":
         return settings.CUDACC
     return "nvrtc" if nvrtc.version() != "system" or not nvrtc.missing() else "llvm"
+
+
+__all__ = ["CudaDevice", "chosen_compiler"]

@@ -122,3 +122,6 @@ def function(u: MatrixUnit, stored: dict[DType, str]) -> str:
         "  return c;",
         "}",
     ])  # fmt: skip
+
+
+__all__ = ["MEMORY_UNITS", "WGMMA_ARCH", "function", "instruction", "units"]

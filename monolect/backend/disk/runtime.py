@@ -40,3 +40,6 @@ class DiskDevice:
         )
 
     alloc = compile = lookup = encode = _refuse
+
+
+__all__ = ["DiskDevice"]

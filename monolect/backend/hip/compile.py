@@ -58,3 +58,6 @@ def _can_build(command: str) -> bool:
     """Whether the compiler makes a code object from an empty source for the newest architecture."""
     done = run((command, *FLAGS, f"--offload-arch={ARCHITECTURES[-1]}", "-", "-o", os.devnull))
     return done.returncode == 0
+
+
+__all__ = ["ARCHITECTURES", "Compiler", "find", "missing"]

@@ -217,3 +217,17 @@ class HipDriver(Driver):
 
     def reason(self, code: Any) -> str:
         return str(self.api.hipGetErrorString(code))
+
+
+__all__ = [
+    "DeviceProperties",
+    "Gpu",
+    "Hip",
+    "HipDriver",
+    "NodeList",
+    "NodeParams",
+    "about",
+    "bindings",
+    "count",
+    "missing",
+]

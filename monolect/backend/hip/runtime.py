@@ -60,3 +60,6 @@ class HipDevice(GpuDevice):
     def build(self, source: str) -> tuple[Any, bytes]:
         code = self.compiler.compile(source) if self.compiler else amdgcn.code_object(source, self.arch)
         return self.load(code), code
+
+
+__all__ = ["HipDevice"]

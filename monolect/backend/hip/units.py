@@ -63,3 +63,6 @@ def _operand(u: MatrixUnit, d: DType, n: int, stored: Mapping[DType, str], x: st
 
 def _vector(t: str, n: int) -> str:
     return f"{t} __attribute__((ext_vector_type({n})))"
+
+
+__all__ = ["function", "units"]

@@ -91,3 +91,16 @@ def build_pipeline(gpu: Any, library: Any, symbol: str) -> Any:
 def error_text(error: Any) -> str:
     """Return the message of an NSError or None."""
     return str(error.localizedDescription()) if error is not None else "an error without a description"
+
+
+__all__ = [
+    "MetalError",
+    "about",
+    "autorelease_pool",
+    "build_library",
+    "build_pipeline",
+    "error_text",
+    "gpus",
+    "metal",
+    "missing",
+]

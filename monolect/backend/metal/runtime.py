@@ -255,3 +255,6 @@ class MetalCommands(Numbered):
                 work.setBuffer_offset_atIndex_(*self.bound[args[slot]], slot)
         size = self.device.metal.MTLSizeMake
         work.dispatchThreadgroups_threadsPerThreadgroup_(size(*groups), size(*entry.lanes))
+
+
+__all__ = ["MetalCommands", "MetalDevice", "MetalMemory"]

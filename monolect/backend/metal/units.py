@@ -30,3 +30,6 @@ def function(u: MatrixUnit, stored: Mapping[DType, str]) -> str:
         "  return vec<float, 2>(mc.thread_elements()[0], mc.thread_elements()[1]);",
         "}",
     ])  # fmt: skip
+
+
+__all__ = ["function"]

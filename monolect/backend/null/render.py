@@ -10,3 +10,6 @@ NATIVE = LLVM_NATIVE
 def render(name: str, linear: UOp) -> str:
     """Return the program as text IR."""
     return f"# {name}\n{show(linear)}"
+
+
+__all__ = ["NATIVE", "render"]

@@ -58,3 +58,6 @@ class NullCommands(Commands):
 
     def launch_timed(self) -> list[int]:
         return [0] * self.n
+
+
+__all__ = ["NullCommands", "NullDevice"]

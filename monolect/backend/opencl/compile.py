@@ -90,3 +90,6 @@ class Compiler:
             return self.cl.Program(self.context, [self.device], [binary]).build(cache_dir=False)
         except self.cl.Error as error:
             raise CompileError(f"the driver does not take a binary: {error}") from None
+
+
+__all__ = ["Compiler", "about", "devices", "missing", "pyopencl"]

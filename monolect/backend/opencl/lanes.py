@@ -51,3 +51,6 @@ def can_shuffle(device: Any) -> bool:
     except (cl.Error, CompileError):  # the driver reports the extensions, but does not support them
         return False
     return True
+
+
+__all__ = ["LANES", "REQUIRED", "SHUFFLE", "can_shuffle"]

@@ -129,3 +129,6 @@ def render_module(kernels: list[tuple[str, UOp]], lang: Language) -> str:
     """Return one OpenCL C source with a kernel for each (name, LINEAR)."""
     text = c_style.render_module(kernels, lang, OpenCLRenderer)
     return _HALVES + text if "half_to_float" in text or "float_to_half" in text else text
+
+
+__all__ = ["NATIVE", "OpenCLC", "OpenCLRenderer", "language", "render_module"]

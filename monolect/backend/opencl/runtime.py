@@ -214,3 +214,6 @@ class OpenCLCommands(Numbered):
         size = tuple(n * k for n, k in zip(groups, entry.lanes, strict=True))
         with self.device.reported(f"kernel {name}"):
             return self.cl.enqueue_nd_range_kernel(self.queue, kernel, size, entry.lanes)
+
+
+__all__ = ["OpenCLCommands", "OpenCLDevice", "OpenCLMemory"]

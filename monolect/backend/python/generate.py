@@ -480,3 +480,6 @@ def _scalar_expression(u: UOp) -> str | None:
     if set(given) == {"x"} and (text := _SCALAR_INDEX.get(u.op)) is not None:
         return _WRAPPED.format(text) if may_wrap(u) else text
     return _SCALAR_BOOL.get(u.op) if set(given) == {"b"} else None
+
+
+__all__ = ["Body", "Generator"]

@@ -136,3 +136,6 @@ def view(address: int, n: int, d: DType) -> np.ndarray[Any, Any]:
         return np.empty(0, kept)
     memory: Any = (ctypes.c_char * (n * kept.itemsize)).from_address(address)
     return np.frombuffer(memory, kept)
+
+
+__all__ = ["Kernel", "view"]

@@ -66,3 +66,6 @@ def extent(at: FlatIndex) -> tuple[int, int]:
 def is_run(offsets: Any) -> bool:
     """Whether offsets are consecutive, so that a slice reads them."""
     return offsets.size > 0 and bool((np.diff(offsets.ravel()) == 1).all())
+
+
+__all__ = ["FlatIndex", "extent", "is_run", "plus", "root_of", "total", "validity"]

@@ -7,3 +7,6 @@ from monolect.ir.uop import UOp
 def render(name: str, linear: UOp) -> str:
     """Return the program as text IR."""
     return f"# {name}\n{show(linear)}"
+
+
+__all__ = ["render"]

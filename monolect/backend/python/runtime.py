@@ -113,3 +113,6 @@ class PythonCommands(Commands):
             kernel.run([self.addresses[n] + offset for n, offset in operands])
             out.append(time.perf_counter_ns() - start)
         return out
+
+
+__all__ = ["GPU", "NATIVE", "PythonCommands", "PythonDevice"]

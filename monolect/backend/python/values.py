@@ -270,3 +270,6 @@ class Access:
     def selected(self, memory: Array, at: Any, new: Any, gate: Any) -> tuple[Array, Array]:
         at, new, gate = np.broadcast_arrays(at, np.asarray(new, memory.dtype), gate)
         return self.check(memory, at[gate]), new[gate]
+
+
+__all__ = ["Access", "Box", "Exchange", "MemoryExchange", "Shuffle", "function", "operands", "pick", "positions"]

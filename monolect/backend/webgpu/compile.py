@@ -147,3 +147,18 @@ def check(name: str, program: tuple[UOp, ...], target: Target, lang: WGSL) -> No
     if len(buffers) - len(together) + bool(together) > lang.most_buffers:
         expected = f"at most {lang.most_buffers} on {target.name}: .contiguous() in the middle of the expression"
         raise CompileError(f"{name}: too many buffers of 64 bits", expected=expected, found=len(buffers))
+
+
+__all__ = [
+    "JOINED",
+    "about",
+    "adapter_type",
+    "adapters",
+    "build_module",
+    "check",
+    "diagnostic",
+    "missing",
+    "open_device",
+    "session_folder",
+    "wgpu",
+]

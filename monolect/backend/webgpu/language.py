@@ -153,3 +153,6 @@ def language(
         small_index="i32",
         most_buffers=most_buffers,
     )
+
+
+__all__ = ["NATIVE", "U32", "WGSL", "WORD_BYTES", "language"]

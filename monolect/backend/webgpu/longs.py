@@ -157,3 +157,6 @@ class PairRenderer(GroupRenderer):
             return super()._divide(u, n, a, b, sign)
         kind = "unsigned" if u.dtype.is_unsigned else "signed"
         return f"long_{'div' if sign == '/' else 'mod'}_{kind}({a}, {b})"
+
+
+__all__ = ["PAIR", "PairRenderer", "cast", "compare", "literal"]

@@ -338,3 +338,6 @@ class WebGPUCommands(Numbered):
                     work = encoder.begin_compute_pass()
             work.end()
             self.device.queue.submit([encoder.finish()])
+
+
+__all__ = ["EntryPoint", "JoinedArgument", "Launch", "WebGPUCommands", "WebGPUDevice", "WebGPUMemory"]

@@ -253,3 +253,6 @@ def _bits(value: float, d: DType) -> bytes:
     if d.name in ("float32", "float64"):
         return struct.pack("<f" if d.bits == 32 else "<d", value)
     return np.array(value, d.numpy).tobytes()
+
+
+__all__ = ["AsyncCopies", "BulkCopies", "Language", "MemoryUnits"]

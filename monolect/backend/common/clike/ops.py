@@ -284,3 +284,6 @@ class Ops(Values):
         for k in range(1, len(grid)):
             grid[k] = step(grid[k - 1], grid[k])
         return Value([str(r) for r in np.moveaxis(grid, 0, axis).ravel()], v.width)
+
+
+__all__ = ["C_NATIVE", "Ops"]

@@ -189,3 +189,6 @@ class Values:
         """Return a value of `shape` with the scalars `xs` as elements in row-major order."""
         n = self.width(shape)
         return Value([self._vector(d, xs[i : i + n]) for i in range(0, len(xs), n)], n)
+
+
+__all__ = ["MOVES", "VALUES", "Value", "Values"]

@@ -390,3 +390,6 @@ def is_small(u: UOp) -> bool:
         return True
     low, high = min_max(u)
     return -(1 << 31) < low and high < 1 << 31
+
+
+__all__ = ["Base", "GroupRenderer", "is_small", "runs"]

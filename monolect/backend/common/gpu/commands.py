@@ -159,3 +159,6 @@ class GpuCommands(Numbered):
                 self.driver("GraphExecDestroy", self.graph)
             except DeviceError:  # the GPU failed before, which was reported then
                 pass
+
+
+__all__ = ["GpuCommands", "KernelLaunch", "MAP_BYTES"]

@@ -76,3 +76,6 @@ class GpuDevice(GroupDevice):
     def encode(self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]) -> GpuCommands:
         """Encode the items of a step as a command buffer for the device's stream."""
         return GpuCommands(self.memory, unpacked(items, number, programs)[0])
+
+
+__all__ = ["GpuDevice"]

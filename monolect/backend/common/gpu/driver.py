@@ -77,3 +77,6 @@ class Driver:
         label = getattr(code, "name", str(code))
         message = f"{self.device}{', ' if at else ''}{at}: {symbol}: {self.reason(code)} ({label})"
         raise (AllocationError if code == OUT_OF_MEMORY else DeviceError)(message)
+
+
+__all__ = ["Driver", "NOT_BLOCKING", "NO_DEVICE", "NO_TIMING", "SUCCESS"]

@@ -160,3 +160,6 @@ class HandleAllocator:
         if block is None or address >= block.address + block.n_bytes:
             raise AllocationError(f"{self.name} has no memory at this address", found=hex(address))
         return block, address - block.address
+
+
+__all__ = ["Block", "HandleAllocator", "HandleMemory"]

@@ -199,3 +199,6 @@ class GpuMemory(HandleAllocator):
         if not self._pinned:
             self._pinned = [PinnedBlock(self.driver) for _ in range(2)]
         return [(at, self._pinned[i % 2]) for i, at in enumerate(range(0, n_bytes, PINNED_BYTES))]
+
+
+__all__ = ["Borrowed", "GpuMemory", "PinnedBlock", "UploadStream"]

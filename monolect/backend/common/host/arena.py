@@ -107,3 +107,6 @@ def _renew_lock() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
+
+
+__all__ = ["Arena", "PAGE_BYTES", "align_up", "executable_memory", "map_executable"]

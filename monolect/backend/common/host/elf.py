@@ -431,3 +431,20 @@ def load_object(obj: bytes, externals: Mapping[str, int] = MappingProxyType({}))
             if symbol.section != _SHN_UNDEF:
                 symbols[symbol.name] = addresses[number]
     return Image(symbols)
+
+
+__all__ = [
+    "AARCH64",
+    "ElfObject",
+    "Image",
+    "Layout",
+    "Linked",
+    "Relocation",
+    "Section",
+    "Symbol",
+    "X86_64",
+    "link",
+    "load_object",
+    "parse_object",
+    "plan_layout",
+]

@@ -144,3 +144,6 @@ def python_functions(
         _new_function(ctypes.addressof(m), block.tobytes(), None) for m in methods(run_address, cached_compile)
     )
     return run, held
+
+
+__all__ = ["methods", "python_functions"]

@@ -429,3 +429,22 @@ def _renew_lock() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
+
+
+__all__ = [
+    "Allocator",
+    "BorrowedMemory",
+    "HOST",
+    "Memory",
+    "ONE_REF",
+    "PartOfMemory",
+    "SMALL_BYTES",
+    "Stats",
+    "alloc",
+    "class_bytes",
+    "copy",
+    "from_array",
+    "machine_bytes",
+    "part",
+    "stats",
+]

@@ -253,3 +253,6 @@ def local_offsets(calls: Sequence[Call], groups: Sequence[Group]) -> tuple[list[
                 offsets[i], at = at, at + n_bytes[i]
             most = max(most, at)
     return offsets, most
+
+
+__all__ = ["NativeCommands", "NativeDevice", "host_target", "local_offsets"]

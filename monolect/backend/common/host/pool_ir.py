@@ -393,3 +393,6 @@ def pool_source(machine: str, is_linux: bool = True) -> str:
     """Return the LLVM IR of the pool: `run_commands`, `run_lane`, `worker_loop`, `resize` and `stop_workers`."""
     system = _primitives(machine, is_linux) + affinity_source(machine, is_linux)
     return system + _MUTEX + _SHARE + _WORKER + _SHARED_COMMAND + _LANE + _ENTRY_POINTS
+
+
+__all__ = ["COMMAND_BYTES", "LINE_BYTES", "SHARES", "SIZE", "START", "pool_source"]

@@ -149,3 +149,6 @@ leave:
   ret void
 }}
 """
+
+
+__all__ = ["affinity_source"]

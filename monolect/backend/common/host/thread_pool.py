@@ -143,3 +143,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+__all__ = ["MAX_WORKERS", "ThreadPool"]

@@ -63,3 +63,6 @@ class Calls:
             if module:
                 self.dispose_module(module)
             self.dispose_context(context)
+
+
+__all__ = ["Calls"]

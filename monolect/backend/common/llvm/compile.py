@@ -342,3 +342,6 @@ def _llvm(is_native: bool) -> Any:
     some_function = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_DisposeString
     register_compiler_library(ctypes.cast(some_function, ctypes.c_void_p).value or 0)
     return llvm
+
+
+__all__ = ["Compiler", "HostFeatures", "LLVM_NATIVE", "host_features", "missing", "native_ops"]

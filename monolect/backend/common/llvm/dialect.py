@@ -58,3 +58,6 @@ def ids(groups: str, lanes: str) -> dict[str, str]:
     """
     calls = (("gidx", groups), ("lidx", lanes))
     return {f"{ours}{i}": theirs.format(c=c, i=i) for ours, theirs in calls for i, c in enumerate("xyz")}
+
+
+__all__ = ["Dialect", "Unit", "ids"]

@@ -478,3 +478,6 @@ class ElementwiseRenderer(ValueRenderer):
                 a, b = (self.emit(f"extractelement <1 x {type_name(d)}> {x}, i64 0") for x in (a, b))
             r, lanes = self.combine(op, d, half, a, b), half
         return r
+
+
+__all__ = ["ElementwiseRenderer"]

@@ -39,3 +39,6 @@ def link(name: str, obj: bytes, *options: str) -> bytes:
             raise CompileError(f"{name}: {done.stderr.strip() or done.returncode}")
         with open(target, "rb") as file:
             return file.read()
+
+
+__all__ = ["find", "link", "missing"]

@@ -427,3 +427,14 @@ class MemoryRenderer(ElementwiseRenderer):
             self.lines.append(self.store_separator)
             self.n_stores = 0
         self.n_stores += 1
+
+
+__all__ = [
+    "LaneOffsets",
+    "MAX_STORE_RUN",
+    "MAX_VECTORS",
+    "MemoryRenderer",
+    "is_contiguous",
+    "is_few_vectors",
+    "vectors_of",
+]

@@ -134,3 +134,6 @@ def _source(lane: int, into: int, out: int, width: int) -> int:
 def _number(bits: list[Bit], i: int, j: int) -> int:
     """Return the number that has these bits, for the element in lane `j` of register `i` at the start."""
     return sum(((i if kind == "r" else j) >> k & 1) << p for p, (kind, k) in enumerate(bits))
+
+
+__all__ = ["transpose"]

@@ -94,3 +94,17 @@ def vector_literal(row: Any, d: DType) -> str:
 def lane_list(lanes: Any) -> str:
     """Return the mask of a `shufflevector`: for each lane of the result the number of a source lane, -1 for any."""
     return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in lanes) + ">"
+
+
+__all__ = [
+    "Value",
+    "lane_list",
+    "literal",
+    "memory_type",
+    "n_regs",
+    "overload",
+    "splat_literal",
+    "type_bytes",
+    "type_name",
+    "vector_literal",
+]

@@ -266,3 +266,6 @@ def is_interleaving(u: UOp) -> bool:
 
 def _vector(t: str, lanes: int) -> str:
     return t if lanes == 1 else f"<{lanes} x {t}>"
+
+
+__all__ = ["VALUES", "ValueRenderer", "is_interleaving"]
