@@ -316,7 +316,7 @@ def test_lanes_that_bring_other_places_are_an_error(monkeypatch):
     product = Product(WGMMA, model(WGMMA))
     bring = MemoryExchange.__call__
     monkeypatch.setattr(MemoryExchange, "__call__", lambda self, lanes: bring(self, [moved(lanes[0]), *lanes[1:]]))
-    with pytest.raises(InternalError, match="the same place differ"):
+    with pytest.raises(InternalError, match="the same start position differ"):
         product.run()
 
 

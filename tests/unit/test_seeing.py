@@ -124,7 +124,7 @@ def test_nobody_listens_to_rules_unless_asked_to(capsys):
         (x * 1 / 4).realize()
     assert "rule mul_one: b" in capsys.readouterr().err
     (x * 1 / 8).realize()
-    assert capsys.readouterr().err == "" and index.asked is None and normal.asked is None
+    assert capsys.readouterr().err == "" and index.allowed is None and normal.allowed is None
 
 
 def test_a_recorder_knows_the_line_and_the_methods():

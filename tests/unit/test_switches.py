@@ -72,7 +72,7 @@ def test_raw_nodes_are_what_was_asked_for():
         assert (x.T.T.reshape(3, 2).reshape(2, 3) * 1).uop.op == "MUL"
     assert (X * 5 + Y) // 5 is X
     assert index.linear(raw) == (-6, ((Y, 2),)), "terms are found in nodes of any form"
-    assert index.asked is None and normal.asked is None
+    assert index.allowed is None and normal.allowed is None
 
 
 def test_one_identity_is_off():
