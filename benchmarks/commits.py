@@ -23,14 +23,24 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.cpu import machine
 from benchmarks.cpu.case import Case
 from benchmarks.cpu.families import cases, named
 from benchmarks.cpu.measure import ROOT, Bench, Worker
-from monolect.backend.common.host.elf import parse_object
+
+
+def _elf() -> Any:
+    """The reader of object files; older commits have it in another folder."""
+    for name in ("monolect.backend.common.host.elf", "monolect.backend.common.elf"):
+        with suppress(ModuleNotFoundError):
+            return import_module(name)
+    raise ModuleNotFoundError("no reader of object files")
+
 
 LIMIT = 1.04  # ratio of a row's median time to that of the other commit, from which on the row may be slower
 FAMILY_LIMIT = 1.02  # ratio of the geometric mean of a family's rows
@@ -58,7 +68,7 @@ def code_of(cache: Path) -> Counter[str]:
 
 def loaded(data: bytes) -> bytes:
     """The sections of an object that a process loads, one after the other."""
-    return b"".join(data[s.offset : s.offset + s.size] for s in parse_object(data).sections if s.is_loaded)
+    return b"".join(data[s.offset : s.offset + s.size] for s in _elf().parse_object(data).sections if s.is_loaded)
 
 
 class Commits(Bench):

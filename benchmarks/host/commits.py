@@ -175,7 +175,7 @@ def main() -> int:
     rows: dict[str, tuple[int, Callable[[Trees, str], float]]] = {
         name: (ROUNDS, lambda t, n, name=name: t.call(n, name)) for name in _calls()
     }
-    rows["import monolect"] = (9, lambda t, n: t.process(n, "import monolect"))
+    rows["import monolect"] = (9, lambda t, n: t.process(n, "from monolect import Tensor"))
     rows["first process of a model"] = (3, lambda t, n: t.process(n, MODEL, cold=True))
     rows["second process of a model"] = (5, lambda t, n: t.process(n, MODEL))
     is_bad = False
