@@ -143,13 +143,6 @@ class OverlapAdd:
             y, (0,) * self.n, tuple(m - v for m, v in zip(self.shape[self.head :], self.sizes, strict=True))
         )
 
-    def elements(self, x: UOp) -> UOp:
-        """Return `x`, of `shape`, with each window axis padded or cropped and split into a pair (J, stride), as terms
-        are.
-        """
-        ends = tuple(v - m for m, v in zip(self.shape[self.head :], self.sizes, strict=True))
-        return g.reshape(pad_or_crop(x, (0,) * self.n, ends), self.split_shape)
-
     def window_values(self, y: UOp, at: Ints) -> UOp:
         """Return `y`, of shape (*lead, *outs), so that index j of each axis holds the value of window j - t, zeros
         where there is no window.

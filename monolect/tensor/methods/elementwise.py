@@ -176,10 +176,10 @@ def _compare_mixed(op: str, a: UOp, b: UOp) -> UOp:
     return build("OR", negative, unsigned)
 
 
-def _compare(name: str, sign: str, floats: tuple[str, bool], canonical: tuple[str, bool, bool]) -> Any:
+def _compare(name: str, sign: str, of_floats: str, canonical: tuple[str, bool, bool]) -> Any:
     """Return a comparison method.
 
-    `floats` is (op for floats, unused). `canonical` is (op for other dtypes, whether operands are exchanged, whether
+    `of_floats` is the op for floats. `canonical` is (op for other dtypes, whether operands are exchanged, whether
     the result is negated).
     """
 
@@ -202,7 +202,7 @@ def _compare(name: str, sign: str, floats: tuple[str, bool], canonical: tuple[st
             same_device(a, b)
         try:
             if a.dtype.is_float:
-                return self._wrap(build(floats[0], a, b))
+                return self._wrap(build(of_floats, a, b))
             compare = build if a.dtype is b.dtype else _compare_mixed
             u = compare(op, b, a) if exchanged else compare(op, a, b)
             return self._wrap(negation(u) if negated else u)
@@ -216,12 +216,12 @@ def _compare(name: str, sign: str, floats: tuple[str, bool], canonical: tuple[st
     return method
 
 
-_lt = _compare("lt", "<", ("CMPLT", False), ("CMPLT", False, False))
-_gt = _compare("gt", ">", ("CMPGT", False), ("CMPLT", True, False))
-_le = _compare("le", "<=", ("CMPLE", False), ("CMPLT", True, True))
-_ge = _compare("ge", ">=", ("CMPGE", False), ("CMPLT", False, True))
-_eq = _compare("eq", "==", ("CMPEQ", False), ("CMPNE", False, True))
-_ne = _compare("ne", "!=", ("CMPNE", False), ("CMPNE", False, False))
+_lt = _compare("lt", "<", "CMPLT", ("CMPLT", False, False))
+_gt = _compare("gt", ">", "CMPGT", ("CMPLT", True, False))
+_le = _compare("le", "<=", "CMPLE", ("CMPLT", True, True))
+_ge = _compare("ge", ">=", "CMPGE", ("CMPLT", False, True))
+_eq = _compare("eq", "==", "CMPEQ", ("CMPNE", False, True))
+_ne = _compare("ne", "!=", "CMPNE", ("CMPNE", False, False))
 
 
 @guard_methods
