@@ -41,6 +41,7 @@ A, B = (RNG.standard_normal(s).astype(np.float32) for s in ((20, 24), (24, 36)))
 def small(monkeypatch, tmp_path):
     """A search of a few candidates, in a cache of its own."""
     monkeypatch.setattr(searching, "MAX_ROUNDS", 1)
+    monkeypatch.setattr(searching, "MAX_START_SLOWDOWN", float("inf"))  # a slow spell of the machine cuts no walk short
     monkeypatch.setattr(searching, "edits", lambda *a: iter(()))
     for kind in moves.MOVES.keys() - {"UNROLL", "SWAP"}:
         monkeypatch.delitem(moves.MOVES, kind)
@@ -286,7 +287,7 @@ def test_a_search_on_a_full_disk(asked, monkeypatch):
     assert len(asked) == n > 3
 
 
-def test_a_compiler_that_breaks_on_a_candidate_breaks_no_program(monkeypatch):
+def test_a_compiler_that_breaks_on_a_candidate_breaks_no_program(steady, monkeypatch):
     right = searching.apply_actions
 
     def breaks(sink, actions, target):
