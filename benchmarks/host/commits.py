@@ -11,6 +11,7 @@ seconds of a whole process: an import, a first and a second process of a small m
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import shutil
 import statistics
@@ -133,14 +134,17 @@ class Trees:
         shutil.copytree(ROOT / "benchmarks", old / "benchmarks")  # the same work for both
         self.roots = {NEW: ROOT, OLD: old, CONTROL: old}
         self.caches = {name: folder / f"cache-{name}" for name in self.roots}
+        for root in (ROOT, old):  # a start is not to pay for compiling sources to bytecode
+            compileall.compile_dir(root / "monolect", quiet=1)
         command = [sys.executable, "-c", "from benchmarks.host.commits import serve; serve()"]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.workers = {n: subprocess.Popen(command, cwd=r, env=self.environment(n), **pipes)
                         for n, r in self.roots.items()}  # fmt: skip
 
     def environment(self, name: str) -> dict[str, str]:
-        """Of a process of those sources."""
-        return {**os.environ, "PYTHONPATH": str(self.roots[name]), "MONOLECT_CACHE": str(self.caches[name])}
+        """Return the environment of a process of those sources. Such a process may write bytecode."""
+        paths = {"PYTHONPATH": str(self.roots[name]), "MONOLECT_CACHE": str(self.caches[name])}
+        return {**os.environ, **paths, "PYTHONDONTWRITEBYTECODE": ""}
 
     def call(self, name: str, row: str) -> float:
         """Microseconds of one call."""
