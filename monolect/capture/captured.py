@@ -14,7 +14,8 @@ from monolect.capture.gradients import is_supplied
 from monolect.capture.returned import Leaf
 from monolect.ir.uop import UOp
 from monolect.runtime.buffer import to_numpy
-from monolect.runtime.replay.capture import Capture, Check
+from monolect.runtime.replay.capture import Capture
+from monolect.runtime.replay.in_progress import Check
 from monolect.runtime.replay.record import mark
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import fields, flatten, signature, unflatten

@@ -30,7 +30,8 @@ from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
 from monolect.runtime.realize.execute import running
-from monolect.runtime.replay.capture import Capture, Fresh, NotKept, Output, under_way
+from monolect.runtime.replay.capture import Capture, Fresh, Output
+from monolect.runtime.replay.in_progress import NotKept, under_way
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten

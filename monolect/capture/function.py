@@ -33,7 +33,7 @@ from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
 from monolect.runtime.realize.execute import placeholders, running
-from monolect.runtime.replay.capture import NotKept, changes
+from monolect.runtime.replay.in_progress import NotKept, changes
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred

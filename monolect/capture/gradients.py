@@ -16,7 +16,7 @@ from monolect.base.errors import JitError
 from monolect.capture.returned import replace_tensors
 from monolect.ir.uop import UOp, build
 from monolect.runtime.realize import execute
-from monolect.runtime.replay.capture import OWN, Noted, NotKept
+from monolect.runtime.replay.in_progress import OWN, Noted, NotKept
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.view import root_of
 

@@ -44,7 +44,8 @@ from monolect.capture.returned import rebuild_results
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import base_of, contiguous_part
 from monolect.runtime.realize import execute
-from monolect.runtime.replay.capture import NotKept, aliased_arguments, changes, steps
+from monolect.runtime.replay.capture import aliased_arguments
+from monolect.runtime.replay.in_progress import NotKept, changes, steps
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import all_deferred, forget_others

@@ -46,7 +46,8 @@ from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, new_buffer, toposort
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.realize import execute
-from monolect.runtime.replay.capture import Capture, Check, NotKept, aliased_arguments, changes, steps
+from monolect.runtime.replay.capture import Capture, aliased_arguments
+from monolect.runtime.replay.in_progress import Check, NotKept, changes, steps
 from monolect.runtime.replay.record import external, record
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor, copied, leaf_nodes, leaves, live_tensors

@@ -50,7 +50,8 @@ from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, const, node, shape_source
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.replay import stored
-from monolect.runtime.replay.capture import Capture, Check, NotKept
+from monolect.runtime.replay.capture import Capture
+from monolect.runtime.replay.in_progress import Check, NotKept
 from monolect.runtime.replay.record import Outside, mark
 from monolect.runtime.replay.stored import damaged, index
 from monolect.tensor import random as random_state

@@ -15,7 +15,7 @@ from monolect.autograd.gradient import gradients, replace
 from monolect.autograd.graph import full
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime.replay.capture import changes
+from monolect.runtime.replay.in_progress import changes
 from monolect.tensor.base import on_device_of
 from monolect.tensor.tensor import Tensor, watched
 

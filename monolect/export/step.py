@@ -29,7 +29,7 @@ from monolect.ir.uop import UOp, node, shape_source, substitute
 from monolect.runtime.binding import as_written
 from monolect.runtime.realize.schedule_cache import cached_schedule
 from monolect.runtime.replay import stored
-from monolect.runtime.replay.capture import Check
+from monolect.runtime.replay.in_progress import Check
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import fields

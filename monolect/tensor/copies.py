@@ -23,7 +23,7 @@ from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, new_buffer, node, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.realize.execute import realize, running
-from monolect.runtime.replay.capture import changes, refuse_while_capturing
+from monolect.runtime.replay.in_progress import changes, refuse_while_capturing
 from monolect.tensor.base import TensorBase
 from monolect.tensor.view import aliases, detached, is_alone, same_view_of, shown, strides
 

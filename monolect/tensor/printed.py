@@ -8,7 +8,6 @@ What it is not: a format to parse; `tolist`, `numpy` and `pickle` keep all digit
 
 from __future__ import annotations
 
-from html import escape
 from math import prod
 from typing import Any
 
@@ -88,6 +87,8 @@ def brief(t: Any, state: str = "lazy") -> str:
 
 def html(t: Any) -> str:
     """Return an HTML table of the first rows and columns of the last two axes, below shape, dtype and device."""
+    from html import escape  # late: its table of entities takes a millisecond of each start
+
     head = f"Tensor {escape(str(t.shape))} {escape(', '.join([t.dtype.name, t.device]))}"
     values = t.numpy()
     values = values.reshape(prod(values.shape[:-1]), values.shape[-1]) if values.ndim else values.reshape(1, 1)

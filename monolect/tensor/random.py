@@ -29,7 +29,7 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import from_numpy, new_buffer
 from monolect.runtime.realize.execute import running
-from monolect.runtime.replay.capture import changes
+from monolect.runtime.replay.in_progress import changes
 from monolect.tensor.base import TensorBase, as_device, as_sizes, restore_on_failure
 from monolect.tensor.guard import guard_methods
 

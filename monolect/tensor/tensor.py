@@ -29,7 +29,7 @@ from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy, with_storage
 from monolect.runtime.realize.execute import compute, realize, running
-from monolect.runtime.replay.capture import (
+from monolect.runtime.replay.in_progress import (
     OWN,
     NotKept,
     changes,

@@ -22,7 +22,7 @@ from monolect.base.errors import ArgumentError
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, idx, node
 from monolect.runtime.binding import BY, values, variables
-from monolect.runtime.replay.capture import changes
+from monolect.runtime.replay.in_progress import changes
 from monolect.tensor.deferred import all_deferred
 
 

@@ -16,7 +16,7 @@ from monolect import Context, Tensor, dtypes, function, jit
 from monolect.base.errors import AllocationError, JitError
 from monolect.runtime.realize import execute
 from monolect.runtime.realize import locks as turns
-from monolect.runtime.replay.capture import steps
+from monolect.runtime.replay.in_progress import steps
 from monolect.tensor import random
 
 PROGRAM = """

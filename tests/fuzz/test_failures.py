@@ -19,7 +19,7 @@ from monolect.backend.registry import Device
 from monolect.base.errors import JitError
 from monolect.runtime.realize import execute
 from monolect.runtime.replay import capture as replays
-from monolect.runtime.replay.capture import NotKept
+from monolect.runtime.replay.in_progress import NotKept
 from monolect.tensor import random as random_state
 
 FEW = max(15, settings().max_examples)

@@ -18,7 +18,7 @@ from monolect import JitError, MonolectError, Tensor, function, jit
 from monolect.capture import function as functions
 from monolect.capture import recording
 from monolect.capture.gradients import initial_gradients, is_supplied
-from monolect.runtime.replay.capture import changes
+from monolect.runtime.replay.in_progress import changes
 
 FEW = max(10, settings().max_examples // 3)
 WRAPS: tuple[Callable, ...] = (lambda f: f, jit, function, lambda f: function(f, precompile=True))

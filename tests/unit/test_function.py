@@ -17,7 +17,7 @@ from monolect.base.errors import ArgumentError, GradientError, JitError
 from monolect.capture.function import MAX_TRACES, Function
 from monolect.ir.uop import live_nodes, toposort
 from monolect.runtime.realize import execute
-from monolect.runtime.replay.capture import changes, steps, under_way
+from monolect.runtime.replay.in_progress import changes, steps, under_way
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:

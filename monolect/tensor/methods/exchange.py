@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from monolect.base.errors import ArgumentError, DeviceError
 from monolect.base.numpy import np
-from monolect.runtime.replay.capture import refuse_while_capturing
+from monolect.runtime.replay.in_progress import refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_device
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import REFLECTED

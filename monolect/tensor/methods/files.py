@@ -19,7 +19,7 @@ from monolect.base.numpy import np
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime.buffer import base_of, is_realized, open_disk, to_numpy, with_storage
 from monolect.runtime.realize.execute import realize
-from monolect.runtime.replay.capture import refuse_while_capturing
+from monolect.runtime.replay.in_progress import refuse_while_capturing
 
 
 def compute_device(device: Any) -> Any:

@@ -30,7 +30,7 @@ from monolect.ir.rewrite.normal import TRUE, count, within
 from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
 from monolect.runtime.buffer import element_at, to_numpy
 from monolect.runtime.realize.execute import realize
-from monolect.runtime.replay.capture import Check, changes, checks_under_way, refuse_while_capturing
+from monolect.runtime.replay.in_progress import Check, changes, checks_under_way, refuse_while_capturing
 from monolect.tensor.base import TensorBase, as_size, refused
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.methods.movement import strided

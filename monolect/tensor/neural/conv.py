@@ -15,7 +15,7 @@ from monolect.base.errors import ArgumentError, ShapeError
 from monolect.graphs.convolution import ConvGeometry, convolve, convolve_back, padded
 from monolect.graphs.windows import Ints, as_ints, check_windows, leading_windows, refuse_symbolic
 from monolect.ir.uop import UOp
-from monolect.runtime.replay.capture import is_external_state
+from monolect.runtime.replay.in_progress import is_external_state
 from monolect.tensor.base import node_of
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.neural.pool import PoolMixin

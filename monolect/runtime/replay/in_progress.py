@@ -1,0 +1,259 @@
+"""Record the effects that captures and traces in progress see, so that a replay can repeat or refuse them.
+
+What it is for: a Tensor that is assigned, read or given a gradient reports that here; the capture or trace in progress
+keeps what a replay has to repeat. A read by the host, which no replay can repeat, is refused.
+What it is not: it binds and replays nothing (`runtime/replay/capture.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from monolect.base.errors import IndexRangeError, JitError
+from monolect.base.settings import settings
+from monolect.ir.uop import UOp, toposort
+from monolect.runtime.realize.locks import CheckedLock
+
+
+class Check(NamedTuple):
+    """Bounds of the indices that a step computes: `first` to n - 1. After a call, their minimum and maximum are
+    checked.
+    """
+
+    first: int
+    n: int
+    name: str  # the Tensor method that takes the indices
+    line: tuple[str, int]  # (file, line) of its call
+
+    def look(self, least: int, greatest: int) -> None:
+        """Raise IndexRangeError if the minimum or the maximum is out of range."""
+        if least < self.first or greatest >= self.n:
+            expected = f"{self.first}..{self.n - 1}, at {self.line[0]}:{self.line[1]}"
+            found = least if least < self.first else greatest
+            raise IndexRangeError(
+                f"{self.name}: an index of a jitted step is out of range", expected=expected, found=found
+            )
+
+
+class Noted:
+    """A map from live Tensors, by identity and weakly, to the first value that was noted for each.
+
+    A Tensor that a step makes and drops is no change of the step; it is gone when the step is over.
+    """
+
+    def __init__(self) -> None:
+        self._by_identity: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+    def note(self, tensor: Any, value: Any) -> None:
+        """Note `value` for a tensor, unless the tensor has one."""
+        known = self._by_identity.get(id(tensor))
+        if known is None or known[0]() is None:  # of a freed tensor with the same id
+            self._by_identity[id(tensor)] = weakref.ref(tensor), value
+
+    def knows(self, tensor: Any) -> bool:
+        """Return whether a value was noted for the tensor."""
+        known = self._by_identity.get(id(tensor))
+        return known is not None and known[0]() is not None
+
+    def alive(self) -> list[tuple[Any, Any]]:
+        """Return (Tensor, noted value) of the Tensors that are still alive."""
+        return [(t, value) for ref, value in self._by_identity.values() if (t := ref()) is not None]
+
+
+class Assigned(Noted):
+    """The Tensors that a capture or a trace saw assigned, with their nodes before, and its other records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = Noted()  # tensors whose gradient was read or set, with the gradient found; OWN if set first
+        self.before = Noted()  # tensors that change, with (node, gradient, requires_grad) before
+        self.checks: list[tuple[Check, Any, Any]] | None = None  # (check, min Tensor, max Tensor); None: not checked
+        self.start = 0  # serial number; nodes with a lower one existed before the step
+        self.bring: Callable[[Any, Any], Any] | None = None  # (tensor, external gradient) -> its placeholder
+        self.on_read: Callable[[], None] | None = None  # NotKept.on_read of the step under capture
+        self.inputs: frozenset[UOp] = frozenset()  # placeholders of the arguments
+        self.is_disturbed = False  # another thread computed a state of the step: the record of its kernels lacks that
+
+
+under_way: list[Any] = []  # captures, traces and derivatives in progress, of all threads
+OWN: Any = object()  # marks a gradient that was set before it was read
+
+
+class NotKept:
+    """A marker for the gradient of a tensor that a captured step updated and did not return.
+
+    Reading the gradient calls `on_read` of that step, whose next call then keeps it. `tensor`: the gradient, available
+    only after the call that was captured.
+    """
+
+    __slots__ = ("on_read", "tensor")
+
+    def __init__(self, on_read: Callable[[], None] | None = None, tensor: Any = None) -> None:
+        self.on_read, self.tensor = on_read, tensor
+
+    def __reduce__(self) -> tuple:
+        return NotKept, (None, self.tensor)
+
+    def read(self, shape: tuple) -> Any:
+        """Return the gradient. Raises JitError if it is not available."""
+        if self.on_read is not None:
+            self.on_read()
+        if self.tensor is None:
+            expected = "a gradient that the step returns, or one that was read after its first call"
+            raise JitError(
+                "the gradient of a tensor that a jitted step updated",
+                expected=expected if self.on_read is None else f"{expected}; the next call keeps it",
+                found=f"a gradient that was not kept, of shape {shape}",
+            )
+        return self.tensor
+
+    def plus(self, own: Any) -> NotKept:
+        """Return the marker of the gradient after `own` was added to it."""
+        return self if self.tensor is None else NotKept(self.on_read, self.tensor + own)
+
+    def without(self) -> NotKept:
+        """Return the marker of the gradient after a replay added to it: the tensor is no longer available."""
+        return self if self.tensor is None else NotKept(self.on_read)
+
+
+# Held while capturing, and by calls off the fast path, so that a capture sees no state of another thread's step.
+steps = CheckedLock()
+
+
+class _Changes(threading.local):
+    """The captures and traces in progress in this thread, with the tensors that each saw assigned."""
+
+    def __init__(self) -> None:
+        self.captures: list[Assigned] = []
+        self.enclosing: list[Assigned] = []  # `captures`, and those that do not record assignments here
+        self.is_inside = False  # whether a called step is part of the capture or trace in progress
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """In the block, run called steps as plain functions, as part of what is in progress."""
+        outer, self.is_inside = self.is_inside, True
+        under_way.append(self)
+        try:
+            yield
+        finally:
+            self.is_inside = outer
+            under_way.pop()
+
+    @contextmanager
+    def seen(self, alone: bool = False) -> Iterator[Assigned]:
+        """In the block, record the tensors that are assigned. `alone`: enclosing captures record only reads of
+        gradients.
+        """
+        mine = Assigned()
+        outer = self.captures, self.enclosing
+        self.captures = [mine] if alone else [*self.captures, mine]
+        self.enclosing = [*self.enclosing, mine]
+        under_way.append(mine)
+        try:
+            yield mine
+        finally:
+            self.captures, self.enclosing = outer
+            under_way.pop()  # any entry: only their number matters
+
+
+changes = _Changes()
+
+
+def note_assign(tensor: Any, before: UOp) -> None:
+    """Note for each capture in progress that `tensor`, whose node was `before`, is assigned."""
+    for c in changes.captures:
+        c.note(tensor, before)
+    note_before(tensor, before)
+
+
+def note_computed(tensor: Any) -> None:
+    """Note for each capture of another thread that assigns `tensor` that this thread computed the tensor."""
+    for c in [*under_way]:
+        if isinstance(c, Assigned) and c not in changes.enclosing and c.knows(tensor):
+            c.is_disturbed = True
+
+
+def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
+    """Return the list in which the current capture collects index checks; None if there is no capture or no
+    checking.
+    """
+    return changes.captures[-1].checks if changes.captures else None
+
+
+def is_external_state(u: UOp) -> bool:
+    """Return whether `u` is a BUFFER from before the step under capture, and no argument; False without a capture or
+    with HOIST off.
+
+    Values computed from it may be hoisted: they are kept from call to call unless it is assigned.
+    """
+    return u.op == "BUFFER" and bool(changes.captures and settings.HOIST) and u.serial < changes.captures[-1].start
+
+
+def note_gradient(tensor: Any, gradient: Any) -> Any:
+    """Note that a tensor's gradient is read, or set (`gradient` is OWN), during a capture; return the gradient, or its
+    placeholder in the capture.
+    """
+    note_before(tensor, tensor._uop)
+    for c in changes.enclosing:
+        if c.bring is not None and not c.looked.knows(tensor):
+            if gradient.__class__ is NotKept and gradient.tensor is not None and gradient.on_read is c.on_read:
+                gradient = gradient.read(tensor.shape)  # this step adds to the gradient that it left
+            if gradient is not None and gradient is not OWN and gradient.__class__ is not NotKept:
+                gradient = tensor._grad = c.bring(tensor, gradient)
+    for c in changes.enclosing:
+        c.looked.note(tensor, gradient)
+    return gradient
+
+
+def sums_unkept(tensor: Any) -> bool:
+    """Return whether the step under capture has accumulated into a gradient of the tensor that is not kept."""
+    return any(c.looked.knows(tensor) for c in changes.enclosing if c.bring is not None)
+
+
+def note_before(tensor: Any, node: UOp) -> None:
+    """Note for each capture in progress the state of a tensor before it changes; its node was `node`."""
+    for c in changes.captures:
+        c.before.note(tensor, (node, tensor._grad, tensor._requires_grad))
+
+
+def refuse_while_capturing(what: str, u: UOp) -> None:
+    """Raise JitError if a capture is in progress, or if `u` depends on the inputs of another thread's capture.
+
+    `what`: the operation, a host read, which a replay cannot repeat.
+    """
+    if changes.captures or (under_way and _is_of_a_capture(u)):
+        raise JitError(
+            f"{what} inside a jitted function or a @function",
+            expected="a function of tensors only",
+            found="a host read",
+        )
+
+
+def _is_of_a_capture(u: UOp) -> bool:
+    """Return whether `u` depends on an input of a capture in progress."""
+    captures = [c for c in under_way if isinstance(c, Assigned) and c.inputs]
+    return bool(captures) and not set(toposort(u)).isdisjoint(*(c.inputs for c in captures))
+
+
+__all__ = [
+    "OWN",
+    "Check",
+    "Noted",
+    "Assigned",
+    "NotKept",
+    "changes",
+    "checks_under_way",
+    "is_external_state",
+    "note_assign",
+    "note_before",
+    "note_computed",
+    "note_gradient",
+    "refuse_while_capturing",
+    "steps",
+    "sums_unkept",
+    "under_way",
+]
