@@ -198,7 +198,10 @@ def from_numpy(n: np.dtype) -> DType:
 
 
 def promote(*ds: DType) -> DType:
-    """Return the smallest type that holds all of `ds`, by PyTorch's promotion: floats over ints over bool."""
+    """Return the common type of `ds` by PyTorch's promotion: floats over ints over bool, the wider one of a kind.
+
+    The common type of an integer and a float is the float type, even if it does not hold all integers.
+    """
     out = ds[0]
     for d in ds[1:]:
         out = _promote2(out, d)
@@ -225,7 +228,9 @@ def _promote2(a: DType, b: DType) -> DType:
 
 
 def scalar_dtype(value: Any, other: DType) -> DType:
-    """Return the type of a Python scalar that is an operand of an operation with a tensor of type `other`."""
+    """Return the type to give the Python scalar `value` in an operation with a tensor of type `other`: `other` itself,
+    or the default type of a higher category (bool, integer, float).
+    """
     if isinstance(value, bool):
         return other
     if isinstance(value, int):

@@ -1,7 +1,8 @@
 """Define every error that monolect raises on purpose, as one tree of classes.
 
 What it is for: a user can catch all errors of monolect with one class, or one kind with the builtin class.
-What it is not: it knows no tensors and no IR; callers pass the texts.
+What it is not: it knows no tensors and no IR; callers pass the texts. Errors of Python's own protocols
+stay builtin: those of a missing attribute, method or file.
 Invariant: each class derives from `MonolectError` and from the builtin class that a Python program would expect. Each
 message can say what was expected, what was found, and which line of the user's program is the cause.
 
@@ -206,7 +207,7 @@ class JitError(MonolectError, RuntimeError):
 
 
 class ExportError(MonolectError, RuntimeError):
-    """A captured step that cannot be written as a program without monolect; the message names the item that needs more.
+    """A captured step that cannot be written as a program without monolect; the message names the cause.
 
     >>> w = Tensor([1.0, 2.0], requires_grad=True)
     >>> step = jit(lambda x: (w * x).sum().backward())

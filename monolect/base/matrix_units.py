@@ -89,8 +89,8 @@ def position(words: tuple[str, str], lane: Any, element: Any) -> tuple[Any, Any]
 class Cores(NamedTuple):
     """The layout of an operand in local memory: contiguous core matrices of 8 lines of 16 bytes.
 
-    A line is part of a row, or, if `transposed` (16-bit types only), part of a step. `lead` and `stride`: offsets in
-    elements between core matrices that are adjacent along the steps and along the rows.
+    A line holds adjacent steps of one row, or, if `transposed` (16-bit types only), adjacent rows of one step. `lead`
+    and `stride`: offsets in elements between core matrices that are adjacent along the steps and along the rows.
 
     With `panels` the layout is that of TMA boxes: panels of contiguous 128-byte lines, along the steps, or along the
     rows if `transposed`. `lead` is the offset in elements between panels, and `stride` is 0. In each 1024 bytes the
@@ -132,7 +132,9 @@ def _pair(a: DType, b: DType) -> str:
 
 # ---- NVIDIA ----------------------------------------------------------------------------------------------------------
 def _mma(m: int, k: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
-    """Return a row for mma.sync: a lane holds 32-bit registers, each with elements adjacent along the steps."""
+    """Return the MatrixUnit of mma.sync for tiles m x 8 x k: a lane holds 32-bit registers, each with elements adjacent
+    along the steps.
+    """
     side = (4 // a.itemsize).bit_length() - 1  # bits of the number of an element in a register
     inner = [*(f"e{i}" for i in range(side)), "l0", "l1"]
     halves = k > 4 << side  # whether further registers hold the second half of the steps
@@ -161,7 +163,7 @@ NVIDIA: tuple[MatrixUnit, ...] = (
 
 
 def _wgmma(n: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
-    """Return a row for wgmma: four warps, each with 16 rows of the sum."""
+    """Return the MatrixUnit of wgmma for tiles 64 x n: four warps, each with 16 rows of the sum."""
     bits = ["e0", "l0", "l1", *(f"e{i + 2}" for i in range((n // 8).bit_length() - 1))]
     panel = (PANEL_BYTES // a.itemsize).bit_length() - 1
     columns = " ".join([*bits[:panel], BORDER, *bits[panel:]] if len(bits) > panel and a.itemsize == 2 else bits)
@@ -182,14 +184,16 @@ HOPPER: tuple[MatrixUnit, ...] = tuple(
 
 # ---- AMD -------------------------------------------------------------------------------------------------------------
 def _wmma(generation: int, a: DType, b: DType, acc: DType) -> MatrixUnit:
-    """Return a row for WMMA. On RDNA3 both halves of a warp hold the same elements, on RDNA4 each half of the steps."""
+    """Return the MatrixUnit of WMMA. On RDNA3 both halves of a warp hold the same elements; on RDNA4 each half
+    holds half of the steps.
+    """
     side = ("l0 l1 l2 l3", "e0 e1 e2 e3" if generation == 3 else "e0 e1 e2 l4")
     total = ("l4 e0 e1 e2" if generation == 3 else "e0 e1 e2 l4", "l0 l1 l2 l3")
     return _unit(f"wmma{generation}_16x16x16_{_pair(a, b)}", (16, 16, 16), (a, b, acc), 32, side, side, total)
 
 
 def _mfma(m: int, k: int, a: DType, acc: DType) -> MatrixUnit:
-    """Return a row for MFMA: groups of m lanes; each lane holds adjacent steps."""
+    """Return the MatrixUnit of MFMA for tiles m x m x k: lanes in groups of m; each lane holds adjacent steps."""
     lanes = "l0 l1 l2 l3" if m == 16 else "l0 l1 l2 l3 l4"
     rest = "l4 l5" if m == 16 else "l5"
     n = k * m // 64

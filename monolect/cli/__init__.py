@@ -3,7 +3,7 @@
 What it is for: COMMANDS maps each command to the module that runs it. That module is imported only for its command, so
 `monolect --help` needs no compiler.
 What it is not: it holds no facts and no compiler logic.
-Invariant: nothing imports it, and `run` can read the output of any pass.
+Invariant: no other layer imports it, and `run` can read the output of any pass.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
 The result of a program is its exit status and its printed text, or, with --outputs, its exit status and the arrays in
 the files that it writes. Floating-point numbers are equal up to --rtol; all other text must be identical. The program
-runs as it is, and with everything switched off that DISABLE allows. If the results differ, the actions are bisected for
-the one without which the result is the second; then the passes, then the rules. The first one found is named, and then
-those found among the other kinds. Names are tried from the code back to the tensors, as later ones change less of the
-compilation.
+runs as it is, and with all names switched off that DISABLE allows. If the two results differ, the actions are bisected
+for the shortest list of names that gives the second result when it is switched off; then the passes, then the rules.
+The last name of the list is printed for each kind. Actions, passes and rules that run late are switched off first,
+because they change less of the compilation.
 
 Each run is a process of its own, with COMPILE_CACHE=0. Neither result is assumed to be the right one.
 """
@@ -118,14 +118,14 @@ def add_options(parser: argparse.ArgumentParser, title: str) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """Print the first rule, pass or action that changes the result."""
+    """Bisect the program of the command line and print the rules, passes or actions that change its result."""
     program = program_at(options.program, options.arguments, options.outputs, options.rtol, options.timeout)
     bisect(program, list(filter(None, options.skip.split(","))), (options.only,) if options.only else KINDS)
 
 
 def bisect(program: Program, skipped: Sequence[str] = (), kinds: Sequence[str] = KINDS) -> None:
-    """Find the candidate of `kinds` ("action", "pass", "rule") that changes the program's result when switched off, and
-    print it. The names in `skipped` stay on. Raises ArgumentError if two equal runs differ.
+    """Print the candidate of each of `kinds` ("action", "pass", "rule") that changes the program's result when it is
+    switched off. The names in `skipped` stay on. Raises ArgumentError if two equal runs differ.
     """
     check_disabled(skipped)
     off = {*skipped, *settings.disabled}
@@ -163,10 +163,10 @@ def candidates() -> list[Candidate]:
 
 
 def _first(program: Program, plain: Result, group: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Return the shortest prefix of `group` that gives the result `plain` when it is off, () if the whole group does
-    not.
+    """Return the shortest prefix of `group` that gives the result `plain` when it is switched off; () if the whole
+    group does not give it.
 
-    The last of the prefix is the one that changes the result.
+    The last candidate of the prefix is the one that changes the result.
     """
 
     def is_plain(n: int) -> bool:

@@ -31,7 +31,7 @@ VALUES = [1.0, 2.0, 3.0]  # input of the small program
 
 
 class Way(NamedTuple):
-    """A way to compile a kernel for a target that has no device here."""
+    """A compiler and a function that compiles kernels for a target that has no device here."""
 
     compiler: str
     output: str
@@ -40,7 +40,7 @@ class Way(NamedTuple):
 
 
 def ways(name: str) -> list[Way]:
-    """Return the ways to compile for the target `name`, the best first."""
+    """Return the ways to compile for the target `name`, the best first; [] if there is none."""
     if name == "cuda":
         return [
             Way(

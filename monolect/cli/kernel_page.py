@@ -3,8 +3,8 @@
 The page goes from the user's line to the formulas of the kernel, the actions on its loops with their reasons, the
 resulting loops, the IR and the generated code.
 
-What it is not: part of a run. The kernel goes through the passes again, which make the same choices; a searched
-schedule is remembered.
+What it is not: part of a run. The kernel goes through the passes again, which make the same choices; actions that a
+BEAM search found are read from its cache.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _actions(plan: LoopPlan, actions: tuple[Action, ...], reasons: Sequence[str]
 
 def _loops(plan: LoopPlan) -> Iterator[str]:
     """Yield a line for each loop with the axes that the actions made of it, outer ones first; then the meanings of the
-    types.
+    axis types.
     """
     for root in (*plan.outputs, *plan.reduced):
         parts = sorted((p for p in plan.axes if p.root is root), key=lambda p: -p.stride)

@@ -50,7 +50,7 @@ from monolect.schedule.callify import over_params
 _MARK = "#! "  # prefix of a line that is not IR
 _MAX_BYTES = 1 << 20  # bytes of one input or result in the file; a larger input is replaced by random numbers
 _LEFT_OUT = frozenset(  # settings that do not change values
-    ("MONOLECT_CACHE", "DEBUG", "DUMP", "TRACE", "GRAPH", "DEVICE", "COMPILE_CACHE")
+    ("MONOLECT_CACHE", "DEBUG", "DUMP", "TRACE", "DEVICE", "COMPILE_CACHE")
 )
 
 
@@ -110,7 +110,7 @@ def report(location: str, arguments: Sequence[str], file: str, with_data: bool =
 
 
 class _Recorder:
-    """Record the first batch of a line, and remember the batch that runs now."""
+    """Record the first batch that a line of the program built or realized, and remember the batch that ran last."""
 
     def __init__(self, program: str, line: int | None, with_data: bool) -> None:
         self.program, self.line, self.with_data = os.path.abspath(program), line, with_data
@@ -193,7 +193,7 @@ def _written(r: Report) -> str:
 
 
 def _coded(raw: bytes | None) -> str:
-    """Return bytes as text; "random" for None."""
+    """Return bytes as compressed base64 text; "random" for None."""
     return "random" if raw is None else base64.b64encode(zlib.compress(raw)).decode()
 
 
@@ -238,7 +238,9 @@ def read(file: str) -> Report:
 
 # ---- both ------------------------------------------------------------------------------------------------------------
 def _replayed(r: Report) -> list[tuple[str, bytes]]:
-    """Return for each result a sentence on whether the interpreter agrees, and its bytes on this machine."""
+    """Run the batch; return for each result a sentence on whether the interpreter agrees, and its bytes on this
+    machine.
+    """
     device = Device.canonical(r.facts["device"])
     params, sizes = _inputs(r.values), variables(r.values)
     raw = {k: _bytes(p, r.inputs[k]) for k, p in params.items()}
@@ -291,7 +293,7 @@ def _against_interpreter(u: UOp, raw: bytes, memory: dict[UOp, Array], arithmeti
 
 
 def _agreement(r: Report, results: list[tuple[str, bytes]]) -> list[str]:
-    """Return a line for each result."""
+    """Return a line for each result: how it compares with the interpreter, and with the report's result."""
     out = []
     for k, (text, raw) in enumerate(results):
         known = r.results[k] if k < len(r.results) else b""

@@ -29,7 +29,7 @@ def rules() -> tuple[tuple[str, str, str, str, str], ...]:
 
 
 def _where(family: Family) -> dict[str, str]:
-    """Return for each rule the file and the functions that name it."""
+    """Return {rule name: text with the file and the functions in which the name occurs as a string}."""
     found: dict[str, str] = {}
     for module in family.module.split():
         file = Path(module.replace(".", "/")).with_suffix(".py")

@@ -1,7 +1,7 @@
 """Find code by a word, and list all modules: `monolect where WORD`, `monolect modules`.
 
-What it is for: finding the code behind a fact. What it is not: a search in the code itself. It imports nothing; names
-and docstrings are parsed from the source.
+What it is for: finding the code behind a fact. What it is not: a search in the code itself. Names and docstrings are
+parsed from the source files, which are not imported.
 """
 
 import ast

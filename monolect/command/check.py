@@ -3,7 +3,7 @@
 The rules: each operand fits what its program says and is inside its memory. Nothing is read before it is written or
 bound. Of two items that touch common bytes, one of which writes them, the later one is AFTER the earlier one. An item
 that runs once touches only constants, and no other item writes its results, except for values in the middle of a padded
-frame. Every result, and every new version of a state, is written whole. No item is listed twice. Results that may take
+frame (`forms.is_frame`). Every PARAM of role "result" is written whole. No item is listed twice. Results that may take
 the memory of an argument are also checked with that memory. An item in a loop is checked for all offsets that its
 operands can have.
 
@@ -46,7 +46,7 @@ class _Item(NamedTuple):
 
 
 def check(step: UOp) -> None:
-    """Check a step in the form that the last pass leaves; see the module docstring."""
+    """Check a step in the form that the last pass leaves. Raises VerifyError; see the module docstring."""
     items = [*_items(step)]
     seen: set[UOp] = set()
     for it in items:
@@ -110,7 +110,9 @@ def _accesses(i: int, item: UOp) -> Iterator[MemoryAccess]:
 
 
 def _predecessors(items: Sequence[_Item]) -> list[int]:
-    """Return for each item a bit set of all items that it comes after: by AFTER, and those that run once."""
+    """Return for each item a bit set of all items that it comes after: by AFTER, and those that run once. Raises
+    VerifyError if an item is AFTER an item that does not precede it.
+    """
     number = {it.node: i for i, it in enumerate(items)}
     once = sum(1 << i for i, it in enumerate(items) if it.is_once)
     out: list[int] = []
@@ -143,7 +145,7 @@ def _check_order(items: Sequence[_Item], accesses: Sequence[MemoryAccess], befor
 
 
 def _merged(accesses: Sequence[MemoryAccess], result: int, argument: int) -> list[MemoryAccess]:
-    """Return the accesses with those to PARAM `result` redirected to the memory of PARAM `argument`."""
+    """Return `accesses` as they are if PARAM number `result` takes the memory of PARAM number `argument`."""
     params = {a.base.arg.slot: a.base for a in accesses if a.base.op == "PARAM"}
     new, old = params.get(argument), params.get(result)
     return [a._replace(base=new) if new is not None and a.base is old else a for a in accesses]
@@ -155,7 +157,7 @@ def _check_once(
     """Raise VerifyError if an item that runs once touches memory that changes, or if another item writes its
     results.
     """
-    left: set[UOp] = set()  # memory outside of the arena that items write which run once
+    left: set[UOp] = set()  # memory outside of the arena that the items that run once write
     for it, mine in zip(items, accesses, strict=True):
         for a in mine:
             if not it.is_once:

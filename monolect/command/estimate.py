@@ -19,7 +19,7 @@ _known: weakref.WeakKeyDictionary[UOp, tuple[int, dict[int, int]]] = weakref.Wea
 
 
 def estimate(item: UOp) -> tuple[int, int]:
-    """Return (operations, bytes) of one item."""
+    """Return (arithmetic operations, bytes of memory touched) of one item, at the largest sizes."""
     n_ops, visited = (0, dict[int, int]()) if item.op == "STORE" else _of_kernel(kernel_of(item))
     touched: dict[tuple[UOp, int], int] = {}
     for k, u in enumerate(operands_of(item)):
@@ -38,7 +38,7 @@ def _of_kernel(kernel: UOp) -> tuple[int, dict[int, int]]:
 
 
 def _counted(kernel: UOp) -> tuple[int, dict[int, int]]:
-    """Count (operations, bytes that the loops visit by slot) of a kernel."""
+    """Return (arithmetic operations, {slot of a PARAM: bytes that the loops visit}) of a kernel."""
     n_ops = 0
     visited: dict[int, int] = {}
     if isinstance(kernel.arg, KernelInfo) and kernel.arg.fills:  # a packing kernel has no arithmetic
@@ -55,7 +55,7 @@ def _counted(kernel: UOp) -> tuple[int, dict[int, int]]:
 
 
 def _iterations(rs: frozenset[UOp]) -> int:
-    """Return the product of the loop bounds, at the largest sizes."""
+    """Return the product of the bounds of the RANGEs `rs`, at the largest sizes."""
     n = 1
     for r in rs:
         n *= size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0])

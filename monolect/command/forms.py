@@ -52,7 +52,7 @@ def buffer_bytes(b: UOp) -> int:
 
 
 def is_scalar(u: UOp) -> bool:
-    """Return whether an operand is a number rather than memory."""
+    """Return whether an operand is a number (a size, a RANGE, or index arithmetic of them) rather than memory."""
     return not u.shape and u.dtype is dtypes.index
 
 
@@ -78,7 +78,7 @@ def _flat(u: UOp) -> UOp:
 
 
 def read_operand(u: UOp) -> Operand:
-    """Parse an operand."""
+    """Return the operand of an item as an Operand: its memory or scalar, byte offset, and the items of AFTER."""
     after: tuple[UOp, ...] = ()
     offset: Any = 0
     while u.op not in ("PARAM", "BUFFER"):
@@ -115,7 +115,7 @@ def kernel_of(call: UOp) -> UOp:
 
 @lru_cache(maxsize=4096)
 def accesses(kernel: UOp) -> tuple[str, ...]:
-    """Return how a kernel accesses each PARAM, by slot: "read", "write" or "update"; "" for a size."""
+    """Return how a kernel accesses each PARAM, by slot: "read", "write", "update" (both) or "" (a size)."""
     written = stored_slots(kernel)
     order = toposort(kernel)
     read: set[int] = set()
@@ -146,7 +146,7 @@ def operands_of(item: UOp) -> tuple[UOp, ...]:
 
 
 def with_operands(item: UOp, operands: Sequence[UOp]) -> UOp:
-    """Return the item with other operands."""
+    """Return the item with its operands, in the order of `operands_of`, replaced by `operands`."""
     if item.op == "CALL":
         return node("CALL", (item.src[0], *operands), item.arg)
     to, source = operands
@@ -201,7 +201,9 @@ def home(b: UOp, default: str) -> str:
 
 
 def is_frame(item: UOp) -> bool:
-    """Return whether an item stores the padding around a value that other items write in its middle."""
+    """Return whether an item stores a padded frame: the padding of a buffer. Other items write the value in the
+    middle of that buffer.
+    """
     info = kernel_of(item).arg if item.op == "CALL" else None
     return isinstance(info, KernelInfo) and info.frames
 
@@ -214,13 +216,13 @@ def program_of(step: UOp) -> UOp:
 
 
 def once_of(linear: UOp) -> tuple[UOp, ...]:
-    """Return the items that run once."""
+    """Return the items of a program that run once: those of the LINEAR "once"."""
     first = linear.src[0] if linear.src else None
     return first.src if first is not None and first.op == "LINEAR" else ()
 
 
 def items_of(linear: UOp) -> tuple[UOp, ...]:
-    """Return the items that run at each call."""
+    """Return the items of a program that run at each call: all but the LINEAR "once"."""
     return linear.src[1:] if linear.src and linear.src[0].op == "LINEAR" else linear.src
 
 
@@ -241,7 +243,7 @@ def has_loops(items: Sequence[UOp]) -> bool:
 
 
 def rebuilt(items: Sequence[UOp], new: Iterable[UOp]) -> list[UOp]:
-    """Return the items with `new` in the order of `calls_in` instead of their CALLs and copies."""
+    """Return the items with their CALLs and copies, in the order of `calls_in`, replaced by `new`."""
     calls = iter(new)
     out: list[UOp] = []
     for u in items:
@@ -255,7 +257,7 @@ def rebuilt(items: Sequence[UOp], new: Iterable[UOp]) -> list[UOp]:
 
 
 def with_program(step: UOp, items: Sequence[UOp], once: Sequence[UOp] = ()) -> UOp:
-    """Return the step with another program."""
+    """Return the step with another program: the LINEAR of `items`, after the LINEAR "once" of the items `once`."""
     first = (node("LINEAR", tuple(once), ONCE),) if once else ()
     linear = node("LINEAR", (*first, *items))
     outs = [node("AFTER", (out.src[0], linear)) if out.op == "AFTER" else out for out in step.src[0].src]
@@ -280,7 +282,7 @@ def is_arena(b: UOp) -> bool:
 
 
 def memory(slot: int, n_bytes: int, device: str) -> UOp:
-    """Return a uint8 BUFFER of `n_bytes`."""
+    """Return a BUFFER node of `n_bytes` uint8 elements with the slot `slot`; it has no storage."""
     return node("BUFFER", (shape_source((n_bytes,)),), BufferArg(slot, dtypes.uint8, device))
 
 

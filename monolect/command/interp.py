@@ -167,7 +167,10 @@ def _run_kernel(kernel: UOp, args: dict[int, Array]) -> None:
 
 
 def _count(p: UOp, args: Mapping[int, Array], params: Mapping[int, UOp]) -> int:
-    """Return the number of elements of a PARAM, a symbolic size evaluated."""
+    """Return the number of elements of the PARAM `p`; a symbolic size is evaluated for the sizes in `args`.
+
+    `args`: an array for each slot; `params`: PARAMs by slot.
+    """
     if not p.shape or p.shape[0].__class__ is int:
         return int(p.shape[0]) if p.shape else 1
     known = {q: args[k] for k, q in params.items() if q.arg.name is not None}

@@ -119,7 +119,9 @@ COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
 
 
 def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
-    """Run the passes from `once` on; return a step that a device can encode. `programs`: see `lower`."""
+    """Run all passes after `join` on a joined step; return a step that a device can encode. `programs`: see
+    `lower`.
+    """
     for row in COMMAND[1:]:
         if row.name == "lower" and programs is not None:
             row = row._replace(run=lambda s, t: lower(s, t, programs))
@@ -128,7 +130,7 @@ def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
 
 
 def joined(step: UOp, target: Target) -> UOp:
-    """Run the pass `join`."""
+    """Return the step with its runs joined into one program, by the pass `join`."""
     return run(COMMAND[0], step, target)
 
 

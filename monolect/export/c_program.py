@@ -27,7 +27,9 @@ RESERVED = (
 def c_files(
     jit: Jit, name: str, tensors: Mapping[str, Tensor], capture: int | None, march: str, n_threads: int, is_array: bool
 ) -> dict[str, Iterable[Any]]:
-    """Return the contents of each file of the C program, in parts, by file name."""
+    """Return the contents of each file of the C program, in parts, by file name. Raises ExportError for a step that
+    cannot be exported, and for weights that are too large for an array.
+    """
     target, has_half = cross_targets.target(march, n_threads)
     names = Names([*RESERVED, *(f"{name}_{f}" for f in ("init", "step", "error", "weights", "h"))])
     model = plan(read(jit, capture, names, target, tensors), target, names)
@@ -71,7 +73,7 @@ def makefile(source: Source, march: str) -> str:
 
 
 def main(model: Model, source: Source) -> str:
-    """Return the text of `main.c`."""
+    """Return the text of `main.c`, a program that reads the arguments of the step from files and calls it."""
     rows, resize, args, usage = [], [], [], ""
     sizes = [(k, p) for k, p in enumerate(model.parameters) if p.kind == "size"]
     names = {u: f"values[{k}].number" for k, p in sizes for u in [p.name]}

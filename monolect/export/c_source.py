@@ -57,7 +57,7 @@ class Source:
 
     # ---- the header --------------------------------------------------------------------------------------------------
     def header(self) -> str:
-        """Return the text of `model.h`."""
+        """Return the text of the header `NAME.h`, where NAME is `name`."""
         name, m = self.name, self.model
         rows = [row for p in m.parameters for row in self._row(p)] or [" * no parameters"]
         notes = [f" * {comment(note)}." for note in m.notes]
@@ -112,7 +112,7 @@ class Source:
 
     # ---- the source --------------------------------------------------------------------------------------------------
     def source(self) -> str:
-        """Return the text of `model.c`."""
+        """Return the text of the source file `NAME.c`, where NAME is `name`."""
         m = self.model
         texts, shared = render_functions([(k.name, k.linear) for k in m.kernels], self.has_half)
         kernels = [f"{self._about(k)}{text}" for k, text in zip(m.kernels, texts, strict=True)]
@@ -198,8 +198,8 @@ class Source:
         return f"({location.segment} + {self.offsets[key][0]})"
 
     def operand(self, position: int, offset: int, dtype: DType, const: bool, n: int) -> str:
-        """Return the C expression of an operand of a kernel: `offset` bytes after buffer number `position`, or a
-        size.
+        """Return the C expression of an operand of a kernel: the address `offset` bytes after buffer number `position`,
+        or a size. `const`: whether the kernel only reads the operand; `n`: its elements, for a comment.
         """
         p = self.by_slot.get(position)
         t = self.lang.stored(dtype)
@@ -386,7 +386,7 @@ def bounds(model: Model, p: Parameter) -> tuple[int, int, int]:
 
 
 def comment_line(text: str) -> str:
-    """Return a line of a comment with its indentation."""
+    """Return `text` as a line of a C comment, with its indentation."""
     return " " * (len(text) - len(text.lstrip())) + comment(text)
 
 

@@ -30,7 +30,9 @@ def _data(values: Iterable[Value], n_bytes: int) -> list[Any]:
 
 
 def identity(model: Model, data: Sequence[Any]) -> int:
-    """Return a hash of the stored values that the program and its weights file both hold."""
+    """Return a hash of the stored values and their offsets. The program and its weights file both contain the hash, so
+    that the program refuses the file of another model.
+    """
     state = blake2b(digest_size=8)
     state.update(repr([(v.name, v.at, v.n_bytes) for s in STORED for v in model.values[s]]).encode())
     for part in data:

@@ -130,7 +130,11 @@ class _Programs:
 
 
 class _Memory:
-    """Assign a Location to each buffer number; `read_by_step` holds the numbers that calls of a step read."""
+    """Assign a Location to each buffer number.
+
+    `read_by_step`: numbers of the buffers that the calls or copies of each step use. Weights that only `once` reads go
+    to the segment `raw`.
+    """
 
     def __init__(self, exported: Exported, number: Mapping[UOp, int], names: Names, read_by_step: set[int]) -> None:
         self.n_bytes = dict.fromkeys(SEGMENTS, 0)

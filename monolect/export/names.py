@@ -54,7 +54,7 @@ def identifier(text: str, instead: str = "x") -> str:
 
 
 def comment(text: str) -> str:
-    """Return `text` in ASCII as it may occur in a one-line C comment."""
+    """Return `text` made safe for a one-line C comment: printable ASCII without comment marks, backslash and `?`."""
     text = "".join(c if c.isascii() and c.isprintable() and c not in "\\?" else "." for c in text)
     return text.replace("*/", "* /").replace("/*", "/ *").strip()
 

@@ -18,13 +18,16 @@ IN_JAVASCRIPT = IN_C | {"IDIV": "Math.floor({a} / {b})"}
 
 
 def factor_of(p: UOp) -> int:
-    """Return the `multiple_of` of the Variable behind the PARAM `p`, which counts in units of it."""
+    """Return the `multiple_of` of the Variable of the PARAM `p`. The value of `p` is that of the Variable divided by
+    it.
+    """
     return int(p.arg.name.partition(BY)[2] or 1)
 
 
 def size_text(n: Any, names: Mapping[tuple, str], formulas: Mapping[str, str] = IN_C) -> str:
-    """Return a size as a formula. `names` maps the symbol of a Variable to the text of its PARAM's value.
+    """Return a size as a formula in C or JavaScript.
 
+    `names` maps the symbol of a Variable to the text of its PARAM's value. `formulas`: `IN_C` or `IN_JAVASCRIPT`.
     Raises ExportError for an op without a formula.
     """
     if n.__class__ is int:

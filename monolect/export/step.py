@@ -69,7 +69,9 @@ class Exported(NamedTuple):
 
 
 def read(jit: Jit, number: int | None, names: Names, target: Target, tensors: Mapping[str, Tensor]) -> Exported:
-    """Read the capture `number`, or the only one, of `jit`. Raises ExportError for one that needs more than kernels."""
+    """Return the capture `number` of `jit`, or its only one, as an Exported step for `target`. Raises ExportError for a
+    capture that needs more than kernels, ArgumentError for a bad `number`.
+    """
     c = _chosen(jit, number)
     _refuse_gradients(c)
     _refuse_items(c)
@@ -132,7 +134,7 @@ def _refuse_gradients(c: Captured) -> None:
 
 
 def _refuse_items(c: Captured) -> None:
-    """Raise ExportError for an item that is not a kernel of one processor."""
+    """Raise ExportError for a capture with an item that is not a kernel of one processor, or that reads a disk file."""
     items = items_of(program_of(c.capture.step))
     for item in items:
         if item.op in ("RANGE", "IF"):

@@ -40,7 +40,9 @@ ARRAYS = {
 def wasm_files(
     jit: Jit, name: str, tensors: Mapping[str, Tensor], capture: int | None, march: str, n_threads: int, is_array: bool
 ) -> dict[str, Iterable[Any]]:
-    """Return the contents of each file of the WebAssembly program, in parts, by file name."""
+    """Return the contents of each file of the WebAssembly program, in parts, by file name. Raises ArgumentError unless
+    `march`, `n_threads` and `is_array` are the defaults, ExportError for a step that cannot be exported.
+    """
     if march or n_threads != 1 or is_array:
         raise ArgumentError("export: target wasm", expected="no march, one thread, weights in a file")
     target = cross_targets.target(MACHINE)
@@ -112,7 +114,7 @@ class _Text:
         return "\n".join([f"define {head} {{", *base, *lines, "}"])
 
     def init(self) -> str:
-        """Return the function `init`, which runs the calls that depend only on weights."""
+        """Return the LLVM text of `init`, which runs the calls that depend only on weights."""
         self.lines = []
         for c in self.model.once:
             self.launch(c, 0)
@@ -120,7 +122,7 @@ class _Text:
         return self.function("void @init()", self.lines)
 
     def step(self) -> str:
-        """Return the function `step`: checks of sizes, launches, copies, checks of indices."""
+        """Return the LLVM text of `step`: checks of sizes, launches, copies, checks of indices."""
         m = self.model
         self.lines = []
         params = ", ".join(f"{'i32' if p.kind == 'size' else 'ptr'} %{p.name}" for p in m.parameters)
@@ -155,7 +157,9 @@ class _Text:
         self.lines += [f"bad.{n}:", f"  ret i32 {code}", f"good.{n}:"]
 
     def address(self, position: int, offset: int) -> str:
-        """Return the address `offset` bytes after buffer number `position`, or the value of a size, as an i64 value."""
+        """Emit and return the i64 value of an operand: the address `offset` bytes after buffer number `position`, or a
+        size.
+        """
         p = self.by_slot.get(position)
         if p is not None and p.kind == "size":
             wide = self.emit(f"sext i32 %{p.name} to i64")
@@ -168,7 +172,9 @@ class _Text:
         return self.emit(f"add i64 {start}, {offset}") if offset else start
 
     def launch(self, c: Call, scratch: int) -> None:
-        """Emit one launch: store its operands into the slots, then call the kernel."""
+        """Emit one launch: store its operands into the array `@slots`, then call the kernel. `scratch`: byte offset of
+        its local memory.
+        """
         values = []
         if c.program.local_bytes:
             values.append((0, self.emit(f"add i64 %v.base, {self.starts[SCRATCH] + scratch}")))
@@ -190,7 +196,7 @@ class _Text:
         self.line(f"call void @copy(ptr {self.pointer(to)}, ptr {self.pointer(source)}, i64 {n_bytes})")
 
     def elements(self, n: Any) -> str:
-        """Return a size as an i64 value. Raises ExportError for an op without an instruction."""
+        """Emit and return the i64 value of a size `n`. Raises ExportError for an op without an instruction."""
         if n.__class__ is int or n.op == "CONST":
             return str(n if n.__class__ is int else n.arg[0])
         if n.op == "PARAM":
@@ -207,7 +213,7 @@ class _Text:
         return self.emit(f"{op} i64 {a}, {b}")
 
     def index(self, slot: int) -> str:
-        """Return the index that a check reads from PARAM `slot`, as an i64 value."""
+        """Emit a load of the index that a check reads from PARAM `slot`; return it as an i64 value."""
         d: DType = self.model.params[slot].dtype
         x = self.emit(f"load i{d.bits}, ptr {self.pointer(slot)}")
         if d.bits == 64:

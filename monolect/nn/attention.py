@@ -86,7 +86,8 @@ class MultiheadAttention(Module):
 
     def _mask(self, attn_mask: Tensor | None, padding: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Merge both masks into the one that `scaled_dot_product_attention` takes: True where a key is visible, or
-        numbers to add. Also return the queries that see no key because of such numbers.
+        numbers to add. Also return a bool Tensor, broadcastable to (N, heads, L, 1): True for a query that sees no
+        key because of such numbers. Each of the two is None if it is not needed.
         """
         masks = []
         if attn_mask is not None:

@@ -3,7 +3,7 @@
 What it is for: parameters and their shapes; the computation is a method of Tensor.
 What it is not: it has no recurrent layers yet. For one seed, initial values differ from PyTorch's; their distributions
 do not.
-Invariant: parameters are lazy until their first use; initial random numbers come from the default device.
+Invariant: random parameters are lazy until their first use; their numbers come from the default device.
 Source: torch.nn.
 """
 
@@ -95,7 +95,7 @@ class _Conv(Module):
 
 @guard_methods
 class Conv1d(_Conv):
-    """Convolve over one axis: (N, Cin, L) -> (N, Cout, L'). See `Tensor.conv2d`.
+    """Convolve over one axis: (N, Cin, L) -> (N, Cout, L'). See `Tensor.conv1d`.
 
     >>> Conv1d(2, 3, 3, padding=1)(Tensor.ones(1, 2, 8)).shape
     (1, 3, 8)
@@ -117,7 +117,7 @@ class Conv2d(_Conv):
 
 @guard_methods
 class Conv3d(_Conv):
-    """Convolve over three axes: (N, Cin, D, H, W) -> (N, Cout, D', H', W'). See `Tensor.conv2d`.
+    """Convolve over three axes: (N, Cin, D, H, W) -> (N, Cout, D', H', W'). See `Tensor.conv3d`.
 
     >>> Conv3d(1, 2, 2)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 2, 2, 2, 2)

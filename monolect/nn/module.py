@@ -183,7 +183,7 @@ class Module:
         return self
 
     def _parts(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and the text of each submodule."""
+        """Yield (name, repr) of each submodule, for the repr of this module."""
         return ((name, repr(m)) for name, m in self.named_children())
 
     def extra_repr(self) -> str:

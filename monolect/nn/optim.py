@@ -34,7 +34,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def _zeros(shape: tuple, dtype: DType, device: Any) -> Tensor:
-    """Return zeros in a buffer, which needs no kernel to make."""
+    """Return a Tensor of zeros that has a buffer already, so that no kernel makes it."""
     return Tensor(np.zeros(shape, to_numpy(dtype)), device=device)
 
 
@@ -66,7 +66,7 @@ def _check(name: str, value: float, low: float, high: float | None = None) -> fl
 
 # `_value` and `_element` make no views: a view builds its node at each use, a tenth of the host cost of an SGD step.
 def _value(t: Any) -> Tensor:
-    """Return the current value of `t`, detached."""
+    """Return a detached Tensor with the current value of `t`."""
     return t._wrap(build("DETACH", t._uop))
 
 
@@ -95,7 +95,9 @@ class Optimizer:
     """
 
     slots: tuple[str, ...] = ()
-    unread = ("_lr",)  # attributes that a step does not read; a captured step depends on one only if its code names it
+    unread = (
+        "_lr",
+    )  # attributes that `step` does not read; a captured step depends on one only if its own code names it
 
     def __init__(self, params: Iterable[Tensor], lr: float):
         self.params = list({id(p): p for p in params}.values())
@@ -292,8 +294,8 @@ class SGD(Optimizer):
 
 @guard_methods
 class Adam(Optimizer):
-    """Adam: the step is the mean of the gradients over the root of their mean square; weight decay is added to the
-    gradient.
+    """Adam: the step is `lr` times the running mean of the gradients over the root of their running mean square; weight
+    decay is added to the gradient.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = Adam([w], lr=0.5)
@@ -361,7 +363,7 @@ class AdamW(Adam):
 
 @guard_methods
 class RMSprop(Optimizer):
-    """RMSprop: the step is the gradient over the root of the mean square of the gradients.
+    """RMSprop: the step is `lr` times the gradient over the root of the running mean square of the gradients.
 
     >>> RMSprop([Tensor([1.0], requires_grad=True)]).lr
     0.01

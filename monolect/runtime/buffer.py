@@ -22,7 +22,7 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, new_buffer
 from monolect.runtime.binding import concrete
 
-ALIGN_BYTES = 16
+ALIGN_BYTES = 16  # bytes; an array or view whose address it does not divide is copied
 VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "DETACH", "CONTIGUOUS_BACKWARD"))
 
 
@@ -137,14 +137,14 @@ def _contiguous_offset(u: UOp) -> int | None:
 def to_numpy(u: UOp, memory: np.ndarray | None = None) -> np.ndarray:
     """Return the values of a realized node as an array that shares its memory.
 
-    `memory`: an array of the bytes of its BUFFER, used in place of the BUFFER's own storage.
+    `memory`: an array of the bytes of its BUFFER, used instead of the BUFFER's own storage.
     """
     chain = []
     while u.op in VIEWS:
         chain.append(u)
         u = u.src[0]
     if u.op != "BUFFER" or u.storage is None:
-        raise InternalError("to_numpy of a value that is not realised", expected="a BUFFER with storage", found=u.op)
+        raise InternalError("to_numpy of a value that is not realized", expected="a BUFFER with storage", found=u.op)
     n = count(u.shape)
     flat = u.storage.view(np.uint8) if memory is None else memory
     flat = flat[: n * u.dtype.itemsize].view(u.dtype.numpy)
@@ -192,7 +192,7 @@ def to_list(u: UOp) -> Any:
 
 
 def element(u: UOp) -> Any:
-    """Return the only element of a realized node as a Python number, read directly from host memory.
+    """Return the only element of a realized node of one element as a Python number, read directly from host memory.
 
     Returns None if the node is not a row-major view of a BUFFER in host memory, or Python cannot read its dtype.
     """
@@ -238,8 +238,8 @@ def _view(a: np.ndarray, v: UOp) -> np.ndarray:
 
 
 def one_device(us: list[UOp]) -> str:
-    """Return the device of a batch; the default device for constants. Raises DeviceError if there are several
-    devices.
+    """Return the device of the values `us`, not counting disk files; the default device if there is none, as for
+    constants. Raises DeviceError for several devices.
     """
     if len(us) == 1 and (d := device(us[0])).__class__ is str and not is_on_disk(d):  # fast path
         return str(d)

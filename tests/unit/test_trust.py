@@ -195,8 +195,8 @@ def test_the_version_follows_contents_not_times(tree: Path) -> None:
 
 
 def test_contents_are_read_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads, named = [], version._named
-    monkeypatch.setattr(version, "_named", lambda *a: reads.append(a) or named(*a))
+    reads, hash_of = [], version._hash_of
+    monkeypatch.setattr(version, "_hash_of", lambda *a: reads.append(a) or hash_of(*a))
     first = version.compiler_version.__wrapped__()
     for _ in range(3):
         assert version.compiler_version.__wrapped__() == first and len(reads) == 1

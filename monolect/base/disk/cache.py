@@ -172,7 +172,9 @@ class DiskCache:
             self.evict()
 
     def evict(self) -> None:
-        """Delete the least recently used entries until 15/16 of the limit remain; also delete stale temporary files."""
+        """Delete the least recently used entries until the others take at most 15/16 of the size limit; also delete
+        stale temporary files.
+        """
         try:
             with self._folder() as folder:
                 self._evict(folder)

@@ -42,7 +42,7 @@ def compiler_version() -> str:
     key = "\n".join([root, *sorted(f"{name} {stat}" for name, stat in files)])
     known = _cache.get(key)
     if known is None:
-        known = _named(root, sorted(name for name, _ in files)).encode()
+        known = _hash_of(root, sorted(name for name, _ in files)).encode()
         _cache.put(key, known)
     return known.decode()
 
@@ -59,7 +59,10 @@ def _files(root: str) -> list[tuple[str, str]]:
 
 
 def _look(root: str, folder: str, out: list[tuple[str, str]]) -> list[str]:
-    """Add (name, metadata) of the files in a folder to `out`, and return its subfolders."""
+    """Add (name, metadata) of the source files and compiled modules in a folder to `out`; return its subfolders.
+
+    Raises InternalError if a compiled module is older than its source.
+    """
     written: dict[str, int] = {}  # module -> modification time of its source
     built: dict[str, int] = {}  # module -> modification time of its compiled file
     below = []
@@ -81,8 +84,8 @@ def _look(root: str, folder: str, out: list[tuple[str, str]]) -> list[str]:
     return below
 
 
-def _named(root: str, names: list[str]) -> str:
-    """Return the hash of the names and contents of files, in hexadecimal."""
+def _hash_of(root: str, names: list[str]) -> str:
+    """Return the hash of the names and contents of the files `names` below `root`, in hexadecimal."""
     state = blake2b(digest_size=8)
     for name in names:
         with open(root + "/" + name, "rb") as file:

@@ -56,7 +56,7 @@ class _Piece(NamedTuple):
 
 
 class _Bytes:
-    """Memory that items use in parts, as pieces in the order of their start."""
+    """Last writers and readers of memory that items use in parts, as pieces in the order of their start."""
 
     def __init__(self) -> None:
         self.pieces = [_Piece(0, -1, [])]
@@ -70,7 +70,7 @@ class _Bytes:
         return k
 
     def use(self, i: int, u: Use) -> set[int]:
-        """Note the use of item `i`; return the items that it comes after, -1 included."""
+        """Note the use `u` of item `i`; return the items that it comes after, -1 for bytes that no item wrote."""
         assert u.span is not None
         first = self._cut(u.span[0])
         last = self._cut(u.span[1])
@@ -84,7 +84,7 @@ class _Bytes:
 
 
 class _Whole:
-    """Memory that items use as a whole."""
+    """Last writer and readers of memory that items use as a whole."""
 
     def __init__(self) -> None:
         self.writer, self.readers = -1, list[int]()
@@ -151,7 +151,9 @@ def _minimal(found: Collection[int], predecessors: Sequence[int]) -> tuple[tuple
 
 # ---- items -----------------------------------------------------------------------------------------------------------
 def uses_of(item: UOp, same: dict[UOp, UOp]) -> list[Use]:
-    """Return a Use for each operand of an item. `same`: buffers that may share the memory of another one."""
+    """Return a Use for each operand of an item. `same`: {result: argument} of the PARAMs that may share memory
+    (`reused`).
+    """
     written = {*writes(item)}
     out = []
     for k, u in enumerate(operands_of(item)):

@@ -71,7 +71,7 @@ class _OpenGroup:
         self.single_ns = 0
 
     def needed(self, w: Work) -> set[int]:
-        """Return the lanes with items that an item must come after."""
+        """Return the lanes of this group that hold items which an item with the properties `w` must come after."""
         out = {lane for b in w.touched for lane in self.wrote.get(b, ())}
         return out.union(lane for b in w.written for lane in self.touched.get(b, ()))
 
@@ -121,7 +121,7 @@ def _closed(p: _OpenGroup) -> list[Group]:
 
 # ---- items -----------------------------------------------------------------------------------------------------------
 def work_of(item: UOp, same: Mapping[UOp, UOp]) -> Work:
-    """Return the properties of an item. `same`: buffers that may share the memory of another one."""
+    """Return the properties of an item. `same`: {result: argument} of the PARAMs that may share memory (`reused`)."""
     bases = [same.get(b, b) for b in map(base_of, operands_of(item))]
     program = item.src[0]
     threads = program.arg.threads if program.op == "PROGRAM" else 1

@@ -3,10 +3,10 @@
 Before: LINEAR(CALL(a, B1, P0), CALL(b, B2, B1), CALL(c, P1, B2))              B1, B2 f32[16]
 After:  LINEAR(CALL(a, BITCAST(SHRINK(arena, 0, 64)), P0), CALL(b, BITCAST(SHRINK(arena, 64, 64)), ..), ..)
 
-Every intermediate gets an offset in one arena. Buffers are assigned largest first, each at the lowest offset that is
-free during its lifetime, so the arena stays near the largest set that is alive at once. Each buffer is compared with
-all that were assigned before: some hundredths of a second for thousands of buffers. A linear scan over time with free
-lists is faster, but takes up to a sixth more memory (for GPT-2's size).
+Every intermediate gets an offset in the arena of its device. Buffers are assigned largest first, each at the lowest
+offset that is free during its lifetime, so the arena stays near the largest set that is alive at once. Each buffer is
+compared with all that were assigned before: some hundredths of a second for thousands of buffers. A linear scan over
+time with free lists is faster, but takes up to a sixth more memory (for GPT-2's size).
 
 On devices that run launches concurrently, reused memory adds a dependency. For a large intermediate that is worth it:
 its writer has work for the whole device. A small one does not share memory with intermediates of concurrent launches.
@@ -60,9 +60,9 @@ class MemoryPlan(NamedTuple):
 
 
 class Life(NamedTuple):
-    """The bytes of an intermediate, and the first and last step that touch it.
+    """The bytes of an intermediate, and the times of the first and the last item that touch it.
 
-    For concurrent steps also two bit sets of steps: `users` touch it, `before` precede the first of them.
+    For concurrent items also two bit sets of item numbers: `users` touch it, `before` precede the first of them.
     """
 
     n_bytes: int
@@ -72,21 +72,21 @@ class Life(NamedTuple):
     before: int = 0
 
     def is_concurrent(self, other: Life) -> bool:
-        """Return whether both may be alive at the same time, if steps wait only for their predecessors."""
+        """Return whether both may be alive at the same time, if items wait only for their predecessors."""
         return bool(other.users & ~self.before and self.users & ~other.before)
 
 
 def assign_offsets(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
-    """Return an offset for each of `lives`; intermediates that are alive at the same step do not overlap."""
+    """Return an offset for each of `lives`; intermediates that are alive at the same time do not overlap."""
     return _assigned(lives, align_bytes, Blocks() if len(lives) <= MAX_LISTED_BLOCKS else ManyBlocks(len(lives)))
 
 
 def assign_offsets_concurrent(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
-    """Return offsets for concurrent steps: small intermediates do not overlap with any that may be alive at the same
+    """Return offsets for concurrent items: small intermediates do not overlap with any that may be alive at the same
     time.
 
-    If that takes more than MAX_EXTRA_BYTES, or there are more than MAX_LISTED_BLOCKS intermediates, return the offsets
-    of `assign_offsets`.
+    If the arena grows by more than MAX_EXTRA_BYTES, or there are more than MAX_LISTED_BLOCKS intermediates, return the
+    offsets of `assign_offsets`.
     """
     least = assign_offsets(lives, align_bytes)
     if len(lives) > MAX_LISTED_BLOCKS:
@@ -134,7 +134,7 @@ class Blocks:
 
 
 class ConcurrentBlocks(Blocks):
-    """The allocated blocks for steps that run concurrently: an intermediate of at most SMALL_BYTES shares no memory
+    """The allocated blocks for items that run concurrently: an intermediate of at most SMALL_BYTES shares no memory
     with one that may be alive at the same time.
     """
 
@@ -145,7 +145,7 @@ class ConcurrentBlocks(Blocks):
 
 class ManyBlocks(Blocks):
     """The allocated blocks of the arena as a NumPy array, which is faster for many intermediates. `most`: the largest
-    number.
+    number of blocks.
     """
 
     def __init__(self, most: int) -> None:
@@ -169,10 +169,10 @@ class ManyBlocks(Blocks):
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def plan_memory(step: UOp, target: Target) -> UOp:
-    """The pass: replace every BUFFER that the items write by a view of the arena.
+    """The pass: replace the BUFFERs that the items write by views of the arena.
 
-    Results of items that run once keep their own BUFFER if other items use them. Values inside of a padded frame share
-    memory only with values in equal frames.
+    Destinations of copies, and results of items that run once and that other items use, keep their own BUFFER. A BUFFER
+    with a padded frame (`forms.is_frame`) shares memory only with BUFFERs that have an equal frame.
     """
     linear = program_of(step)
     once, items = once_of(linear), items_of(linear)
@@ -242,7 +242,7 @@ def _in_arena(c: UOp, new: Mapping[UOp, UOp], locations: Mapping[UOp, tuple[UOp,
 
 
 def _offsets_by_group(lives: dict[UOp, Life], once: Sequence[UOp], target: Target) -> tuple[dict[UOp, int], int]:
-    """Return offsets of intermediates, and the bytes of the arena. Values in equal frames form a group with its own
+    """Return offsets of intermediates, and the bytes of the arena. BUFFERs with equal frames form a group with its own
     range.
     """
     groups: dict[Any, dict[UOp, Life]] = {None: lives}

@@ -1,8 +1,8 @@
 """Hoist the items of a step that depend only on constants: they run once, not at every call.
 
 An item is hoisted if it touches only constants and reads of the step, or results of other hoisted items. Its results
-have their own memory. Kernels that store a padded frame around a value are hoisted too, and come first: no other value
-takes the memory of the frame.
+have their own memory. Kernels that store a padded frame (`forms.is_frame`) are hoisted too, and come first: only
+BUFFERs with an equal frame share that memory.
 
 Before: LINEAR(CALL(a, B1, P3), CALL(b, P1, P0, B1))                                      P3 a constant
 After:  LINEAR(LINEAR(CALL(a, B1, P3), "once"), CALL(b, P1, P0, B1))

@@ -6,7 +6,7 @@ filling kernel's operands are a block, its source, the next block, and so on.
 
 Before: LINEAR(CALL(k, P1, P0, P3))                                                       P3 a constant
 After:  LINEAR(LINEAR(CALL(k fills, B1, P3), "once"), CALL(k frozen, P1, P0, P3, B1))
-If packing does not pay, the plan has no blocks: products that read a weight once a call stream it unpacked.
+If packing does not pay, the plan has no blocks: a product that reads each weight once per call reads it unpacked.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ class RebasedKernel(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def rebased_kernel(kernel: UOp, n_args: int) -> RebasedKernel:
-    """Return a kernel of `n_args` arguments rebased to the first cache line that it touches of each argument."""
+    """Return the RebasedKernel of a kernel of `n_args` arguments: indices into each argument count from the first cache
+    line of it that the kernel touches.
+    """
     if kernel.op != "SINK":
         return RebasedKernel(kernel, ())
     order = toposort(kernel)
@@ -82,8 +84,8 @@ def _index_bounds(order: list[UOp]) -> dict[UOp, tuple[int, int]]:
 
 
 def _rebased_param(p: UOp, low: int, high: int) -> tuple[int, UOp] | None:
-    """Return (element offset, PARAM of the part) for accesses to elements `low` to `high` of `p`; None if the offset is
-    0.
+    """Return (element offset, PARAM of the part) for accesses to elements `low` to `high` of `p`; None if the offset
+    would be 0 or beyond the buffer, or if the size of `p` is symbolic.
 
     Indices that a gate masks may be beyond the buffer.
     """

@@ -74,7 +74,7 @@ def with_binaries_loaded(batch: list[UOp], dev: str) -> list[UOp]:
 
 
 class _Parts:
-    """The schedule under construction.
+    """The schedule of a batch under construction.
 
     `items`: the LINEAR's items so far. `memory`: for each BUFFER of the scheduled graphs, the PARAM or BUFFER of the
     LINEAR.
@@ -128,7 +128,10 @@ class _Parts:
         return isinstance(home, str) and needs_copy(home, str(to))
 
     def copied(self, u: UOp) -> UOp:
-        """Append the copy of the LOAD `u`; return the buffer on the destination device."""
+        """Append the copy of the LOAD `u`; return its buffer on the destination device.
+
+        If kernels of the destination reach the loaded value once a file is read, return a LOAD of it without a copy.
+        """
         source, *gated = u.src
         if is_on_disk(device_of(source)):  # a disk device runs no kernels
             source = build("LOAD", source, arg=LoadArg(HOST_DEVICE, "GLOBAL"))

@@ -51,8 +51,8 @@ placeholders: weakref.WeakSet[UOp] = weakref.WeakSet()  # BUFFERs without values
 
 
 class _Listeners(threading.local):
-    """The captures under way in this thread; each run is appended to all of them. Other threads' runs are not
-    recorded.
+    """The lists of runs of the captures in progress in this thread; each run of this thread is appended to all of
+    them.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ listening = _Listeners()
 
 @contextmanager
 def batches_to(see: Callable[[list[UOp], str], None]) -> Iterator[None]:
-    """In the block, call `see(values, device)` before each batch that this thread runs."""
+    """In the block, call `see(values, device)` before each batch that this thread runs, and forget cached plans."""
     outer, listening.see = listening.see, see
     plans.clear()  # `see` is not called for a cached plan
     try:
@@ -106,7 +106,9 @@ def realize(roots: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, U
 
 
 def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
-    """Realize values that have no memory. The caller holds `running`; the arguments are those of `realize`."""
+    """Realize values that have no memory; return a BUFFER or view for each. The caller holds `running`; the arguments
+    are those of `realize`.
+    """
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
     for r in dict.fromkeys(todo):
@@ -130,7 +132,7 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
 
 def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
     """Run values of one device as one batch, from a cached or a new plan; return a BUFFER with storage for each."""
-    shape, buffers, known = structure(batch)
+    batch_key, buffers, known = structure(batch)
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
         try:
             outs = _run_batch([*batch, *more], dev, as_symbolic)
@@ -141,16 +143,18 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
                 note_stored(u, b)
                 also.append((u, b))
             return outs[: len(batch)]
-    structure_key = (shape, dev, settings.choices)
-    plan = None if shape is None else _cached(structure_key)
+    plan_key = (batch_key, dev, settings.choices)
+    plan = None if batch_key is None else _cached(plan_key)
     if plan is None:
-        if shape is not None and not listening.captures and (general := with_inputs(batch, shape, dev)) is not None:
-            return _run_batch(general, dev, as_symbolic)
+        if batch_key is not None and not listening.captures:
+            if (general := with_inputs(batch, batch_key, dev)) is not None:
+                return _run_batch(general, dev, as_symbolic)
         if listening.see is not None:
             listening.see(batch, dev)
             plans.clear()
         _prepare(batch, Device[dev])
-        plan = None if shape is None else _plan_for(structure_key, "cached_plan", shape, len(batch), len(buffers), dev)
+        if batch_key is not None:
+            plan = _plan_for(plan_key, "cached_plan", batch_key, len(batch), len(buffers), dev)
     if plan is not None:
         return run_plan(plan, buffers, as_symbolic, batch)
     function = _callified(node("TUPLE", tuple(batch)))
@@ -161,11 +165,10 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns one of its arguments
         return realize(resolve_functions(batch), as_symbolic)
     if _crosses_devices(values, buffers, dev):
-        return _run_compound(batch, dev, as_symbolic, structure_key if shape is not None else None)
-    key = (
-        structure_key if shape is not None else (values, dev, settings.choices)
-    )  # a structure, unlike `values`, keeps no graph alive
-    plan = _plan_for(key, "make_plan", values, len(buffers), dev, shape)
+        return _run_compound(batch, dev, as_symbolic, plan_key if batch_key is not None else None)
+    if batch_key is None:
+        plan_key = (values, dev, settings.choices)  # unlike a key from `structure`, it keeps the graph alive
+    plan = _plan_for(plan_key, "make_plan", values, len(buffers), dev, batch_key)
     return run_plan(plan, buffers, as_symbolic, batch)
 
 
@@ -236,8 +239,8 @@ def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | No
 
 
 def _viewed(u: UOp) -> UOp:
-    """Return the node below the views of `u`; `u` itself if that node has a symbolic size, as a result has the size of
-    the call.
+    """Return the node below the views of `u`; `u` itself if that node has a symbolic size, because its stored result
+    has the size of this call.
     """
     base = u
     while base.op in VIEWS:
@@ -303,7 +306,10 @@ def launch(commands: Any, items: tuple[UOp, ...], replayed: bool = False) -> Non
 
 
 def _input_address(b: UOp, is_read: bool) -> int:
-    """Return the address of an input; allocate memory for a declared buffer that is read before it was written."""
+    """Return the address of an input; allocate memory for a declared buffer that is read before it was written.
+
+    Returns 0 for a buffer without memory that the plan does not read.
+    """
     if b.storage is None:
         if not is_read:
             return 0  # overwritten before it is read

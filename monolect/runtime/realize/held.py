@@ -25,8 +25,10 @@ SMALL_BYTES = 1 << 20  # bytes; a value up to this size, or up to that of inputs
 def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: str) -> list[UOp]:
     """Return the nodes that `batch` shall store besides its roots.
 
-    `known`: the nodes of the batch that ever had a holder, and BUFFERs of state that a loop carries. If the batch
-    computes none of them a second time, mark those that a Tensor holds (`recomputed`) and return nothing.
+    `known`: the nodes of the batch that a Tensor holds or held, and BUFFERs of state that a loop carries. The first
+    batch with such nodes stores none of them: it sets `recomputed` on those that a Tensor still holds. A later batch
+    with a marked node stores the marked nodes, and the nodes computed from them, that a Tensor holds, unless they are
+    far larger than the batch's inputs and roots.
     """
     again = [u for u in known if u.recomputed and u not in batch]
     if not again:
@@ -54,8 +56,9 @@ def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: str) -> list[UOp]:
 
 
 def note_stored(u: UOp, memory: UOp) -> None:
-    """Note that the node `u` of `to_store` is stored in `memory`. State carried by a loop is stored immediately from
-    the next step on.
+    """Note that the node `u`, which `to_store` returned, is stored in `memory`.
+
+    If `u` was not marked, it is state carried by a loop: mark `memory`, so that the next step stores the new state.
     """
     if not u.recomputed and memory.op == "BUFFER":
         memory.recomputed = True

@@ -138,7 +138,7 @@ class _DevicePart:
         self.commands.bind(number, address)
 
     def launch(self, timed: bool) -> None:
-        """Bind the operands that change, and run the part; `timed`: add the times to the host's."""
+        """Bind the operands that change, and run the part; `timed`: add the times to `HostCommands.ns`."""
         env = self.host.env
         for n, base, offset in self.moving:
             if is_scalar(base):
@@ -171,7 +171,7 @@ class _CopyPart:
         """Do nothing: addresses are read at the launch."""
 
     def launch(self, timed: bool) -> None:
-        """Copy now, device to device if possible; add the time to the host's."""
+        """Copy now, device to device if possible; add the time to `HostCommands.ns`."""
         start = time.perf_counter_ns()
         home, there = (Device[str(o.base.arg.device)] for o in (self.source, self.to))
         to, source = (self.host.number[o.base] for o in (self.to, self.source))
@@ -205,7 +205,7 @@ def _bytes(device: Any, host: HostCommands, position: int) -> np.ndarray:
 
 
 class _ControlPart:
-    """A loop or a branch around parts."""
+    """A loop (RANGE) or a branch (IF) around parts."""
 
     def __init__(self, host: HostCommands, opened: UOp, parts: list[Any]) -> None:
         self.host, self.opened, self.parts = host, opened, parts

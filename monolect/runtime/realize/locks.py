@@ -26,8 +26,8 @@ _WAITING = frozenset(("threading", "queue", "concurrent", "multiprocessing", "se
 class CheckedLock:
     """A reentrant lock that is replaced in a forked child. Call `wait`, which detects deadlocks, before taking `lock`.
 
-    Write `with running.lock`; this class has no method that takes the lock in a block, as an interrupt between the two
-    would leave the lock taken.
+    Write `with running.lock`; this class is no context manager, because an interrupt between its `__enter__` and the
+    block would leave the lock taken.
     """
 
     def __init__(self) -> None:

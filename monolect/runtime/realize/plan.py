@@ -38,7 +38,7 @@ from monolect.schedule.result import schedule_of
 
 
 class Plan(NamedTuple):
-    """A batch that is ready to run. Positions of memory are numbered: inputs, outputs, sizes, then the arenas."""
+    """A batch that is ready to run. Positions of memory are numbered: inputs, outputs, sizes, then `owned`."""
 
     device: str
     commands: Any
@@ -49,31 +49,33 @@ class Plan(NamedTuple):
     outputs: tuple[int, ...]  # for each root, the position of its buffer
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
     fresh_bytes: tuple[int, ...]  # bytes of each output
-    owned: tuple[UOp, ...]  # BUFFERs that the command buffer allocates: arenas, and destinations of copies
+    owned: tuple[UOp, ...]  # BUFFERs that each run allocates: arenas, and destinations of copies
     variables: tuple[UOp, ...]  # PARAMs of the sizes
     reads: frozenset[int]  # inputs that are an operand of some item
 
 
-def make_plan(values: UOp, n_inputs: int, dev: str, shape: tuple | None = None) -> Plan:
+def make_plan(values: UOp, n_inputs: int, dev: str, batch_key: tuple | None = None) -> Plan:
     """Return the plan of a TUPLE of values whose inputs are PARAM 0..n_inputs-1.
 
-    `shape`: the `structure` that the values were made from, if known; other processes find the schedule by it. Raises
-    DTypeError for a value of a dtype without storage, such as an index.
+    `batch_key`: the key of the batch, from `callify.structure`, if known; other processes find the schedule by it.
+    Raises DTypeError for a value of a dtype without storage, such as an index.
     """
     for v in values.src:
         to_numpy(v.dtype)
     start = time.perf_counter_ns()
     with collection_paused():
         target = target_of(dev)
-        found = schedule_cache.cached_schedule(values, target, schedule_cache.name_of(shape or values, target))
+        found = schedule_cache.cached_schedule(values, target, schedule_cache.name_of(batch_key or values, target))
         return _plan_of_schedule(found, n_inputs, dev, start)
 
 
-def cached_plan(shape: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | None:
-    """Return the plan of a batch of `structure` `shape` if the schedule cache has its schedule; None otherwise."""
+def cached_plan(batch_key: tuple, n_roots: int, n_inputs: int, dev: str) -> Plan | None:
+    """Return the plan of the batch with the key `batch_key` (`callify.structure`) if the schedule cache has its
+    schedule; None otherwise.
+    """
     start = time.perf_counter_ns()
     with collection_paused():
-        found = schedule_cache.find(schedule_cache.name_of(shape, target_of(dev)), n_roots)
+        found = schedule_cache.find(schedule_cache.name_of(batch_key, target_of(dev)), n_roots)
         return None if found is None else _plan_of_schedule(found, n_inputs, dev, start)
 
 

@@ -27,8 +27,8 @@ _cache = DiskCache("schedules")
 
 
 def name_of(batch: tuple | UOp, target: Target) -> str:
-    """Return the name of a batch's schedule in the cache, from its `structure` or its function; "" if a setting
-    bypasses the cache. The name is the same in every process.
+    """Return the name of a batch's schedule in the cache; "" if a setting bypasses the cache. The name is the same in
+    every process. `batch`: the key of the batch, from `callify.structure`, or a TUPLE of values over PARAMs.
     """
     if (
         not settings.COMPILE_CACHE
@@ -44,7 +44,7 @@ def name_of(batch: tuple | UOp, target: Target) -> str:
 
 
 def _digest(batch: tuple | UOp) -> str:
-    """Return the digest of a structure or a function."""
+    """Return the digest of `batch`, a key or a graph as in `name_of`, in hexadecimal."""
     if not isinstance(batch, tuple):
         return digest(batch)
     names = {u: digest(u) for u in set(batch) if u.__class__ is UOp}

@@ -22,14 +22,14 @@ from monolect.runtime.buffer import from_numpy, is_realized
 MIN_PLANS = 4  # plans of one program for different numbers; from this one on the numbers become inputs
 MAX_PROGRAMS = 256  # programs in `_programs`; beyond it the least recently used one is dropped
 _DTYPES = (dtypes.float32, dtypes.float64)
-_programs: OrderedDict[tuple, _Numbers] = OrderedDict()  # by the structure with dtypes instead of numbers
+_programs: OrderedDict[tuple, _Numbers] = OrderedDict()  # by the key of a batch with dtypes instead of numbers
 
 
 class _Numbers:
     """The float constants of one program.
 
-    `numbers`: the last ones, in the order of the structure. `varied`: indices of those that have differed so far. `n`:
-    how many sets of numbers were seen.
+    `numbers`: the last ones, in the order of the batch's key. `varied`: indices of those that have differed so far.
+    `n`: how many sets of numbers were seen.
     """
 
     __slots__ = ("n", "numbers", "varied")
@@ -38,16 +38,16 @@ class _Numbers:
         self.numbers, self.varied, self.n = numbers, set[int](), 1
 
 
-def with_inputs(batch: list[UOp], shape: tuple, dev: str) -> list[UOp] | None:
+def with_inputs(batch: list[UOp], batch_key: tuple, dev: str) -> list[UOp] | None:
     """Return `batch`, which has no plan, with an input BUFFER for each number that differs between runs; None if it
     stays as it is.
 
-    `shape`: the `structure` of the batch.
+    `batch_key`: the key of the batch, from `callify.structure`.
     """
-    numbers = [x for x in shape if _is_number(x)]
+    numbers = [x for x in batch_key if _is_number(x)]
     if not numbers:
         return None
-    key = (dev, *[x.dtype if _is_number(x) else x for x in shape])
+    key = (dev, *[x.dtype if _is_number(x) else x for x in batch_key])
     program = _programs.get(key)
     if program is None:
         _programs[key] = _Numbers(numbers)
@@ -66,7 +66,7 @@ def with_inputs(batch: list[UOp], shape: tuple, dev: str) -> list[UOp] | None:
 
 
 def _is_number(x: Any) -> bool:
-    """Return whether an item of a structure is a float constant that may become an input."""
+    """Return whether the item `x` of a batch's key is a float CONST that may become an input."""
     if x.__class__ is not UOp or x.op != "CONST" or x.dtype not in _DTYPES:
         return False
     return isinstance(x.value, float) and not is_mark(x)

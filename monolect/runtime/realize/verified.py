@@ -63,8 +63,8 @@ class Piece(NamedTuple):
         return self.address < other.address + other.n_bytes and other.address < self.address + self.n_bytes
 
     def read(self, d: DType, device: Any) -> Array:
-        """Return the elements of dtype `d`: a view if the host reaches the memory (not counted as a view of it), else a
-        copy.
+        """Return the elements of dtype `d`: a view if the host reaches the memory, else a copy. `n_views` of the
+        memory does not count this view.
         """
         kind = storage(d)
         n = self.n_bytes // kind.itemsize * kind.itemsize
@@ -117,8 +117,8 @@ def piece_of(u: UOp, number: Mapping[UOp, int], pieces: Pieces) -> Piece | int:
 
 
 def _check_of(device: Any, call: UOp, operands: Sequence[Piece | int]) -> KernelCheck | None:
-    """Return the check of a CALL, with copies of operands that it reads and overwrites; None if the kernel is not
-    compared.
+    """Return the KernelCheck of a CALL, with snapshots of the operands that it reads and overwrites; None if the kernel
+    is not compared.
     """
     sink, name = kernel_of(call), call.src[0].arg.name
     if sink.op != "SINK" or sink.arg.fills:
@@ -215,8 +215,8 @@ class StoredValue(NamedTuple):
 
 
 class Snapshots:
-    """Contents of memory at the time when values were complete: by nodes of the requested and of the scheduled
-    graph.
+    """Contents of memory when each value was complete, by the node of the value in the requested graph and in the
+    scheduled graph.
     """
 
     def __init__(self) -> None:
@@ -236,7 +236,7 @@ class Snapshots:
             self.requested.pop(t.before, None)
 
     def known(self, t: StoredValue) -> dict[UOp, Array]:
-        """Return the snapshots of the graph that `t` is compared with."""
+        """Return the snapshots, by node, of the graph from which `t` is computed for the comparison."""
         return self.scheduled if t.before is None else self.requested
 
 
@@ -282,8 +282,10 @@ def _compare_value(t: StoredValue, around: dict[UOp, Array], arithmetic: Arithme
 
 
 def _differences(u: UOp, around: dict[UOp, Array], arithmetic: Arithmetic) -> list[Difference]:
-    """Elements of a value that differ. A comparison of a stored float with the same float computed again is decided by
-    the last bit, which a kernel rounds in its own way: then both sides are computed again, from the inputs.
+    """Return the sampled elements of the value `u` that differ from those computed from `around`.
+
+    If `u` compares floats, the result of a comparison may depend on the last bit of a stored float, which the kernel
+    rounds in its own way. Such values are compared a second time, with everything computed from the inputs.
     """
     found = [*compare_value(u, around[u], around, arithmetic)]
     if not found or not any(s.op.startswith("CMP") and s.src[0].dtype.is_float for s in toposort(u)):

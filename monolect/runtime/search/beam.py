@@ -4,9 +4,9 @@ What it is not: the search itself is in `optimize.search.beam`, timing in `runti
 stays for a device whose programs cannot be sent to another process (`backend.base.Portable`), and for a kernel whose
 search fails.
 
-Invariant: a search changes no result and raises nothing. Its result is cached by the kernel, the target, its caches,
-the compiler's version and the width, and is checked before use. A search that failed, for example for lack of memory,
-causes a warning and is not cached: this process does not repeat it, another process does.
+Invariant: a search changes no result and raises nothing. Its result is cached by the kernel, the target, the sizes of
+its caches, the compiler's version and the width, and is checked before use. A search that failed, for example for lack
+of memory, causes a warning and is not cached: this process does not repeat it, another process does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ failed: set[UOp] = set()  # kernels whose search failed in this process
 
 
 def tuned(sinks: Sequence[UOp], device: Any) -> list[UOp]:
-    """Return kernels that are ready for `choose`, each with the actions to apply in its KernelInfo."""
+    """Return kernels that are ready for `choose`, each with the actions that a search found in its KernelInfo.
+
+    They are unchanged if the programs of `device` cannot be sent to another process, and on Windows.
+    """
     if not isinstance(device, Portable) or sys.platform == "win32":  # `selectors` waits for pipes on POSIX only
         return list(sinks)
     with running.lock, ProgressBar(len(sinks)) as shown:
@@ -56,7 +59,9 @@ def tuned(sinks: Sequence[UOp], device: Any) -> list[UOp]:
 
 
 def _tuned(sink: UOp, device: Any, shown: ProgressBar) -> UOp:
-    """Return the kernel with actions; unchanged if its actions are fixed, or if the heuristic shall choose."""
+    """Return the kernel with the actions of a search in its KernelInfo; unchanged if its actions are fixed, or if the
+    heuristic shall choose them.
+    """
     info = sink.arg or KernelInfo()
     if info.actions is not None or info.frozen:  # frozen: the kernels that pack and read constants need one plan
         return sink

@@ -25,7 +25,7 @@ MAX_CHAMPION_RATIO = 0.7  # new / old time; a candidate becomes champion below i
 
 
 class Failed(NamedTuple):
-    """A candidate that failed, by its actions."""
+    """A candidate that failed: its actions, the kind of failure, and a text about it."""
 
     actions: tuple
     kind: str  # "failed", "crashed", "hung" or "wrong"
@@ -121,7 +121,7 @@ class ProcessBench:
         """Send a request about a candidate to the worker that holds the buffers and the champion; return None for a
         failure.
         """
-        if not self._has_champion():
+        if not self._ensure_champion():
             return None
         start = time.monotonic()
         found = self._noted(kernel, self.pool.ask(method, built, limit_s=self.limit_s))
@@ -129,8 +129,8 @@ class ProcessBench:
             self.limit_s = RUN_S + RUN_FACTOR * (time.monotonic() - start)
         return found
 
-    def _has_champion(self) -> bool:
-        """Give a newly started worker the buffers, right results and champion. Return False if that fails."""
+    def _ensure_champion(self) -> bool:
+        """Send buffers, expected results and champion to a worker that lacks them. Return False if that fails."""
         worker = self.pool.worker(0)
         if worker is self.champion_in:
             return True
@@ -147,7 +147,7 @@ class ProcessBench:
         return True
 
     def _noted(self, kernel: UOp, found: Any) -> Any:
-        """Return `found`; for a Failure, note it and return None."""
+        """Return the answer `found` to a request about `kernel`; add a Failure to `failures` and return None."""
         if not isinstance(found, Failure):
             return found
         self.failures.append(Failed(kernel.arg.actions, found.kind, found.text))

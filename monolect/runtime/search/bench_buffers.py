@@ -32,7 +32,9 @@ POISON = 0xA5  # byte in fences and in unwritten results; a changed fence is a s
 
 
 class Scratch:
-    """Memory for each PARAM of `kernel` on `device`. Raises AllocationError if it exceeds a quarter of the memory."""
+    """Memory for each PARAM of `kernel` on `device`. Raises AllocationError if it exceeds a quarter of the machine's
+    memory.
+    """
 
     def __init__(self, kernel: UOp, device: Any):
         self.device = device
@@ -55,12 +57,12 @@ class Scratch:
                     self.before[slot] = self.values(slot).copy()
 
     def raw(self, slot: int) -> np.ndarray:
-        """Return the bytes of a buffer with its fences."""
+        """Return the bytes of the buffer of PARAM `slot`, with its fences."""
         n = _bytes(self.params[slot]) + 2 * FENCE_BYTES
         return self.memory[slot].view(np.uint8)[:n]
 
     def values(self, slot: int) -> np.ndarray:
-        """Return the elements of a buffer."""
+        """Return the elements of the buffer of PARAM `slot`, without its fences."""
         u = self.params[slot]
         return self.raw(slot)[FENCE_BYTES:-FENCE_BYTES].view(storage(u.dtype))
 
@@ -77,7 +79,7 @@ class Scratch:
         return made
 
     def run(self, commands: Any) -> int:
-        """Run once on restored buffers; return nanoseconds."""
+        """Run once, with the buffers that the kernel reads and writes restored; return nanoseconds."""
         for slot, values in self.before.items():
             self.values(slot)[:] = values
         return int(commands.launch_timed()[0])
@@ -103,7 +105,7 @@ class Scratch:
 
 
 def fits(kernel: UOp) -> bool:
-    """Return whether buffers for `kernel`, with two copies of each written one, take at most a quarter of the
+    """Return whether buffers for `kernel`, with two copies of each written one, take at most a quarter of the machine's
     memory.
     """
     params, written = _memory_of(toposort(kernel))
@@ -176,8 +178,8 @@ def _values(u: UOp, order: list[UOp]) -> np.ndarray:
 
 
 def _most(u: UOp, order: list[UOp]) -> int:
-    """Return the largest value for the integer input `u`: below all constants that it is compared with, as it may be an
-    index.
+    """Return the largest value to generate for the integer input `u`, which may be an index: the least constant above 1
+    that it is compared with, minus 1; 100 if there is none.
     """
     mine = {v for v in order if v.op == "LOAD" and _base(v) is u}
     limits = [

@@ -36,7 +36,7 @@ NEVER_NS = 1 << 60  # a time that is longer than any run
 
 
 class Worker:
-    """The methods that requests call."""
+    """The state of a worker process, and the methods that requests call."""
 
     def __init__(self, device: str, target_key: str):
         self.device = Device[device]
@@ -71,7 +71,9 @@ class Worker:
         self.champion, self.known_ns = self._scratch().commands(self.device.loads(built)), NEVER_NS
 
     def time(self, built: bytes) -> tuple[float, str]:
-        """Return (time / champion's time, "" or a text about a wrong result). A far slower candidate runs once."""
+        """Return (time / champion's time, ""), or (0, text) for a wrong result. A far slower candidate runs once or
+        twice.
+        """
         scratch = self._scratch()
         commands = scratch.commands(self.device.loads(built))
         first, wrong = scratch.run_checked(commands)
@@ -85,7 +87,7 @@ class Worker:
         return self._interleaved_ratio(commands, 1), ""
 
     def against(self, built: bytes) -> float:
-        """Return time / champion's time by a long comparison, without a check of the result."""
+        """Return the time of a program / the champion's time by a long comparison, without a check of the result."""
         return self._interleaved_ratio(self._scratch().commands(self.device.loads(built)), LONG_FACTOR)
 
     def _interleaved_ratio(self, commands: Any, factor: int) -> float:
@@ -113,7 +115,7 @@ class Worker:
         return mine / champion
 
     def _scratch(self) -> Scratch:
-        """Return the buffers. Raises RuntimeError before `open`."""
+        """Return the buffers that `open` allocated. Raises RuntimeError before `open`."""
         if self.scratch is None:
             raise RuntimeError("a request that needs open before it")
         return self.scratch

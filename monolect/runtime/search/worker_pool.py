@@ -55,7 +55,7 @@ class Worker:
         self.ask("ready", (), START_S)
 
     def ask(self, method: str, arguments: tuple, limit_s: float) -> None:
-        """Send a request with a limit in seconds. The death of a worker is noticed in `answer`."""
+        """Send a request with a limit in seconds. If the worker has died, `answer` returns a Failure."""
         self.until = time.monotonic() + limit_s
         try:
             assert self.process.stdin is not None
@@ -127,7 +127,7 @@ class WorkerPool:
         return w
 
     def start(self, i: int) -> bool:
-        """Start worker number i; return False if it runs already."""
+        """Start worker number i and return True; return False if it runs already."""
         w = self.workers[i]
         if w is not None and w.is_alive:
             return False
