@@ -233,7 +233,7 @@ class Capture:
                 self._bind(n, memory.address)
 
     def _bind_packed(self, b: UOp) -> None:
-        """Bind the packed copy of a constant, which other captures may share."""
+        """Bind the BUFFER `b`, which holds a packed copy of a constant, to the copy that captures share."""
         source, layout = self.packed[b]
         self.copies.pop(b, None)  # freed first, so that the new copy can take its memory
         copy = self.copies[b] = packed_copy(self.device, self.constants[source], layout, buffer_bytes(b))

@@ -145,8 +145,8 @@ class _Changes(threading.local):
 
     @contextmanager
     def seen(self, alone: bool = False) -> Iterator[Assigned]:
-        """In the block, record the tensors that are assigned. `alone`: enclosing captures record only reads of
-        gradients.
+        """In the block, record the tensors that are assigned. `alone`: enclosing captures do not record these
+        assignments, only reads of gradients.
         """
         mine = Assigned()
         outer = self.captures, self.enclosing
