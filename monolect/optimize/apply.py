@@ -102,7 +102,9 @@ def _chosen(sink: UOp, target: Target, choices: tuple[int | str, ...]) -> LoopPl
 
 
 def kept_blocks(plan: LoopPlan) -> dict[UOp, PackedBlock]:
-    """Return the blocks that a kernel of their own fills once, by their packed loads."""
+    """Return the block of each packed load of memory that has the same contents at every run; a separate kernel fills
+    it once.
+    """
     return {u: PackedBlock(plan, u) for u in plan.packs if plan.is_frozen(u)}
 
 
@@ -305,7 +307,7 @@ def _times(plan: LoopPlan, p: AxisPart, stride: int) -> UOp:
 
 
 def _clipped_total(plan: LoopPlan, p: AxisPart) -> int:
-    """Iterations of the axis before it was split on top, in units of the clipped part."""
+    """Return the number of iterations of the clipped part p and the parts outside of it together."""
     n = plan.size(p.root)
     if p.root in plan.padded:
         inner = [q.size for q in plan.axes if q.root is p.root and q.stride < p.stride]

@@ -66,8 +66,8 @@ class Profile:
         self.n_ops = sum(map(is_operation, plan.order))
 
     def _in_rows(self, a: StridedAccess) -> StridedAccess:
-        """Add the strides of a scratch buffer along the loops around it: it has a row for each iteration that becomes
-        shape.
+        """Add the strides of a scratch buffer along the loops around it: lanes of such a loop each have their own row
+        of the buffer.
         """
         b = memory_of(a.uop.src[0])
         if b not in self.plan.scratch.fills:
@@ -87,7 +87,9 @@ class Profile:
         return best
 
     def operations(self) -> int:
-        """Number of operations on elements in all loops; a vector of them takes about a cycle."""
+        """Return the number of operations on elements in all loops, slow ones weighted; a vector of operations takes
+        about a cycle.
+        """
         native, total = self.plan.target.native, 0
         times: dict[frozenset[UOp], int] = {}
         for u in filter(is_operation, self.plan.order):

@@ -50,9 +50,9 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
     """Return (key, BUFFERs, inspected nodes) of a graph. Graphs that differ only in their BUFFERs have equal keys.
 
     The key lists op, arg, tag and source numbers of each node in walk order; constant shapes and other leaves are
-    listed as nodes. The BUFFERs are in walk order. The inspected nodes are the ones that `held.to_store` looks at:
-    nodes that have a holder, and BUFFERs marked `recomputed`. Making a key is much cheaper than `over_params`. The key
-    is None for graphs that contain a FUNCTION or a CALL.
+    listed as nodes. The BUFFERs are in walk order. The inspected nodes may have to be stored besides the roots
+    (`runtime.realize.held`): nodes that were the value of a Tensor, and BUFFERs of loop-carried state. Making a key is
+    much cheaper than `over_params`. The key is None for graphs that contain a FUNCTION or a CALL.
     """
     key: list[Any] = []
     buffers: list[UOp] = []
@@ -86,7 +86,9 @@ def _is_leaf(u: UOp) -> bool:
 
 
 def independent(roots: list[UOp]) -> list[list[UOp]]:
-    """Divide a batch of more than MAX_BATCH values into batches of about SUB_BATCH values that share no computed value.
+    """Divide a batch of more than MAX_BATCH values into batches of up to SUB_BATCH values without shared work.
+
+    Values that share work stay in one batch, which may then be larger.
 
     Equal batches, such as the initial weights of equal layers, have one structure: they are planned once.
     """

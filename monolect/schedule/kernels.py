@@ -49,7 +49,7 @@ class KernelBuilder:
         self.part, self.number, self.buffers, self.known = part, number, buffers, known
         self.kernel: Kernel = part.kernel(number)
         self.memo: dict[Key, UOp] = {}
-        self.holes: dict[UOp, UOp] = {}
+        self.filled: dict[UOp, UOp] = {}  # placeholders of index tensors, and their values
         self.unfilled: dict[UOp, UOp] = {}  # placeholders without a value yet, each mapped to itself
         self.args: list[UOp] = []
         self.slots: dict[UOp, int] = {}  # PARAM number of each of `args`
@@ -80,7 +80,7 @@ class KernelBuilder:
         return own_loops(sink) if self.fills else sink, kept, variables
 
     def _stores_padding(self) -> bool:
-        """Whether the kernel stores the constant padding around a value."""
+        """Whether the kernel stores the constant border of a padded buffer, not its interior."""
         return self.kernel.stores[0].node in {f.padded for f in self.part.padded_values.values()}
 
     def _fingerprint(self, stores: list[Store]) -> tuple | None:
@@ -183,11 +183,11 @@ class KernelBuilder:
         """
         at, gate, wanted = effect_target(e.src[0], after.src[0], index)
         for t, sub, g in wanted:
-            self.holes[placeholder(t, sub, g)] = _bounded(self.value(t, sub, g), t)
+            self.filled[placeholder(t, sub, g)] = _bounded(self.value(t, sub, g), t)
         own = self.value(e.src[2], broadcast_index(index, e.src[2].shape), TRUE) if len(e.src) > 2 else TRUE
         # one flat index, even when rows are indexed through placeholders
         at_flat, n = flatten(at, after.shape), idx(count(after.shape))
-        if self.holes:
+        if self.filled:
             at_flat, gate, own = self.fill(at_flat), self.fill(gate), self.fill(own)
         buf = self.buffers[after]
         target = node("INDEX", (self.param(buf), at_flat))
@@ -202,7 +202,7 @@ class KernelBuilder:
     def element(self, u: UOp, index: Index) -> UOp:
         """Return the INDEX node, into its PARAM, of element `index` of the stored value `u`."""
         flat = self.flat(u, index)
-        return node("INDEX", (self.param(self.buffers[u]), self.fill(flat) if self.holes else flat))
+        return node("INDEX", (self.param(self.buffers[u]), self.fill(flat) if self.filled else flat))
 
     def flat(self, u: UOp, index: Index) -> UOp:
         """Return the flat index of element `index` of `u` in its buffer, which may be padded."""
@@ -211,12 +211,12 @@ class KernelBuilder:
 
     def fill(self, u: UOp) -> UOp:
         """Replace the placeholders in `u` by their values. A placeholder without a value yet stays unchanged."""
-        return substitute(u, {**self.unfilled, **self.holes})
+        return substitute(u, {**self.unfilled, **self.filled})
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def inside(self, u: UOp, index: Index) -> UOp:
-        """Return the value that this kernel computes for its stored `u`. For an input the value is a LOAD: the kernel
-        copies it.
+        """Return the expression that this kernel stores for element `index` of `u`. For an input it is a LOAD: the
+        kernel copies the input.
         """
         if _is_input(u):
             return node("LOAD", (node("INDEX", (self.param(u), flatten(index, u.shape))),))
@@ -280,13 +280,13 @@ class KernelBuilder:
         return node("LOAD", (node("INDEX", (self.fills[u], at)),))
 
     def _wanted(self, key: Key) -> Wanted:
-        """Return the elements that the element `key` is computed from, or None if it is loaded."""
+        """Return the elements that the element `key` is computed from, or None if this kernel loads it."""
         u, index, gate = key
         return None if self._reads_scratch(u) or self._reads_buffer(u, index) else self._sources(key)
 
     def _sources(self, key: Key) -> list[Key]:
-        """Return the elements that the element `key` is computed from. Note the placeholders of an INDEX's index
-        tensors.
+        """Return the elements that the element `key` (value, index, gate) is computed from, without checking whether it
+        is loaded. For an INDEX, record the placeholders of its index tensors in `unfilled`.
         """
         wanted = sources(*key)
         if key[0].op == "INDEX":
@@ -307,7 +307,7 @@ class KernelBuilder:
         elif op == "CONST" or op == "PARAM":
             return u
         elif op == "IOTA":
-            at = self.fill(index[0]) if self.holes else index[0]
+            at = self.fill(index[0]) if self.filled else index[0]
             return at if u.arg.kind == "x" else build("CAST", at, arg=u.arg)
         elif op == "REDUCE":
             closed = tuple(i for a, i in enumerate(wanted[0][1]) if a in u.arg[1])
@@ -332,8 +332,8 @@ class KernelBuilder:
     def _gather(self, u: UOp, index: Index, gate: UOp, wanted: list[Key], vals: list[UOp]) -> UOp:
         """Return the element that an INDEX reads: record the values of its index placeholders and substitute them."""
         for (t, sub, g), v in zip(wanted[1:], vals[1:], strict=True):
-            self.holes[placeholder(t, sub, g)] = _bounded(v, t)
-        return vals[0] if not self.holes else self.fill(vals[0])
+            self.filled[placeholder(t, sub, g)] = _bounded(v, t)
+        return vals[0] if not self.filled else self.fill(vals[0])
 
     def _load(self, u: UOp, index: Index, gate: UOp) -> UOp:
         """Return the LOAD of element `index` of the stored value or input `u`, with a zero alternative where the gate
@@ -361,7 +361,7 @@ def _always_inside(at: UOp, shape: tuple) -> bool:
 
 
 def without_factors(u: UOp) -> UOp:
-    """Move factors and divisors of a sum's terms that do not depend on the sum's loops outside of the REDUCE."""
+    """Return the REDUCE `u` with factors and divisors of its terms that do not depend on its loops moved outside."""
     closed = frozenset(u.src[1:])
     if u.arg[0] != "ADD" or u.src[0].op != "MUL":
         return u
@@ -391,8 +391,8 @@ def without_factors(u: UOp) -> UOp:
 
 
 def own_loops(sink: UOp) -> UOp:
-    """Give reductions that are nested in different loops different RANGEs, so that each scratch value is split on its
-    own.
+    """Give reductions that are nested in different loops different RANGEs, so that the optimizer can split the loops of
+    each scratch value separately.
     """
     new: dict[UOp, UOp] = {}
     made: dict[tuple, UOp] = {}

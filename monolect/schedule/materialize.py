@@ -23,9 +23,10 @@ from monolect.ir.uop import UOp, node, rebuild
 from monolect.schedule.provenance import replace_roots
 from monolect.schedule.ranges import overwrites, value_sources
 
-FORCED = frozenset(("CONTIGUOUS", "LOAD"))
-_COUNTING = frozenset(("ADD", "MUL", "CMPLT", "CAST", "RESHAPE"))
-FREE = frozenset(("CONST", "IOTA", "DETACH", "CONTIGUOUS_BACKWARD"))
+FORCED = frozenset(("CONTIGUOUS", "LOAD"))  # ops whose values always get a buffer
+_COUNTING = frozenset(("ADD", "MUL", "CMPLT", "CAST", "RESHAPE"))  # ops that compute positions from IOTAs
+FREE = frozenset(("CONST", "IOTA", "DETACH", "CONTIGUOUS_BACKWARD"))  # ops without cost if they have no operands
+# relative time of one op on one element; 1 for all other ops
 WEIGHTS = {
     "EXP2": 12, "LOG2": 16, "SIN": 24, "POW": 60, "SQRT": 6, "RECIP": 4, "DIV": 4, "IDIV": 12, "MOD": 12,
     "THREEFRY": 90, "CAST": 1, "MULACC": 2,
@@ -118,8 +119,8 @@ def own_targets(roots: list[UOp]) -> list[UOp]:
 
 
 def _rewrite_overwrite(u: UOp, new: dict[UOp, UOp]) -> UOp:
-    """Return AFTER(X, STORE(X, v)) with v replaced by `new[v]`. X stays: its content is not read, only its kind of
-    buffer.
+    """Return the overwriting `u`, AFTER(X, STORE(X, v)), with v replaced by `new[v]`. X stays, as its content is not
+    read.
     """
     x, value = u.src[1].src
     return u if value not in new else rebuild(u, (x, node("STORE", (x, new[value]))))
@@ -184,7 +185,7 @@ def is_join(u: UOp) -> bool:
 
 
 def costs(order: list[UOp], forced: set[UOp]) -> dict[UOp, Cost]:
-    """Return the Cost of each value of `order`, which lists sources first."""
+    """Return the Cost of each value of `order`, which lists sources first; the values `forced` have buffers."""
     out: dict[UOp, Cost] = {}
     for u in order:
         op, operands = u.op, value_sources(u)

@@ -72,8 +72,9 @@ class _Memory:
         return self.version.get(b, b)
 
     def call(self, sink: UOp, args: list[UOp]) -> UOp:
-        """Return the CALL of `sink`, AFTER the CALLs that must run first. Raises InternalError if it reads a buffer not
-        written yet.
+        """Return the CALL of `sink` with the buffers `args`; its operands are AFTER the CALLs that must run first.
+
+        Raises InternalError if it reads a buffer not written yet.
         """
         written = stored_slots(sink)
         operands = []

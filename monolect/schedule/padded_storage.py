@@ -3,8 +3,8 @@
 A convolution reads its padded input many times, so the padded value is stored with its constant border. If the inner
 value would be stored too, by the kernel of the reduction it depends on, that kernel stores it into the interior of the
 padded buffer instead. All readers of the inner value then read it there. The constant border is stored by a separate
-kernel, in blocks: before and after each padded axis. A captured step runs that kernel once: the memory is then shared
-only with values that have the same border (`command.rewrites.memory`).
+kernel, in blocks: before and after each padded axis. A captured step runs that kernel once, not at every call.
+So the buffer shares memory only with values that have the same border (`command.rewrites.memory`).
 
 What it is not: it does not apply to a value without a reduction, which is computed and padded in one kernel. It does
 not apply where the padded buffer is several times as large as the value, or where the value is a requested result and
@@ -60,7 +60,7 @@ class PaddedValue(NamedTuple):
         return out
 
     def _n_leading_axes(self) -> int:
-        """Return the number of axes before the first padded one."""
+        """Return the number of axes before the first padded axis."""
         sizes = zip(self.value.shape, self.padded.shape, strict=True)
         return next(a for a, (n, total) in enumerate(sizes) if n is not total and n != total)
 

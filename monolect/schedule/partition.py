@@ -64,6 +64,7 @@ MIN_SUMMED_ROWS = 128  # summed rows; a sum of fewer rows is fused like any othe
 MIN_ROW_BYTES = 1 << 10  # bytes of a summed row; from this stride on, reading several rows per iteration is 4x faster
 MIN_SUMMED_BYTES = 1 << 20  # bytes of all rows; a smaller sum stays in the cache, so its order does not matter
 ENOUGH_PARALLEL = 8  # outer iterations; with fewer, a large kernel is not fused behind one reduction
+# ops that keep a value a multiple of their operand
 MULTIPLES = frozenset(("MUL", "RESHAPE", "EXPAND", "PERMUTE", "CONTIGUOUS_BACKWARD", "DETACH"))
 
 
@@ -337,7 +338,7 @@ class Partition:
         return list(seen.values())
 
     def propagate(self, u: UOp, d: Demand) -> None:
-        """Pass the demand `d` for `u` on to the operands of `u`."""
+        """Add to `demands` the elements of the operands of `u` that the demand `d` for `u` reads."""
         wanted = sources(u, d.index, d.gate)
         out, red = d.out, d.red
         main = main_source(u, d)
@@ -404,7 +405,7 @@ class Partition:
         self.whole.setdefault(f.value, set()).update(consumers)
 
     def _device(self, u: UOp) -> Any:
-        """Return the device of `u`, or the default device."""
+        """Return the device of `u`, or the default device if `u` has none, as a constant."""
         return device(u) or self.default_device
 
     def _host(self, u: UOp, demands: list[Demand]) -> Demand | None:
@@ -430,7 +431,7 @@ class Partition:
                 continue
             if u.op == "REDUCE" and not self._fits_scan(u, d):
                 continue
-            if not self._gains_from_fusion(u) and moves_innermost_out(rs, k.blocks):
+            if not self._is_worth_reordering(u) and moves_innermost_out(rs, k.blocks):
                 continue  # the kernel's loops follow the memory order of its store and loads
             blocks = k.refined(rs, d.out)
             others = {self.find(c) for c in self.whole.get(u, ())}
@@ -445,8 +446,8 @@ class Partition:
             return d
         return None
 
-    def _gains_from_fusion(self, u: UOp) -> bool:
-        """Whether fusing `u` into a kernel pays for another loop order there.
+    def _is_worth_reordering(self, u: UOp) -> bool:
+        """Whether storing `u` in a kernel that demands it pays although the loops of that kernel must be reordered.
 
         It does not pay for an elementwise value without a fused reduction, nor for a CONTIGUOUS that depends on no
         contraction.
@@ -504,7 +505,7 @@ class Partition:
         return self._current(u)
 
     def _is_mask(self, u: UOp) -> bool:
-        """Whether `u` is a free function of positions: kernels that use it share no loads."""
+        """Whether `u` is a bool or index that is computed from positions at no cost: sharing `u` would save no load."""
         return self.cost[u].leaf == self.cost[u].ops == 0 and (u.dtype is dtypes.bool or u.dtype.kind == "x")
 
     def _must_store(self, u: UOp, demands: list[Demand]) -> bool:
@@ -646,8 +647,8 @@ def _scanned(u: UOp, index: Index) -> UOp | None:
 
 
 def _is_padded(u: UOp) -> bool:
-    """Whether `u` chooses between a value and a constant, as padding does. In packed tiles the gate of a load does the
-    same.
+    """Whether `u` is WHERE(condition, value, constant), as padding is. In packed tiles the gate of a load does the same
+    for free.
     """
     return u.op == "WHERE" and u.src[2].op == "CONST"
 

@@ -34,14 +34,14 @@ def replace_roots(roots: list[UOp], new: Replacements) -> list[UOp]:
 
 
 def note_buffers(buffers: dict[UOp, UOp]) -> None:
-    """Record the buffers in which the partition stores values."""
+    """Record the buffer of each value that the partition stores; `buffers` maps the value to the buffer."""
     for f in _records:
         f.buffers.update(buffers)
 
 
 @contextmanager
 def following() -> Iterator[RewriteRecord]:
-    """Yield the RewriteRecord of all rewrites inside of the `with` block."""
+    """Return a context manager that yields the RewriteRecord of all rewrites inside of its `with` block."""
     _records.append(found := RewriteRecord([], {}))
     try:
         yield found

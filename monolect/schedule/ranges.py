@@ -25,7 +25,7 @@ Index = tuple[UOp, ...]
 Read = tuple[UOp, Index, UOp]  # (node, index, gate)
 
 ZERO = idx(0)
-FIRST_REDUCE_RANGE = 1000
+FIRST_REDUCE_RANGE = 1000  # number of the first RANGE of a reduction; RANGEs of outputs have lower numbers
 
 
 def value_sources(u: UOp) -> tuple[UOp, ...]:
@@ -81,7 +81,7 @@ def broadcast_index(index: Index, shape: tuple) -> Index:
 
 
 def _same(u: UOp, index: Index, gate: UOp) -> list[Read]:
-    """Return the read of an op that only copies its source."""
+    """Return the read of an op whose elements are those of its first source at the same index."""
     return [(u.src[0], index, gate)]
 
 
@@ -183,7 +183,7 @@ def _smaller(a: Any, b: Any) -> bool:
 
 
 def _times(a: Any, b: Any) -> Any:
-    """Return the product of two sizes."""
+    """Return the product of two sizes, each an int or a symbolic node."""
     return count((a, b))
 
 
@@ -234,8 +234,8 @@ def _index(u: UOp, index: Index, gate: UOp) -> list[Read]:
             out.append(clamp(idx(t.value), table.shape[k]))
             continue
         wanted.append((t, sub, gate))
-        hole = placeholder(t, sub, gate)
-        out.append(clamp(hole if hole.dtype.kind == "x" else build("CAST", hole, arg=idx(0).dtype), table.shape[k]))
+        i = placeholder(t, sub, gate)
+        out.append(clamp(i if i.dtype.kind == "x" else build("CAST", i, arg=ZERO.dtype), table.shape[k]))
     return [(table, (*out, *index[at:]), gate), *wanted]
 
 

@@ -2,7 +2,7 @@
 
 A scratch value is used by several later loops of one kernel and is expensive to recompute in each. If all of these
 loops are nested in common outer loops, one iteration of those needs only a part of the value. The part is computed in
-its own loops and kept in local memory, private to the iteration. An example are the scores of attention: the maximum,
+its own loops and kept in local memory, private to the iteration. The scores of attention are an example: the maximum,
 the exponentials and so on need one row of scores for each query.
 
 What it is not: it does not choose how to run the loops; `optimize` splits them like any others. A scratch value is used
@@ -33,7 +33,7 @@ ROWS = 16  # rows of a scratch value that must fit local memory together
 EXPENSIVE = frozenset(("EXP2", "LOG2", "SIN", "POW"))  # ops that cost more than storing and loading their result
 MIN_ROW = 64  # elements; shorter rows are recomputed
 HIDDEN = -1e29  # a score up to this is taken as masked
-LINEAR_OPS = frozenset(("MUL", "DIV", "WHERE"))
+LINEAR_OPS = frozenset(("MUL", "DIV", "WHERE"))  # ops that may only scale one of their sources
 
 
 class ScratchValue(NamedTuple):
@@ -62,7 +62,7 @@ def is_expensive(part: Partition, u: UOp, demands: list[Demand]) -> bool:
     """Whether several loops along a row would compute the expensive function `u`, in a kernel without contraction or
     scratch.
 
-    An example are the exponentials of a softmax.
+    The exponentials of a softmax are an example.
     """
     if u.op not in EXPENSIVE or len(demands) < 2 or part.cost[u].product:
         return False
@@ -182,7 +182,7 @@ def moves_innermost_out(rs: frozenset[UOp], blocks: list[frozenset[UOp]]) -> boo
 
 
 def size(rs: Iterable[UOp]) -> int:
-    """Return the maximum number of iterations of a nest of loops."""
+    """Return the maximum number of iterations of the loop nest over the RANGEs `rs`."""
     return prod(size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0]) for r in rs)
 
 

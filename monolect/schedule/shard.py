@@ -1,7 +1,7 @@
-"""Resolve tuple devices into graphs per device and transfers. Only the trivial case exists: every value on one device.
+"""Refuse values on several devices, before anything is scheduled.
 
 The dialect has tuple devices and the axis that is divided (`ir.placement`), so graphs over several devices can be
-built, printed and verified. This pass refuses to run them before anything is scheduled.
+built, printed and verified. To run them, this pass would have to make a graph per device, and transfers.
 
 Invariant: after the pass no value has a tuple device.
 """

@@ -40,8 +40,10 @@ class Limit(NamedTuple):
     lowest: int
 
 
-def visible(plan: LoopPlan) -> Limit | None:
-    """Return the limit beyond which the loops of a masked softmax have no work, or None."""
+def mask_limit(plan: LoopPlan) -> Limit | None:
+    """Return the limit beyond which the loops of a masked softmax have no work, or None if the kernel has no such
+    softmax.
+    """
     for scores, end in plan.scratch.fills.items():
         found = _limit(end)
         if found is None or not set(found[1]) <= set(plan.outputs) - plan.scratch.own:
@@ -198,7 +200,10 @@ class Bounds:
         return p if p.type in ("LOOP", "REDUCE") and not clipped and not p.is_block else None
 
     def bound(self, p: AxisPart, made: dict[int, UOp]) -> UOp | None:
-        """Return the number of iterations of the loop p, or None for all. `made`: the RANGEs of the loops around."""
+        """Return the number of iterations of the loop p, or None for all.
+
+        `made`: the RANGEs of the loops around, by the id of their AxisPart.
+        """
         if p.root not in self.steps or self._outer(p.root) is not p:
             return None
         assert self.limit is not None
@@ -216,4 +221,4 @@ class Bounds:
         return smaller(p.size, n)
 
 
-__all__ = ["Bounds", "Limit", "visible"]
+__all__ = ["Bounds", "Limit", "mask_limit"]

@@ -1,7 +1,7 @@
 """Check orders of loops, and which loops may be shared out among threads or cut into blocks of a reduction.
 
-Inner reductions and shorter stores need their own loops outermost. Loops that carry an accumulator stay innermost, and
-sequential loops keep their order.
+A reduction or store that depends on only some of the output loops needs these loops outermost. Loops that carry an
+accumulator stay innermost, and sequential loops keep their order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
 
-def sequence(plan: LoopPlan, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
-    """Pair the parts of sequential axes in the current order with those in `order`."""
+def sequential_pairs(plan: LoopPlan, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
+    """Pair the parts of sequential axes in the plan's order with those in `order`: they differ where `order` reorders
+    them.
+    """
     now, then = ([p for p in ps if p.root in plan.sequential] for ps in (plan.axes, order))
     return list(zip(now, then, strict=True))
 
 
 def nests(plan: LoopPlan, order: list[AxisPart]) -> bool:
-    """Whether `order` is a legal nest: loops of inner reductions and shorter stores form a prefix, scans are
+    """Whether `order` is a legal nest: the output loops of each reduction and store form a prefix, scans are
     innermost.
     """
     apart = ("UPCAST", "THREAD", "GLOBAL", "LOCAL")  # axis types that are no loops
@@ -74,4 +76,4 @@ def check_blocked(plan: LoopPlan, p: AxisPart, k: int, top: bool) -> None:
         raise ActionError(what, expected="a reduction in the innermost output loop", found="outside")
 
 
-__all__ = ["check_blocked", "check_thread", "nests", "sequence"]
+__all__ = ["check_blocked", "check_thread", "nests", "sequential_pairs"]

@@ -75,9 +75,9 @@ class SlidingWindow(NamedTuple):
 
 
 class PackedBlock:
-    """The elements that the load `u` reads inside its level, and their layout in local memory.
+    """The block of memory that the load `u` reads inside the innermost block loop, and its layout in local memory.
 
-    Raises ActionError where PACK is not possible.
+    Only block loops that the load depends on count. Raises ActionError where PACK is not possible.
     """
 
     has_panels = True
@@ -134,7 +134,7 @@ class PackedBlock:
         return steps
 
     def extent(self, r: UOp) -> int:
-        """Iterations of the loop r inside the level."""
+        """Number of iterations of the loop r that one block covers."""
         return prod(p.size for p in self.inner if p.root is r)
 
     @property
@@ -237,7 +237,9 @@ class PackedBlock:
         return SlidingWindow(size, g, {a: ka, b: kb}, unit)
 
     def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
-        """Return `dims` with their strides in the block. Copying whole vectors may write beyond a row's end."""
+        """Return `dims` with their strides in the block. Rows are padded to whole vectors, and to other cache sets than
+        their neighbours.
+        """
         lanes, itemsize = self._lanes(), self.pair * self.dtype.itemsize
         out: list[BlockDim] = []
         at = 1
@@ -268,8 +270,8 @@ class PackedBlock:
         return along_lanes and self.pair == 1 and dims[0].step != 1 and d.step == 1 and d.size >= MIN_ROW_TO_TRANSPOSE
 
     def _are_words(self, d: BlockDim, dims: list[BlockDim]) -> bool:
-        """Whether memory has, along d, the words of adjacent elements that a matrix unit takes, enough of them for
-        squares.
+        """Whether the pairs of adjacent elements that a matrix unit takes are consecutive in memory along d, and enough
+        of them to transpose in squares.
         """
         words = self.is_panel and self.pair > 1 and dims[0].step == 1 and d.step == self.pair
         return words and d.size >= MIN_WORDS_TO_TRANSPOSE and dims[1].size % self._lanes() == 0
@@ -286,7 +288,7 @@ class PackedBlock:
 
     # ---- code --------------------------------------------------------------------------------------------------------
     def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
-        """Return the load from the block, after the copy. `made`: the RANGE of each part."""
+        """Return the load from the block in local memory, after the copy. `made`: the RANGE of each part."""
         u = self.load
         # copying whole vectors may write beyond the end
         n = self.elements + self.plan.target.lanes(self.dtype.itemsize)
@@ -360,7 +362,7 @@ class PackedBlock:
 
     @property
     def has_next(self) -> bool:
-        """Whether a thread reads more than one block that was packed once."""
+        """Whether the load is packed once, into several blocks for each thread: then a block has a next one."""
         return self.is_packed_once and any(p.type != "THREAD" for p in self._nest())
 
     def _start(self, made: dict[AxisPart, UOp]) -> UOp:
@@ -448,7 +450,7 @@ class PackedBlock:
         return gate
 
     def _bounds(self) -> dict[UOp, int]:
-        """Sizes of the loops whose parts exceed their end: padded, or cut into parts of unequal size."""
+        """Return {loop: its size} of the loops whose parts exceed their end: padded, or cut into unequal parts."""
         clipped = {p.root: self.plan.size(p.root) for p in self.inner if p.clipped}
         return clipped | {r: self.plan.size(r) for r in self.plan.padded if r in self.steps}
 
@@ -489,7 +491,7 @@ class PackedBlock:
                 v = 1 if turned else next(v for v in (4, 3, 2, 1) if n % v == 0)  # one square fills the registers
                 cut = [(n // v, v * k, "LOOP"), (v, k, "UPCAST"), (k, 1, "UPCAST")]
             elif pair > 1 and pair in (d.step, d.dst) and dims[0].step == 1 and d.size % (k := lanes // pair) == 0:
-                cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]  # `expand` turns squares of pairs
+                cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]  # `expand` transposes squares of pairs
             elif d.step == 1 and d.dst == pair and d.size > (k := lanes // pair) and may_run_over(d, k):
                 cut = [(-(-d.size // k), k, "LOOP"), (k, 1, "UPCAST")]
             elif d in self.dims and (n := self._padded_size(d, self.dims)) > d.size:  # alone, not merged with another

@@ -2,7 +2,7 @@
 
 The gates of a padded tensor and the masks of a remainder are then decided at compile time. At a concatenation, the
 iterations up to each boundary are separate, too. Where a mask compares the loop with the loops around it (a triangle),
-so are the iterations before, at and behind the mask's edge, which moves with those loops.
+the iterations before, at and behind the mask's edge, which moves with those loops, are separate loops.
 
 Every END that closes the loop becomes one END for each section, in the loops around it; the loops inside are copied for
 each section. The remainder of a padded axis is its last iteration; the whole iterations before need no bounds check.
@@ -94,7 +94,7 @@ def _gates(plan: LoopPlan, r: UOp) -> set[UOp]:
 
 
 def sections_of_gates(plan: LoopPlan, p: AxisPart) -> tuple[int, ...] | None:
-    """Return lengths of sections of the loop p in which all gates along its axis are decided.
+    """Return lengths of sections of the loop p, in which all gates along its axis are decided.
 
     Iterations that contain a concat boundary are sections of their own. None where a gate depends on more than the
     axis, or where there are many boundaries.
@@ -225,7 +225,7 @@ class Peeler:
         return out
 
     def _sections(self, p: AxisPart, new: dict[UOp, UOp]) -> list[Section]:
-        """Return (start, iterations, known facts) of each loop that p becomes."""
+        """Return (start, iterations, known facts) of each section of p. `new` maps RANGEs to their replacements."""
         plan, last = self.plan, self.plan.peeled[p][-1]
         size = replace_ranges(self.made[p].src[0], new)
         outer = [q for q in plan.axes if q.root is p.root and q.stride > p.stride]

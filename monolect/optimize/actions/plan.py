@@ -26,6 +26,8 @@ cache blocks; a PACK copies at the innermost block loop that its load depends on
 groups, and blocks. PACK, NONTEMPORAL and PREFETCH depend on every loop, so only they may follow each other.
 `LoopPlan.act` performs an action or raises ActionError with the reason. `apply.apply_plan` turns a plan into IR.
 
+Parts of type UPCAST or UNROLL, and without workgroups GROUP_REDUCE, become shape: axes of a value, not loops.
+
 Invariant: no legal sequence changes the kernel's result, beyond the order of float additions.
 Source: the OptOps table of the specification.
 """
@@ -48,9 +50,9 @@ from monolect.ir.ops import KernelInfo, LoadArg
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.named_rules import Family, Row, is_on
 from monolect.ir.uop import UOp, toposort
-from monolect.optimize.actions.causal_bound import Limit, visible
+from monolect.optimize.actions.causal_bound import Limit, mask_limit
 from monolect.optimize.actions.matrix_unit import check
-from monolect.optimize.actions.nest import check_blocked, check_thread, nests, sequence
+from monolect.optimize.actions.nest import check_blocked, check_thread, nests, sequential_pairs
 from monolect.optimize.actions.peel import Ends, check_peel
 from monolect.optimize.actions.sequence import (
     atomic_ranges,
@@ -169,9 +171,8 @@ class LoopPlan:
         self.packs: dict[UOp, int] = {}  # packed loads, and the number of buffers of each
         self.frozen = frozenset(sink.arg.frozen if isinstance(sink.arg, KernelInfo) else ())
         self.bounded: Limit | None = None  # where loops over a mask's hidden iterations end
-        self.flags: dict[
-            UOp, LoadArg | str | tuple[str, int]
-        ] = {}  # the new arg of a LOAD or STORE, or rows to prefetch
+        # the new arg of a LOAD or STORE, or ("rows", n) to prefetch
+        self.flags: dict[UOp, LoadArg | str | tuple[str, int]] = {}
         self.locals = True
         # vectors written by the user or a sorting network
         self.has_vectors = any(u.shape and _is_vector(u) for u in self.order)
@@ -223,13 +224,13 @@ class LoopPlan:
 
     @property
     def factors(self) -> list[UOp]:
-        """The loads whose products the kernel's sum adds up, for a matrix unit of a warp."""
+        """The two loads whose products the kernel's only sum adds up, for a matrix unit of a warp."""
         return [x.src[0] if x.op == "CAST" else x for x in self.reduces[0].src[0].src]
 
     @cached_property
     def loads(self) -> list[UOp]:
         """The loads at an index, in an order that is the same in every process."""
-        return self._named(
+        return self._in_stable_order(
             [u for u in self.order if u.op == "LOAD" and u.src[0].op == "INDEX" and len(u.src[0].src) > 1]
         )
 
@@ -237,9 +238,10 @@ class LoopPlan:
     def stores(self) -> list[UOp]:
         """The stores at an index, in an order that is the same in every process."""
         found = [u for u in self.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX"]
-        return self._named(found)
+        return self._in_stable_order(found)
 
-    def _named(self, found: list[UOp]) -> list[UOp]:
+    def _in_stable_order(self, found: list[UOp]) -> list[UOp]:
+        """Sort accesses by slot, then by their digests, which are the same in every process."""
         names = digests(self.sink)
         return sorted(
             found, key=lambda u: (u.src[0].src[0].arg.slot if u.src[0].src[0].op == "PARAM" else -1, names[u])
@@ -308,7 +310,7 @@ class LoopPlan:
             self._swap(axis, arg)
         self.actions.append(action)
 
-    # ---- the moves ---------------------------------------------------------------------------------------------------
+    # ---- the actions -------------------------------------------------------------------------------------------------
     def _split(self, axis: int, k: int, target: str, top: bool = False) -> None:
         p = self.axes[axis]
         if target not in SPLIT_RULES:
@@ -454,14 +456,14 @@ class LoopPlan:
         clipped = [(i, p) for i, p in enumerate(order) if p.clipped]
         if any(q.root is p.root and q.stride > p.stride for i, p in clipped for q in order[i:]):
             raise ActionError("SWAP", expected="a clipped part inside its outer part", found="the reverse")
-        if any(p is not q for p, q in sequence(self, order)):
+        if any(p is not q for p, q in sequential_pairs(self, order)):
             raise ActionError("SWAP", expected="an axis whose iterations are independent", found="a scan")
         if not nests(self, order):
             raise ActionError("SWAP", expected="every reduction's own loops outermost", found="another order")
         self.axes = order
 
     def _bound(self, axis: int) -> None:
-        found = visible(self)
+        found = mask_limit(self)
         loops = {*found.readers, *(r for rs in found.readers.values() for r in rs)} if found is not None else set()
         if (
             found is None
@@ -480,7 +482,7 @@ class LoopPlan:
             raise ActionError("PACK after NOLOCALS", expected="local memory", found="none")
         if u in self.packs or u in self.flags:
             raise ActionError("PACK", expected="a load without PACK or PREFETCH", found="one that has it already")
-        if block_of_sum(self) is not None and are_sums_local(self) and u in self._finishing:
+        if block_of_sum(self) is not None and are_sums_local(self) and u in self._epilogue:
             raise ActionError("PACK", expected="a load that the sum uses", found="a load of its epilogue")
         made = block_of(self, u, n_buffers)
         if self.workgroup:
@@ -488,8 +490,8 @@ class LoopPlan:
         self.packs[u] = n_buffers
 
     @property
-    def _finishing(self) -> list[UOp]:
-        """The nodes computed from the kernel's only sum, and their other operands."""
+    def _epilogue(self) -> list[UOp]:
+        """The nodes of the kernel's store that are not below its only sum."""
         return toposort(self.stores[0], stop=lambda u: u is self.reduces[0])
 
     def _contract(self, axis: int, arg: Any) -> None:

@@ -1,11 +1,11 @@
 """Find the loops of a kernel that must run in order: facts that make an action legal or not.
 
-Iterations depend on each other in a scan, whose accumulator or table lives through them, and where an effect may write
-one address twice. An effect at a computed index never does so in different iterations of a loop that *owns* its
-addresses. Loop r of index = c*r + t owns them in two cases. Either t consists of parts too small to reach the address
-of the next iteration wherever the effect's gate is open, and of parts that step over all of the loop's addresses. Or
-the index counts whole rows, whose sizes need not be constant. `index_add` owns its columns, a histogram of each row its
-row.
+Iterations depend on each other in a scan, which carries an accumulator (a scalar in a register) or a table (an array in
+registers or local memory) from one to the next, and where an effect may write one address twice. An effect at a
+computed index never does so in different iterations of a loop that *owns* its addresses. Loop r of index = c*r + t owns
+them in two cases. Either t consists of parts too small to reach the address of the next iteration wherever the effect's
+gate is open, and of parts that step over all of the loop's addresses. Or the index counts whole rows, whose sizes need
+not be constant. `index_add` owns its columns, a histogram of each row its row.
 
 Invariant: a loop that is not listed may run in any order, and its iterations at the same time.
 """
@@ -25,8 +25,8 @@ from monolect.optimize.actions.stages import is_local, is_scratch
 
 
 def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Return the RANGEs that an accumulator or a table lives through: they must run in order, inside of all other
-    loops.
+    """Return the RANGEs that carry an accumulator or a table from one iteration to the next: they must run in order,
+    inside of all other loops.
     """
     out: set[UOp] = set()
     for u in order:
@@ -77,7 +77,7 @@ def running_ranges(order: list[UOp]) -> frozenset[UOp]:
 def scan_depths(order: list[UOp]) -> dict[UOp, int]:
     """Return, for each RANGE that carries an accumulator or a table, the number of RANGEs that must enclose it.
 
-    In each iteration of those, the accumulator or table starts again.
+    The accumulator or table starts again in each iteration of the enclosing RANGEs.
     """
     starts: dict[UOp, frozenset[UOp]] = {}
     around: dict[UOp, frozenset[UOp]] = {}
@@ -98,18 +98,18 @@ def scan_depths(order: list[UOp]) -> dict[UOp, int]:
 def private_local_ranges(order: list[UOp]) -> frozenset[UOp]:
     """Return the RANGEs whose iterations each need local memory or an indexed register array of their own.
 
-    They are no vector lanes. Scratch buffers are exempt, as they can have a row for each lane.
+    They cannot become vector lanes. Scratch buffers do not count, as they can have a row for each lane.
     """
     out: frozenset[UOp] = frozenset()
     tables = {memory_of(u.src[0]) for u in order if u.op == "INDEX" and is_memory(u) and len(u.src) > 1}
     for u in order:
-        if u.op == "AFTER" and not is_scratch(u) and (is_local(u.src[0]) or _is_register(u, tables)):
+        if u.op == "AFTER" and not is_scratch(u) and (is_local(u.src[0]) or _is_register_array(u, tables)):
             out |= ranges(u)
     return out
 
 
-def _is_register(u: UOp, tables: set[UOp]) -> bool:
-    """Whether the AFTER `u` is of registers among `tables`."""
+def _is_register_array(u: UOp, tables: set[UOp]) -> bool:
+    """Whether the AFTER `u` is a register array; `tables`: all memory that the kernel accesses at an index."""
     b = memory_of(u)
     return b in tables and b.op == "BUFFER" and b.arg.addrspace == "REG" and is_memory(u)
 

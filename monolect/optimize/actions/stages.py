@@ -4,7 +4,8 @@ A scratch value is AFTER(LOCAL, END(STORE(INDEX(LOCAL, i), value), loops)). Its 
 index the buffer. The loops around it, those the value depends on, do not. So the buffer holds the values of one
 iteration of the loops around, and the next iteration overwrites it.
 
-When a loop around becomes shape, all of its lanes exist at once: `Rows` gives each lane a row of the buffer.
+When a loop around becomes an axis of a vector or tile, its iterations run at once as lanes: `Rows` gives each lane its
+own row of the buffer.
 Invariant: the loops of a scratch value index only its buffer and the operands of its value.
 """
 
@@ -87,7 +88,7 @@ class ScratchBuffers:
 
 
 class Rows:
-    """The rows of each scratch buffer of a plan: one row for each lane of the loops around that became shape."""
+    """The rows of each scratch buffer of a plan: one row for each lane of the UPCAST loops around."""
 
     def __init__(self, plan: LoopPlan, made: dict[AxisPart, UOp]):
         self.plan, self.made = plan, made
@@ -110,7 +111,7 @@ class Rows:
         return node("BUFFER", (shape_source((n * self.row_length(b),)),), b.arg) if n > 1 else b
 
     def offset(self, b: UOp) -> UOp:
-        """Return the index of the current row, which is added to each index into `b`."""
+        """Return the offset of the current lane's row in the scratch buffer `b`, to add to each index into `b`."""
         out, step = idx(0), self.row_length(b)
         for p in self._parts(b):
             out, step = out + self.made[p] * step, step * p.size

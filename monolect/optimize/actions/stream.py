@@ -125,7 +125,7 @@ def check_prefetch(plan: LoopPlan, number: Any, ahead: Any) -> tuple[UOp, LoadAr
 
 # ---- rows that an index names ----------------------------------------------------------------------------------------
 def index_loads(u: UOp) -> list[UOp]:
-    """Return the LOADs whose values `u` uses in its index."""
+    """Return the LOADs whose values the index of the access `u` is computed from."""
     terms = linear(u.src[0].src[1])[1] if len(u.src[0].src) == 2 else ()
     return [v for v in toposort(*(x for x, _ in terms if x.op != "RANGE")) if v.op == "LOAD"]
 

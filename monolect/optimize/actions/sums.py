@@ -32,24 +32,22 @@ if TYPE_CHECKING:
 
 MIN_BLOCKS_TO_GROUP = 64  # blocks; with fewer, their roundings do not justify a second buffer for sums
 MIN_GROUPING_GAIN = 4  # factor by which groups must reduce the number of roundings
-SHORT_BLOCK_STEPS = (
-    32  # reduction steps; tiles of several rows accumulate in local memory if a block has at most this many
-)
+SHORT_BLOCK_STEPS = 32  # reduction steps; up to this block length, tiles of several rows accumulate in local memory
 
 
 def blocks_of_sum(plan: LoopPlan) -> list[AxisPart]:
-    """Return the block loops of the reduction that is cut: the groups first if there are any, then the blocks."""
+    """Return the block loops of the reduction that is cut into blocks: the loop over groups of blocks first, if any."""
     found = [p for p in plan.axes if p.is_block and p.root in plan.reduced and p.size > 1]
     return sorted(found, key=lambda p: p.created)
 
 
 def block_of_sum(plan: LoopPlan) -> AxisPart | None:
-    """Return the innermost block loop of the reduction that is cut, or None."""
+    """Return the innermost block loop of the reduction that is cut into blocks, or None if no reduction is."""
     return next(reversed(blocks_of_sum(plan)), None)
 
 
 def inside(plan: LoopPlan) -> list[AxisPart]:
-    """Return the output loops inside the block loop of the sum: all but threads and earlier blocks."""
+    """Return the output loops inside the block loop of the sum: all but threads and block loops around it."""
     block = block_of_sum(plan)
     outputs = (p for p in plan.axes if p.root not in plan.reduced and p.type != "THREAD")
     return [p for p in outputs if block is None or not p.is_block or p.created > block.created]
@@ -61,7 +59,9 @@ def partial_sum_bytes(plan: LoopPlan) -> int:
 
 
 def are_sums_local(plan: LoopPlan) -> bool:
-    """Whether the partial sums are kept in local memory: that is needed, and they fit."""
+    """Whether the partial sums are kept in local memory: blocks are grouped or the output should not hold them, and
+    they fit.
+    """
     if plan.workgroup or not plan.locals or not (has_groups(plan) or needs_local_accumulator(plan)):
         return False
     return 0 < partial_sum_bytes(plan) <= plan.target.local_bytes
@@ -125,7 +125,7 @@ def accumulate_locally(
 ) -> tuple[UOp, dict[UOp, UOp]]:
     """Accumulate the sum `total` over all blocks in local memory; return (the load of a finished sum, the new loops).
 
-    The new loops, by the loops that they repeat, run after the blocks and `store` the result.
+    The new loops run after the blocks and perform `store`; each is returned under the old loop that it repeats.
     """
     parts = inside(plan)
     mine = [(p, r) for p, r in made if p in parts]

@@ -1,9 +1,9 @@
 """Check actions on a target with workgroups: the axes that lanes and workgroups may share, and the device's limits.
 
 Workgroups run in any order, and so do the lanes of one between two BARRIERs. So an axis may be shared out if no
-iteration reads memory that another writes. A kernel with local memory of its own, a table or rows of scratch values,
-has one lane per workgroup, as all lanes would share it. Lanes, workgroups and local memory are counted as `device_axes`
-counts them.
+iteration reads memory that another writes. A kernel that contains a LOCAL buffer before any action (a table or
+scratch values) has one lane per workgroup, as all lanes would share the buffer. Lanes, workgroups and local memory are
+counted as `device_axes` counts them.
 
 Invariant: `device_axes` accepts a kernel that is legal here.
 """
@@ -37,7 +37,7 @@ class Workgroup:
     # ---- the kernel --------------------------------------------------------------------------------------------------
     @cached_property
     def has_memory(self) -> bool:
-        """Whether the kernel has local memory of its own."""
+        """Whether the kernel contains a LOCAL buffer before any action: scratch values or a table."""
         return any(is_local(u) for u in self.order)
 
     @cached_property

@@ -153,7 +153,10 @@ class Contraction(TileCosts):
         return (-(-p.size // n) * n / p.size if p.size else 2) + more / t.cost
 
     def duplicated_packing_cycles(self, p: AxisPart, t: RegisterTile, packs: bool) -> float:
-        """Cycles to pack, once, the operands that every thread with a part of the loop p needs whole."""
+        """Return the cycles in which one thread packs the operands that do not move along the loop p.
+
+        If threads share out p, each of them packs these operands.
+        """
         cycles, steps = 0.0, t.unit.k if t.unit is not None else 1
         for a in [a for a in self.inside if not a.step(p.root) and not self.plan.is_frozen(a.uop)]:
             if t.c in a.steps and packs:
@@ -190,13 +193,13 @@ class Contraction(TileCosts):
         return once and self.target.streams and not busy
 
     def loop_of(self, x: UOp) -> int | None:
-        """Index of the remaining LOOP axis of x with more than one iteration, or None."""
+        """Return the index of the remaining LOOP part of the axis x with more than one iteration, or None."""
         mine = (i for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP" and not p.is_block)
         return next((i for i in mine if self.plan.axes[i].size > 1), None)
 
     def cut(self, x: UOp, most: int, why: str) -> None:
-        """Split the remaining loop of x into blocks of at most `most` iterations; equal blocks where a divisor is
-        close.
+        """Split the remaining loop of the axis x into blocks of at most `most` iterations; equal blocks where a divisor
+        is close.
         """
         i = self.loop_of(x)
         if i is None or (n := self.plan.axes[i].size) <= max(1, most):
@@ -279,9 +282,9 @@ class Contraction(TileCosts):
         return FEW_STREAMED_ROWS * step * self.item if self.target.multiply_adds > 1 and few and whole else 0
 
     def block_rows(self, t: RegisterTile, broadcasts: list[StridedAccess]) -> None:
-        """Block the rows so that their packed broadcast operands take a quarter of the L2 cache.
+        """Block the rows so that their packed broadcast operands take at most a quarter of the L2 cache.
 
-        Half of it where short runs are copied, which are then longer.
+        They may take half where all of them are copied in short runs, as larger blocks have longer runs.
         """
         mine = [a for a in broadcasts if self.wants_pack(a)]
         if not mine:
@@ -319,16 +322,16 @@ class Contraction(TileCosts):
         return bool(wide % step == 0 and 1 < wide // step < self.plan.size(j))
 
     def unroll(self, row: UOp | None) -> None:
-        """Unroll short reductions completely, the longest by four.
+        """Unroll the innermost reduction loop of each sum: completely if it is short and not the only loop, else by 4.
 
-        A loop is kept where unrolling would let the code generator load elements shared by rows once and keep them in
-        registers that the tile does not leave.
+        A short loop is kept where unrolling would let the code generator load elements shared by rows once and keep
+        them in registers that the tile does not leave.
         """
         for js in self.sums:
             self.unroll_sum(js, row)
 
     def unroll_sum(self, js: list[UOp], row: UOp | None) -> None:
-        """Unroll the loops `js` of one sum likewise."""
+        """Unroll the innermost of the reduction loops `js` of one sum, as `unroll` describes."""
         i = self.plan.axis_of(js[-1], "REDUCE")
         n = self.plan.axes[i].size
         if len(js) > 1 and 1 < n <= MAX_UNROLLED_LENGTH:

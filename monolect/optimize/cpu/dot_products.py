@@ -104,7 +104,10 @@ class Dots(Contraction):
         return [Square(self.square_cost(j, p, transposed), j, p, tuple(transposed)) for p in pairs]
 
     def can_transpose(self, a: StridedAccess) -> bool:
-        """Whether PACK may transpose the access, and the part that one thread reads fits half of the L2 cache."""
+        """Whether PACK may transpose the ungated access, and the part for one batch fits half of the L2 cache.
+
+        A batch is one iteration of the loops that all operands move along.
+        """
         alone = len(a.uop.src) == 1 and None not in a.steps.values() and self.upcast[a.uop] is None
         return alone and self.bytes_of(a) <= self.target.l2_bytes // 2 and self.packable(a)
 
@@ -114,7 +117,10 @@ class Dots(Contraction):
         return prod(self.plan.extent(x) for x in a.steps if x not in shared) * a.uop.dtype.itemsize
 
     def square_cost(self, j: UOp, sides: tuple[tuple[UOp, int], ...], transposed: list[StridedAccess]) -> float:
-        """Cycles of the whole kernel with such a square, on one thread; each thread transposes all shared operands."""
+        """Return the cycles of the whole kernel with dot products along j in the square `sides`, on one thread.
+
+        They include the copies of the operands `transposed`, which each thread makes for itself.
+        """
         lanes = self.chooser.fitting_lanes(self.plan.size(j) or self.plan.divisor(j))
         steps = -(-self.plan.extent(j) // lanes)
         vectors = [(a, prod(k for r, k in sides if r in a.steps)) for a in self.inside]
@@ -160,9 +166,7 @@ class Dots(Contraction):
                 act("PREFETCH", i, DOT_PREFETCH_BYTES, "rows that stream from memory")
 
     def block_dots(self, j: UOp, outs: list[UOp]) -> None:
-        """Make the outermost loop one over blocks of the inner output axis whose operand rows stay in half of the L2
-        cache.
-        """
+        """Block the inner one of the axes `outs`, so that the operand rows of a block stay in half of the L2 cache."""
         if len(outs) < 2:
             return
         inner = max(self.plan.axis_of(r, "LOOP") for r in outs[:2])

@@ -70,9 +70,8 @@ class Chooser:
         self.reasons: list[str] = []
         self.lanes = plan.target.lanes(max(2, min(8, self.profile.itemsize)))
         self.vector: set[UOp] = set()
-        self.streamed_loads: list[
-            tuple[StridedAccess, int]
-        ] = []  # (load of rows that stream in parallel, prefetch distance in bytes)
+        # (load of rows that stream in parallel, prefetch distance in bytes)
+        self.streamed_loads: list[tuple[StridedAccess, int]] = []
 
     def act(self, op: str, axis: int, arg: object, why: str) -> bool:
         """Perform an action on the plan and record its reason; return False if the action is illegal."""
@@ -304,7 +303,10 @@ class Chooser:
         self.act("SPLIT", i, (n, "LOOP", True), why)
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
-        """Split r into (rest, vectors, lanes); return False if r is too short or the split is illegal."""
+        """Split r into (rest, vectors, lanes); return False if r is too short or the split is illegal.
+
+        `vectors`: the numbers of vectors at a time to try, best first; the first that divides the rest is taken.
+        """
         n = self.plan.divisor(r)
         if n < MIN_VECTOR_LENGTH and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
             self.act("PADTO", self.plan.axis_of(r), self.lanes, "a masked vector holds the end")
@@ -335,8 +337,7 @@ class Chooser:
 
     def padded_accumulator_count(self, j: UOp, n: int, vectors: tuple[int, ...]) -> int:
         """Return the first of the accumulator counts `vectors` for which padding the `n` vectors of the reduction j is
-        cheap. It is 1 if rows can be interleaved instead, or the kernel has too many operations; the peeled last step
-        masks padding.
+        cheap. It is 1 if there is none, if rows can be interleaved instead, or if the kernel has too many operations.
         """
         least = 2 * self.plan.target.n_threads
         rows = any(r in self.profile.scope(j) and self.plan.size(r) >= least for r in self.plan.outputs)
@@ -530,8 +531,8 @@ class Chooser:
             self.interleave_accumulators(q, self.profile.inside(self.plan.reduced[0]))
 
     def is_isolated_column_axis(self, r: UOp) -> bool:
-        """Whether r is the few interleaved columns of a reduction without independent output rows: vectors along the
-        rows win.
+        """Whether r is the axis of a few columns that are interleaved in the rows of a reduction, without independent
+        output rows. Then vectors along the reduction are faster.
         """
         few = any(self.few_columns(j, self.profile.inside(j)) is r for j in self.plan.reduced)
         return few and self.independent_rows(r) is None
@@ -573,7 +574,7 @@ class Chooser:
         for r in reversed(self.plan.outputs):
             unit = all(a.step(r) == 1 for a in self.profile.stores)
             if unit and self.plan.extent(r) >= self.lanes and not any(r in a.steps for a in inside):
-                return self.split_vector(r, "UPCAST", "what a step of the sum reads is the same for all", (4, 5, 3, 2))
+                return self.split_vector(r, "UPCAST", "each step of the sum reads the same for all lanes", (4, 5, 3, 2))
         return False
 
     # ---- threads -----------------------------------------------------------------------------------------------------
@@ -630,7 +631,9 @@ class Chooser:
 
     # ---- memory beyond the caches ------------------------------------------------------------------------------------
     def bypass_caches(self) -> None:
-        """Store outputs larger than the caches non-temporally, and prefetch the streams that are read."""
+        """Prefetch rows that stream or that an index names. If the kernel touches more than the L3 cache and writes at
+        least a third of it, also store outputs non-temporally and prefetch the streams that are read.
+        """
         plan, target = self.plan, self.plan.target
         for a, ahead in self.streamed_loads if target.streams else ():
             if buffer_bytes(a.uop) > target.l3_bytes:

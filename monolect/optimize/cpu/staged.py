@@ -3,8 +3,9 @@
 The products of such a kernel share a row axis, one of the loops around all scratch values. Its rows are the rows of
 each product's register tile and of the scratch buffers. Each product has its own lanes and vectors, and all share one
 number of rows: the number for which their tiles cost least together. The other scratch values and the reductions along
-a row are vectorized along the row. The loops around the rows whose panels every block of rows reads again run one
-iteration at a time. There a panel is packed if it is not contiguous along the lanes, or has gaps between its rows.
+a row are vectorized along the row. A loop around the rows that moves a panel, such as a batch, becomes a block loop of
+single iterations, as every block of rows reads the panel again. In it a panel is packed if it is not contiguous along
+the lanes, or has gaps between its rows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.causal_bound import visible
+from monolect.optimize.actions.causal_bound import mask_limit
 from monolect.optimize.cost import StridedAccess
 from monolect.optimize.cpu.contraction import Contraction
 from monolect.optimize.cpu.tile_cost import RegisterTile
@@ -53,7 +54,7 @@ class Staged:
         nothing: Choice = (0, None, 1, [None] * len(self.products))
         _, row, k, tiles = min(choices, key=lambda c: c[0], default=nothing)
         self.shape_axes(row, k, tiles)
-        limit = visible(self.plan)
+        limit = mask_limit(self.plan)
         self.chooser.threads_over(self.around, limit.steps if limit is not None else ())
         panels = [self.panel(p, t) for p, t in zip(self.products, tiles, strict=True)]
         for x in self.around:
@@ -70,7 +71,7 @@ class Staged:
                         self.chooser.act("PACK", self.plan.loads.index(a.uop), None, why)
 
     def is_shared_row_axis(self, x: UOp) -> bool:
-        """Whether each product has loads that do not move with x: a panel for all of its rows."""
+        """Whether each product has loads that do not move along the axis x: a panel that all rows along x share."""
         return all(any(x not in a.steps for a in p.inside) for p in self.products)
 
     def best(self, row: UOp | None) -> Choice | None:
@@ -140,7 +141,10 @@ class Staged:
             act("SPLIT", axis(row), (k, "UPCAST", False), "rows that share the vectors, in every loop")
 
     def along(self, j: UOp, shaped: set[UOp]) -> None:
-        """Vectorize the reduction j, or the output loop along which its operands are contiguous."""
+        """Vectorize the reduction j, or the output loop along which its operands are contiguous.
+
+        `shaped`: the output loops that are vectorized already; loops of j are added.
+        """
         inside = self.profile.inside(j)
         own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]
         if (
@@ -161,7 +165,9 @@ class Staged:
                 self.chooser.split_vector(x, "UPCAST", "contiguous in what is read")
 
     def bound(self) -> None:
-        """Stop the loops at the mask's edge, so that nothing hidden from all rows of a tile is computed."""
+        """End the loops of a masked softmax at the edge of the mask (BOUND), so that elements hidden from all rows of a
+        tile are not computed.
+        """
         for e in self.plan.scratch.fills.values():
             if self.chooser.act("BOUND", self.plan.axis_of(e.src[-1]), None, "the mask hides all later iterations"):
                 return
@@ -172,7 +178,7 @@ class Staged:
         return [] if t is None else [a for a in p.inside if t.c in a.steps]
 
     def has_gaps(self, p: Contraction, t: RegisterTile, a: StridedAccess) -> bool:
-        """True when consecutive rows of the panel are further apart than a row is long."""
+        """Whether the load `a` of a panel may be packed, and its rows in memory are further apart than their length."""
         steps = [s for j in p.contracted if (s := a.step(j))]
         return bool(steps) and min(abs(s) for s in steps) > self.plan.size(t.c) and p.packable(a)
 

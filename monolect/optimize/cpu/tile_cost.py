@@ -374,7 +374,7 @@ class TileCosts:
     def is_repacked(self, a: StridedAccess, r: UOp | None) -> bool:
         """Whether the broadcast operand `a` is packed again for each block of columns.
 
-        That is so for tile rows that are contiguous in memory, in short runs, and for operands that are upcast.
+        That is so if it is upcast, or if the rows of a tile are contiguous in its memory and are copied in short runs.
         """
         rows = r is not None and a.step(r) == 1 and not any(self.is_window(a, r, j) for j in self.contracted)
         return (rows or self.upcast[a.uop] is not None) and self.wants_pack(a) and not self.plan.is_frozen(a.uop)

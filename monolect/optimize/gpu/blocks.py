@@ -42,7 +42,9 @@ def _of_unit(plan: LoopPlan, u: UOp, n_buffers: int) -> PackedBlock:
 
 
 def shared_loads(plan: LoopPlan, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
-    """Return, for each packed load, the load from its workgroup's block. `made`: the RANGE of each part."""
+    """Return, for each packed load, the load from its block in the workgroup's local memory. `made`: the RANGE of each
+    part.
+    """
     ids = count(len(plan.axes))
     slots = unused_slots(plan.order)
     return {u: block_of(plan, u, n_buffers).packed(made, ids, slots) for u, n_buffers in plan.packs.items()}

@@ -107,8 +107,8 @@ class Groups:
 
     # ---- reductions shared by lanes ----------------------------------------------------------------------------------
     def shared_reductions(self) -> bool:
-        """Share reductions with contiguous operands or few outputs among lanes. False when one lane per result is as
-        good.
+        """Let lanes share each reduction that has contiguous operands or few outputs. Return False if there is none, so
+        that one lane per result is as good.
         """
         done = False
         ready: set[UOp] = set()  # reductions whose loop has lanes already
@@ -141,7 +141,9 @@ class Groups:
         return True
 
     def rows(self, j: UOp, scope: list[UOp], n_out: int) -> bool:
-        """Reduce each result with the lanes of a workgroup, or with a part of them."""
+        """Let the lanes of a workgroup, or a part of them, share the reduction over j for each result; False if that is
+        illegal.
+        """
         n = self.size(j)
         k = 1 << max(1, min(self.most, max(n // MIN_TERMS_PER_LANE, min(n // 2, self.target.warp))).bit_length() - 1)
         if n % k and not self.act("PADTO", self.axis_of(j), k, "whole steps of all lanes"):
@@ -216,7 +218,10 @@ def largest_divisor(n: int, most: int) -> int:
 
 
 def aligned(a: StridedAccess, c: UOp, v: int) -> bool:
-    """Whether v elements along c are one access: contiguous, with all other strides multiples of v."""
+    """Whether v elements along c can be one access: all other strides and the constant offset are multiples of v.
+
+    True if the access does not move along c. Contiguity along c is not checked.
+    """
     if a.step(c) == 0:
         return True
     k, terms = linear(a.uop.src[0].src[1])

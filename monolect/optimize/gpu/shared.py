@@ -56,8 +56,8 @@ def bank_cycles(offsets: Sequence[int], n_bytes: int, banks: int) -> int:
 
 
 class SharedBlock(PackedBlock):
-    """The block that a workgroup reads through the load `u` inside its level. Raises ActionError where PACK is not
-    possible.
+    """The block that a workgroup reads through the load `u` inside the innermost step or block loop that the load
+    depends on. Raises ActionError where PACK is not possible.
     """
 
     has_panels = False
@@ -143,7 +143,7 @@ class SharedBlock(PackedBlock):
         return out
 
     def _width(self, d: BlockDim) -> int:
-        """Number of elements of the dimension that a lane reads at once."""
+        """Number of adjacent elements along d that a lane reads from the block at once, to compute with them."""
         if self.in_warp:
             first = next(r for r in runs(self._words) if r.axis == 1)
             return 1 if first.is_lane else 1 << first.n_bits
@@ -184,7 +184,10 @@ class SharedBlock(PackedBlock):
 
     @property
     def _words(self) -> tuple[str, str]:
-        """The map of the operand that is loaded (see `base.matrix_units`)."""
+        """The matrix unit's map of the loaded operand, from (lane, element of the lane) to an element's coordinates.
+
+        It has one word of bits for each axis (see `base.matrix_units`).
+        """
         assert self.plan.unit is not None
         return self.plan.unit.maps[0 if self.plan.sides[0] in self.steps else 1]
 

@@ -59,7 +59,9 @@ class WorkgroupTiles:
         self.inside = list({a.uop: a for j in contracted for a in self.profile.inside(j)}.values())
 
     def run(self) -> bool:
-        """Choose a tile and act. False when the kernel has no two axes that share operands."""
+        """Choose a tile and act. Return False if no two axes share operands, or if the kernel reads memory that it
+        writes.
+        """
         sides = self.sides()
         if sides is None or self.plan.workgroup is None or self.plan.workgroup.reads_back:
             return False
@@ -86,7 +88,7 @@ class WorkgroupTiles:
         return True
 
     def sides(self) -> tuple[UOp, UOp] | None:
-        """Return the axes of columns and of rows, or None."""
+        """Return the axes of the columns and of the rows of the tile, or None if no two axes share operands."""
         long = [r for r in self.scope if self.size(r) >= MIN_TILE_SIDE]
         stored = [r for r in long if all(a.step(r) == 1 for a in self.profile.stores)]
         read = [r for r in long if any(a.step(r) == 1 for a in self.inside)]

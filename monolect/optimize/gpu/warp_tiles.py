@@ -109,7 +109,9 @@ class WarpTiles:
         return out
 
     def steps_per_copy(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> int:
-        """Number of unit steps copied at once: the most preferred that fits half of local memory; 0 if none does."""
+        """Number of unit steps copied at once: the most preferred that divides the steps and whose operands fit half of
+        local memory; 0 if none does.
+        """
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
         others = prod(self.plan.size(x) or 64 for x in self.tiles.contracted if x is not self.j)
         step_bytes = (rows * unit.a.itemsize + columns * unit.b.itemsize) * unit.k * others
@@ -147,7 +149,7 @@ class WarpTiles:
         return -(-groups // target.n_units) * (steps * (busy + unit.k) + stored)
 
     def act(self, tile: WarpTile) -> None:
-        """Perform the actions of a tile."""
+        """Perform the actions of the warp tile `tile` on the kernel's plan."""
         self.perform(tile, self.plan, self.tiles.act)
 
     def perform(self, tile: WarpTile, plan: LoopPlan, act: Callable[..., Any]) -> None:

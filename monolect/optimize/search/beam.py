@@ -43,7 +43,7 @@ class Bench(Protocol):
         """
 
     def again(self, kernels: Sequence[UOp]) -> list[float]:
-        """Return the same for kernels that were timed before, measured longer."""
+        """Return the relative times of kernels that were timed before, like `times`, but measured longer."""
 
     def against(self, old: UOp, new: Sequence[UOp]) -> list[float]:
         """Return the time of each of `new` relative to `old`, measured longer and alternating; inf where one fails."""
@@ -93,7 +93,9 @@ class Search:
         return Found(chosen.actions, ratio, len(self.seen), self.n_rounds)
 
     def finalists(self, base: TimedPlan) -> list[TimedPlan]:
-        """Return the fastest candidates, and the one with the fewest actions among those that are about as fast."""
+        """Return the fastest of the candidates that are faster than `base`, and the one with the fewest actions among
+        those that are about as fast as the fastest.
+        """
         faster = sorted((c for c in self.seen.values() if c.time < base.time), key=lambda c: c.time)
         near = [c for c in faster if c.time <= faster[0].time * NOISE_FACTOR]
         simple = min(near, key=lambda c: (len(c.actions), c.time), default=base)
@@ -144,7 +146,7 @@ class Search:
         return [c for c in (*certain, *rest) if c.time < inf]
 
     def neighbours(self, actions: Move) -> Iterator[Move]:
-        """Yield the action sequences with one move more, or with one action changed."""
+        """Yield the action sequences with one move more than `actions`, and with one action replaced or dropped."""
         yield from extensions(self.sink, self.target, actions)
         yield from edits(self.sink, self.target, actions)
 

@@ -118,7 +118,7 @@ def packs(plan: LoopPlan) -> Iterator[Move]:
 
 
 def nontemporal(plan: LoopPlan) -> Iterator[Move]:
-    """Yield non-temporal stores where outputs exceed the caches."""
+    """Yield non-temporal stores where outputs together take at least half of the L3 cache."""
     large = plan.target.streams and sum(map(buffer_bytes, plan.stores)) >= plan.target.l3_bytes // 2
     return ((("NONTEMPORAL", i, None),) for i in range(len(plan.stores) * large))
 
@@ -183,7 +183,7 @@ MOVES: dict[str, Callable[[LoopPlan], Iterator[Move]]] = {
 
 
 def kind_of(action: Action) -> str:
-    """The row of MOVES that makes such actions."""
+    """Return the key of MOVES whose function yields actions like `action`; GROUP_REDUCE for example, or BLOCK."""
     op, _, arg = action
     if op != "SPLIT":
         return str(op)

@@ -93,7 +93,7 @@ def extensions(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
 
 
 def edits(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
-    """Yield every sequence that differs from `actions` in one of them."""
+    """Yield every sequence with one action of `actions` dropped, or replaced by a legal move of the same kind."""
     steps = _joined(sink, target, actions).steps
     for i, action in enumerate(actions):
         yield _rejoined(sink, target, actions[:i], (), steps[i + 1 :])
@@ -104,7 +104,9 @@ def edits(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
 
 
 def _joined(sink: UOp, target: Target, first: Move, move: Move = (), made: str = "") -> Trail:
-    """Return the trail of `first` and `move`; a part that the move makes is called `made`."""
+    """Return the Trail after the actions `first` and then `move`. A part that `move` splits off is named `made`, if
+    given.
+    """
     trail = Trail(sink, target)
     for i, action in enumerate((*first, *move)):
         trail.act(action, made if i >= len(first) and action[0] == "SPLIT" else "")
@@ -112,6 +114,7 @@ def _joined(sink: UOp, target: Target, first: Move, move: Move = (), made: str =
 
 
 def _rejoined(sink: UOp, target: Target, first: Move, move: Move, later: list[NamedAction], made: str = "") -> Move:
+    """Return the actions `first`, then `move`, then those of `later` that are still legal."""
     trail = _joined(sink, target, first, move, made)
     for step in later:
         trail.redo(step)

@@ -24,6 +24,7 @@ from monolect.schedule.ranges import full_index, sources
 from monolect.schedule.rewrites.masked_sums import MOVES, READ_THROUGH, element
 
 _FORMULA = ELEMENTWISE | {"CONST", "RANGE", "PARAM"}  # a PARAM in a formula is a symbolic size
+# ops whose values are fixed if those of all sources are
 _FIXED = READ_THROUGH | {"CONST", "IOTA", "REDUCE", "STACK", "RANGE"}
 
 

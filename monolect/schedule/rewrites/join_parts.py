@@ -80,10 +80,11 @@ def _sums(order: list[UOp], parts: dict[UOp, Part], inner: set[UOp]) -> dict[UOp
 
 
 def _join_sum(u: UOp, parts: dict[UOp, Part], inner: set[UOp], count: dict[UOp, tuple[int, int]]) -> Sum | None:
-    """Return the sum `u` with its parts concatenated, or None.
+    """Return the sum `u` with its padded `parts` concatenated, or None.
 
-    None if that does not halve the number of parts, or if an element may belong to three terms, whose order would
-    matter.
+    `inner`: ADDs with one user, which may belong to a larger sum. `count`: numbers of (parts, other terms) below each
+    ADD. None if concatenation does not halve the number of parts, or if an element may belong to three terms, whose
+    order would matter.
     """
     own: list[Part] = []
     others: list[UOp] = []

@@ -91,20 +91,20 @@ def _signature(v: UOp) -> tuple:
 
 
 def _factors(v: UOp) -> tuple[UOp, UOp]:
-    """Return the operands of a product, without EXPANDs."""
+    """Return the two operands that the matrix product `v` multiplies, without EXPANDs."""
     a, b = (s.src[0] if s.op == "EXPAND" else s for s in _sum(v).src[0].src)
     return a, b
 
 
 def _sum(v: UOp) -> UOp:
-    """Return the REDUCE below RESHAPEs."""
+    """Return the value below the RESHAPEs on top of `v`: its REDUCE if `v` is a product."""
     while v.op == "RESHAPE":
         v = v.src[0]
     return v
 
 
 def _joined(u: UOp, products: list[list[UOp]], inner: set[UOp], new: dict[UOp, UOp]) -> UOp:
-    """Return the sum `u` with each group of `products` replaced by one product."""
+    """Return the sum `u` with each group of `products` replaced by one product. `new`: rewritten nodes."""
     joined_terms = {v for vs in products for v in vs}
     terms = [_joined_product([tuple(new[f] for f in _factors(v)) for v in vs], vs[0]) for vs in products]
     terms += [new[v] for v in _terms(u, inner) if v not in joined_terms]

@@ -32,8 +32,11 @@ from monolect.schedule.provenance import replace_roots
 from monolect.schedule.ranges import Index, full_index, placeholder, sources
 
 MOVES = frozenset(("RESHAPE", "EXPAND", "PERMUTE", "FLIP", "SHRINK"))
+# ops that `element` looks through
 READ_THROUGH = MOVES | ELEMENTWISE | {"PAD", "DETACH", "CONTIGUOUS_BACKWARD"}
+# ops that increase no absolute value
 SAME = MOVES | {"PAD", "CAST", "NEG", "TRUNC", "DETACH", "CONTIGUOUS_BACKWARD", "CONTIGUOUS"}
+# op -> bound of its absolute values from those of its sources
 BOUNDS: dict[str, Callable[..., float]] = {
     "ADD": add, "SUB": add, "MUL": mul, "MAX": max, "WHERE": lambda c, a, b: max(a, b)
 }  # fmt: skip
@@ -91,7 +94,7 @@ def _mask(u: UOp) -> UOp | None:
 
 
 def _moved(u: UOp, moves: list[UOp]) -> UOp:
-    """Apply the movement ops `moves` to `u`, last one first."""
+    """Apply the movement ops `moves`, which lists the last one first, to `u`."""
     for v in reversed(moves):
         u = build(v.op, u, *v.src[1:], arg=v.arg)
     return u

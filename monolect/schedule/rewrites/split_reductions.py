@@ -31,7 +31,7 @@ ROWS_PER_PART = 1 << 12
 # rows; column sums of fewer rows are not cut, since a second pass, as of a variance, reads them from cache
 MIN_SEQUENTIAL_ROWS = 1 << 16
 MAX_PARTS_RATIO = 4  # times the wanted number of parts, at most, to avoid a tail
-VECTORS = 64  # elements; parts of the last axis are multiples of this
+VECTORS = 64  # elements; parts of a long last axis are multiples of this
 VECTOR = 16  # elements; parts of a short last axis are multiples of this if no divisor is near
 
 

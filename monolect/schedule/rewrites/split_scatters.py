@@ -44,7 +44,10 @@ def split_scatters(roots: list[UOp]) -> list[UOp]:
 
 
 def _parts(u: UOp) -> int:
-    """Return the number of tables for the AFTER `u`; 0 if it is no ATOMICADD of that form, or if tables do not pay."""
+    """Return the number of tables into which the additions of the AFTER `u` are split, or 0.
+
+    It is 0 if `u` is no ATOMICADD to an INDEX of a vector by one tensor of constant shape, or if tables do not pay.
+    """
     if u.op != "AFTER" or len(u.src) != 2 or u.src[1].op != "ATOMICADD" or _initial_value(u.src[0]) is None:
         return 0
     view, value, *gate = u.src[1].src
@@ -60,12 +63,12 @@ def _parts(u: UOp) -> int:
 
 
 def _base(u: UOp) -> UOp:
-    """Return `u` without a RESHAPE."""
+    """Return `u`, or its source if `u` is a RESHAPE."""
     return u.src[0] if u.op == "RESHAPE" else u
 
 
 def _has_position(index: UOp) -> bool:
-    """Whether the index depends on the position along an axis: then rows are independent already."""
+    """Whether the index contains an IOTA: then additions in different rows or columns are independent already."""
     return any(u.op == "IOTA" for u in toposort(index))
 
 

@@ -32,8 +32,8 @@ from monolect.schedule.provenance import replace_roots
 from monolect.schedule.scratch import longest_row, zeroes_masked_rows
 
 UNIT = 64  # keys; block sizes are multiples of this
-MARKS = ("DETACH", "CONTIGUOUS_BACKWARD")
-MOVES = frozenset(("RESHAPE", "PERMUTE", "EXPAND", *MARKS))
+MARKS = ("DETACH", "CONTIGUOUS_BACKWARD")  # ops that only mark a value for autograd
+MOVES = frozenset(("RESHAPE", "PERMUTE", "EXPAND", *MARKS))  # ops that move elements and compute nothing
 
 
 def split_softmax(roots: list[UOp], local_bytes: int) -> list[UOp]:
@@ -201,7 +201,10 @@ def _term_ops(r: UOp, axes: dict[UOp, int]) -> list[UOp]:
 
 
 def _apply_factors(total: UOp, chain: list[UOp], axes: dict[UOp, int]) -> UOp:
-    """Apply the factors that were moved out of the sum to its `total`."""
+    """Apply the factors that were moved out of the sum to its `total`.
+
+    `chain`: the ops between `e` and the sum; `axes`: the axis of the row in each of them.
+    """
     left: list[tuple[UOp, list[UOp | None]]] = []
     for v in chain:
         if v.op in MOVES:
@@ -283,7 +286,7 @@ class Blocks:
         self.highest = build("RESHAPE", highest, shape_source(x.highest.shape))
 
     def exponential(self, of: UOp, highest: UOp) -> UOp:
-        """Return the exponential of `of` minus `highest`, scaled as `e` is."""
+        """Return the exponential of `of` minus `highest`, with the op and the constant factor of the softmax's `e`."""
         out = build("SUB", of, _finite(highest))
         scaled = self.x.e.src[0]
         if scaled.op == "MUL":
@@ -337,7 +340,7 @@ class Blocks:
         return self.made[key]
 
     def _cut(self, u: UOp, axis: int) -> UOp:
-        """Compute `cut`."""
+        """Return `cut(u, axis)` without memoization of the result."""
         if u.shape[axis] == 1:
             return build("RESHAPE", u, shape_source(_replace_axis(u.shape, axis, (1, 1))))
         if u.op in MOVES:
