@@ -21,10 +21,10 @@ from monolect.ir.uop import UOp, node, shape_source
 class Memory(Protocol):
     """A block of device memory, freed with its last reference.
 
-    `n_views` counts the live arrays that `view` and NumPy made of it. `is_lent` says whether code outside monolect may
-    hold a writable view. Memory that kernels write is aligned to 64 bytes; memory that they only read need not be.
-    `address` is a byte address in the device's own space. A device whose interface has handles instead of addresses
-    makes addresses up (`common/handles.py`).
+    `n_views` counts the arrays that share the memory and were made so far, by `view`, NumPy or DLPack. `is_lent` says
+    whether code outside monolect can write to the memory without a further view. Memory that kernels write is aligned
+    to 64 bytes; memory that they only read need not be. `address` is a byte address in the device's own space. A device
+    whose interface has handles instead of addresses makes addresses up (`common/gpu/handles.py`).
     """
 
     address: int
@@ -134,14 +134,17 @@ class Commands(Protocol):
 
 
 class Numbered(Commands):
-    """Commands of a device that binds whole operands: each (buffer number, byte offset) has an operand number of
-    its own.
+    """Commands of a device that binds operands, not buffers: each distinct (buffer number, byte offset) is one operand
+    with a number of its own.
     """
 
     parts: dict[int, dict[int, int]]  # buffer number -> byte offset -> operand number
 
-    def numbered(self, calls: Sequence[Call]) -> list[tuple[int, ...]]:
-        """Assign operand numbers, and return those of each call."""
+    def number_operands(self, calls: Sequence[Call]) -> list[tuple[int, ...]]:
+        """Give each distinct (buffer number, byte offset) in `calls` an operand number, in `parts`.
+
+        Return for each call the operand numbers of its operands.
+        """
         self.parts, n = {}, 0
         for call in calls:
             for position, offset in call.operands:
@@ -151,12 +154,12 @@ class Numbered(Commands):
         return [tuple([self.parts[position][offset] for position, offset in call.operands]) for call in calls]
 
     def bind(self, number: int, address: int) -> None:
-        """Bind all operands of buffer `number`; a number that no call uses is ignored."""
+        """Set buffer `number` to the memory at `address`: bind all operands in it. An unused number is ignored."""
         for offset, n in self.parts.get(number, {}).items():
-            self.bind_part(n, address + offset)
+            self.bind_operand(n, address + offset)
 
-    def bind_part(self, number: int, address: int) -> None:
-        """Set operand `number` to the memory at `address`, or to this value for a size."""
+    def bind_operand(self, number: int, address: int) -> None:
+        """Set operand `number` to the memory at `address`, or to the value `address` if the operand is a size."""
         raise NotImplementedError
 
 

@@ -25,14 +25,15 @@ from monolect.base.dtype import dtypes
 from monolect.ir.bounds import min_max, replace_ranges, unused_ranges
 from monolect.ir.rewrite.normal import smaller
 from monolect.ir.uop import UOp, build, idx, node, rebuild, toposort
-from monolect.lower.peel_last import OWN, Loops, loops_of, step_of
+from monolect.lower.peel_last import LOOP_AND_MEMORY_OPS, Loops, loops_of, step_of
 
 MIN_PART = 128  # values; a block of a sum with few lanes has at least as many
 MAX_CHAIN = 2 * MIN_PART  # values; sums of at most this length are not blocked
 LONG_PART = 512  # values; a block of a tile's sums has at least as many
 MAX_SHORT_PART_LANES = 128  # float32 lanes (eight registers of 512 bits); outer accumulators of more lanes are spilled
 MAX_LANES = 512  # float32 lanes (all registers); sums of more lanes are not blocked
-_OWN = OWN | {"BARRIER", "WMMA"}  # steps with operations of several lanes are not blocked either
+# a loop body with operations that lanes execute together is not blocked either
+_REFUSED = LOOP_AND_MEMORY_OPS | {"BARRIER", "WMMA"}
 
 
 def fold_sums(sink: UOp) -> UOp:
@@ -61,9 +62,9 @@ def fold_sums(sink: UOp) -> UOp:
 
 
 def _in_parts(u: UOp, v: UOp, over: list[UOp], within: list[UOp], substitution: dict[UOp, UOp]) -> UOp:
-    """Return the reduction `u`, rewritten so far to `v`, as one REDUCE over blocks of one REDUCE within each block.
+    """Return a REDUCE over the blocks `over` of a REDUCE over the loops `within` a block, instead of the reduction `u`.
 
-    Return `v` if there is one block.
+    `v` is `u` with rewritten sources; it is returned unchanged if `over` is empty, that is, if there is one block.
     """
     if not over:
         return v
@@ -88,11 +89,11 @@ def _foldable_loops(order: list[UOp]) -> frozenset[Loops]:
 
 
 def _is_foldable(u: UOp) -> bool:
-    """Whether the sum `u` is long, has few accumulators, and its steps contain no loops or memory."""
+    """Whether the sum `u` is long, has few accumulators, and its loop body contains no loops, memory or barriers."""
     loops = u.src[1:]
     if prod(map(_max_iterations, loops)) <= MAX_CHAIN:
         return False
-    return prod(u.shape) <= MAX_LANES and not any(v.op in _OWN for v in step_of(u, loops))
+    return prod(u.shape) <= MAX_LANES and not any(v.op in _REFUSED for v in step_of(u, loops))
 
 
 def _min_part(u: UOp) -> int:

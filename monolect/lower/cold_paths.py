@@ -1,8 +1,8 @@
 """Compute the rare branch of a marked WHERE only when some lane needs it, in a loop of 0 or 1 iterations.
 
 What it is for: WHERE(p, a, b) that a rule marked (`rules.formula.unlikely`), on targets whose threads can branch.
-Everything that only `a` needs goes into a loop of one iteration if p is true in any lane, else of none. Marked WHEREs
-with the same p share the loop.
+The elementwise operations that only `a` needs go into a loop of one iteration if p is true in any lane, else of none.
+Marked WHEREs with the same p share the loop.
 What it is not: it does not decide what is unlikely, and does not branch per lane.
 
 Before: WHERE(p, f(x), b), marked UNLIKELY
@@ -22,12 +22,13 @@ from monolect.ir.ops import ELEMENTWISE, BufferArg
 from monolect.ir.uop import UOp, build, node, shape_source, substitute, toposort
 from monolect.rules.formula import UNLIKELY
 
-_MOVES = ELEMENTWISE | {"BITCAST"}
+_MOVABLE = ELEMENTWISE | {"BITCAST"}
 
 
 def branch_cold_paths(sink: UOp, target: Target) -> UOp:
-    """Pass: move the first choices of WHEREs marked UNLIKELY into conditional loops. Targets with workgroups are left
-    alone.
+    """Pass: compute the first value `a` of each WHERE(p, a, b) that is marked UNLIKELY in a loop of 0 or 1 iterations.
+
+    Kernels for targets with workgroups are returned unchanged.
     """
     order = toposort(sink)
     if target.workgroups or not any(u.tag == UNLIKELY for u in order):
@@ -60,9 +61,7 @@ def _branch(
     r = node("RANGE", (steps,), (number, "LOOP"), UNLIKELY)
 
     def in_register(value: UOp, shape: tuple) -> tuple[UOp, UOp, UOp]:
-        """Return (a register, the STORE of `value` to it before the loop, the LOAD of the register inside of the
-        loop).
-        """
+        """Return (a new REG buffer, the STORE of `value` to it before the loop r, the LOAD from it inside of r)."""
         b = node("BUFFER", (shape_source(shape),), BufferArg(next(slots), value.dtype, None, "REG"))
         start = node("STORE", (node("AFTER", (b, *outer)) if outer else b, value))
         return b, start, node("LOAD", (node("AFTER", (b, start, r)),))
@@ -83,11 +82,11 @@ def _branch(
 
 
 def _exclusive_operands(marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]]) -> set[UOp]:
-    """Return the nodes that only the first choice of each WHERE in `marked` needs."""
+    """Return the elementwise nodes that nothing but the first values of the WHEREs in `marked` needs."""
     needed = set(toposort(*(u.src[1] for u in marked)))
     exclusive: set[UOp] = set()
     for u in reversed(order):
-        if u in needed and u.op in _MOVES and u.tag != UNLIKELY:
+        if u in needed and u.op in _MOVABLE and u.tag != UNLIKELY:
             if all(v in exclusive or (v in marked and u not in (v.src[0], v.src[2])) for v in users[u]):
                 exclusive.add(u)
     return exclusive

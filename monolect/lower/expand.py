@@ -110,8 +110,9 @@ def _co_occurring(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
 
 
 def _widened_accumulators(order: list[UOp], axis_of: dict[UOp, int], scanned: set[UOp]) -> dict[UOp, UOp]:
-    """Return the accumulators of scans as BUFFERs with an axis for each shaped range except those that are
-    `scanned`.
+    """Return, for each REG buffer that is stored as a whole, a BUFFER with an axis for each shaped range of its STOREs.
+
+    Ranges in `scanned` get no axis: a SCAN combines their iterations.
     """
     lanes: dict[UOp, set[UOp]] = {}
     for u in order:
@@ -139,8 +140,9 @@ def _constants(r: UOp, axis: int) -> UOp:
 
 
 def _strided_axes(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp] | None:
-    """Return (lane range, contiguous range) of an access that is contiguous along another axis than the lanes, or
-    None.
+    """Return (lane range, contiguous range) of an access that is contiguous in memory along another axis than the last.
+
+    Return None for other accesses, and for accesses that need no transpose.
     """
     if u.src[0].op != "INDEX" or len(u.src[0].src) != 2:
         return None
@@ -151,26 +153,28 @@ def _strided_axes(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp] | None:
         elif not ranges(x).isdisjoint(axis_of):
             return None
     lane = next((r for r in steps if axis_of[r] == 1), None)
-    side = next((r for r, c in steps.items() if c == 1), None)
-    if lane is None or side is None or steps[lane] in (1, -1):
+    contiguous = next((r for r, c in steps.items() if c == 1), None)
+    if lane is None or contiguous is None or steps[lane] in (1, -1):
         return None
-    if u.op == "LOAD" and steps[lane] == side.src[0].value <= MAX_SHUFFLE_STRIDE:
+    if u.op == "LOAD" and steps[lane] == contiguous.src[0].value <= MAX_SHUFFLE_STRIDE:
         return None  # lanes are shuffled from contiguous vectors
     conditions = toposort(*(u.src[1:] if u.op == "LOAD" else u.src[2:]))
-    return None if any(x.op == "LOAD" for x in conditions) else (lane, side)
+    return None if any(x.op == "LOAD" for x in conditions) else (lane, contiguous)
 
 
 def _axes_in_product(axis_of: dict[UOp, int]) -> dict[UOp, int]:
-    """Return the axes inside of a product for a matrix unit, in which the contracted axes are last; empty without such
-    axes.
+    """Return the axis of each range in the operands of a matrix unit, where the CONTRACT ranges are the last axes.
+
+    The result is empty if there are no CONTRACT ranges.
     """
     n = len(_contracted(axis_of))
     return {r: p + (n if r.arg[1] == "UPCAST" else 0) for r, p in axis_of.items()} if n else {}
 
 
 def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """Return the load of a matrix unit's operand. Axes that are contiguous together are loaded as one axis, then
-    split.
+    """Return the LOAD `u` of a matrix unit's operand, with the axis `inside[r]` for each range r.
+
+    Ranges that are contiguous together are loaded as one axis, which is then split and permuted.
     """
     steps = dict(linear(u.src[0].src[1])[1])
     last = [r for r in steps if r in inside and (r.arg[1] == "CONTRACT" or inside[r] == len(_contracted(inside)) + 1)]
@@ -191,13 +195,13 @@ def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
 
 
 def _loaded(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """Return the load of an operand with each range on its own axis."""
+    """Return the LOAD `u` of a matrix unit's operand, with the range r as constants along the axis `inside[r]`."""
     mapping = _memory(u, new) | {r: _constants(r, p) for r, p in inside.items()}
     return node("LOAD", substitute_all(u.src, mapping), u.arg)
 
 
 def _memory(u: UOp, new: dict[UOp, UOp]) -> dict[UOp, UOp]:
-    """Return the rewritten AFTERs, PARAMs and BUFFERs that `u` depends on."""
+    """Return the part of `new` that replaces the AFTERs, PARAMs and BUFFERs that `u` depends on."""
     return {x: new[x] for x in toposort(*u.src) if x.op in ("AFTER", "PARAM", "BUFFER")}
 
 
@@ -235,13 +239,14 @@ def _expanded_operand(load: UOp, own: list[UOp], inside: dict[UOp, int], new: di
 
 
 def _contracted(inside: dict[UOp, int]) -> list[UOp]:
-    """Return the CONTRACT ranges."""
+    """Return the CONTRACT ranges among the keys of `inside`."""
     return [r for r in inside if r.arg[1] == "CONTRACT"]
 
 
 def _word_transpose(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | None:
-    """Return (row, column, part) ranges if the STORE `u` transposes words of 32 bits, each of several parts; else
-    None.
+    """Return the ranges (row, column, part) if the STORE `u` transposes a matrix of 32-bit words, else None.
+
+    A word consists of the several contiguous narrow elements along `part`, for example two float16.
     """
     if len(u.src) != 2 or u.src[1].op != "LOAD" or any(x.op == "LOAD" for x in toposort(*u.src[1].src[1:])):
         return None
@@ -262,11 +267,11 @@ def _transposed_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, U
     """Return the STORE `u` as vector accesses of 32-bit words with a PERMUTE between them."""
     d = u.src[1].dtype
 
-    def vector_access(view: UOp, side: UOp, lane: UOp) -> UOp:
-        """Return the INDEX of `view` with vectors along `lane` and `part`, and rows along `side`."""
+    def vector_access(view: UOp, row_range: UOp, lane: UOp) -> UOp:
+        """Return the INDEX of `view` as a matrix: rows along `row_range`, each contiguous along `lane` and `part`."""
         n = lane.src[0].value * part.src[0].value
         mapping = {r: new[r] for r in toposort(view) if r in new and r.op != "INDEX" and r.dtype.kind != "x"}
-        mapping |= {r: new[r] for r in ranges(view)} | {lane: idx(0), part: idx(0), side: _constants(side, 2)}
+        mapping |= {r: new[r] for r in ranges(view)} | {lane: idx(0), part: idx(0), row_range: _constants(row_range, 2)}
         base, index = substitute_all(view.src, mapping)
         return node("INDEX", (base, index + node("STACK", tuple(idx(i) for i in range(n)))))
 
@@ -284,9 +289,12 @@ def _transposed_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, U
 def _transposed_access(
     u: UOp, src: tuple[UOp, ...], axis_of: dict[UOp, int], new: dict[UOp, UOp], strided: tuple[UOp, UOp]
 ) -> UOp:
-    """Return the access `u` with the axes of its `strided` ranges exchanged, and a PERMUTE that undoes the exchange."""
-    lane, side = strided
-    swapped = {**axis_of, lane: axis_of[side], side: axis_of[lane]}
+    """Return the LOAD or STORE `u` as an access along its contiguous axis, and a PERMUTE of the value in registers.
+
+    `strided` is (lane range, contiguous range); the access exchanges the axes of the two.
+    """
+    lane, contiguous = strided
+    swapped = {**axis_of, lane: axis_of[contiguous], contiguous: axis_of[lane]}
     mapping = {r: _constants(r, p) for r, p in swapped.items()}
     mapping |= {x: new[x] for x, _ in linear(u.src[0].src[1])[1] if x not in axis_of}
     mapping |= {u.src[0].src[0]: src[0].src[0]}
@@ -294,30 +302,38 @@ def _transposed_access(
         out = node("LOAD", substitute_all(u.src, mapping), u.arg)
         return build("PERMUTE", out, arg=_exchange(len(out.shape), swapped[lane]))
     value = src[1]
-    is_whole = axis_of[side] == len(value.shape) and prod(value.shape) == lane.src[0].value * side.src[0].value
-    if _is_one_vector(u, lane, side) and len(u.src) == 2 and is_whole:
-        return _interleaved(u, value, lane, side, new)
+    is_whole = (
+        axis_of[contiguous] == len(value.shape) and prod(value.shape) == lane.src[0].value * contiguous.src[0].value
+    )
+    if _is_one_vector(u, lane, contiguous) and len(u.src) == 2 and is_whole:
+        return _interleaved(u, value, lane, contiguous, new)
     target, *gate = substitute_all((u.src[0], *u.src[2:]), mapping)
     if value.shape:
-        rank = max(len(value.shape), axis_of[side])
+        rank = max(len(value.shape), axis_of[contiguous])
         value = build("RESHAPE", value, shape_source((1,) * (rank - len(value.shape)) + value.shape))
-        value = build("PERMUTE", value, arg=_exchange(rank, axis_of[side]))
+        value = build("PERMUTE", value, arg=_exchange(rank, axis_of[contiguous]))
     return node("STORE", (target, value, *gate), u.arg)
 
 
-def _is_one_vector(u: UOp, lane: UOp, side: UOp) -> bool:
-    """Whether the lanes continue the access along `side` contiguously, and there is no other axis."""
+def _is_one_vector(u: UOp, lane: UOp, contiguous: UOp) -> bool:
+    """Whether `u` accesses one block of memory: rows along `contiguous` follow each other along `lane`.
+
+    There must be no other shaped range.
+    """
     terms = dict(linear(u.src[0].src[1])[1])
-    return terms[lane] == side.src[0].value and sum(r.arg[1] in SHAPED for r in terms if r.op == "RANGE") == 2
+    return terms[lane] == contiguous.src[0].value and sum(r.arg[1] in SHAPED for r in terms if r.op == "RANGE") == 2
 
 
-def _interleaved(u: UOp, value: UOp, lane: UOp, side: UOp, new: dict[UOp, UOp]) -> UOp:
-    """Return a STORE of rows that are interleaved in memory as a STORE of one vector."""
-    n = lane.src[0].value * side.src[0].value
+def _interleaved(u: UOp, value: UOp, lane: UOp, contiguous: UOp, new: dict[UOp, UOp]) -> UOp:
+    """Return the STORE `u` of `value` as a STORE of one flat vector: the rows of `value` are interleaved in memory.
+
+    Memory has the elements along `contiguous` of lane 0, then those of lane 1, and so on.
+    """
+    n = lane.src[0].value * contiguous.src[0].value
     flat = node("STACK", tuple(idx(i) for i in range(n)))
     view = u.src[0].src[0]
     index = substitute_all(
-        (u.src[0].src[1],), {r: new[r] for r in ranges(u.src[0]) if r in new} | {lane: idx(0), side: idx(0)}
+        (u.src[0].src[1],), {r: new[r] for r in ranges(u.src[0]) if r in new} | {lane: idx(0), contiguous: idx(0)}
     )[0]
     rank = len(value.shape)
     value = build("RESHAPE", build("PERMUTE", value, arg=_exchange(rank, rank)), shape_source((n,)))

@@ -174,7 +174,7 @@ def _sorted(items: list, needs: dict) -> list:
 
 
 def _position(item: UOp | Loop) -> int:
-    """Return the serial number of an item, its position in the graph."""
+    """Return the serial number of an instruction, or of a loop's RANGE: items are sorted by it."""
     r = item.range if isinstance(item, Loop) else item
     return r.serial if r is not None else 0
 

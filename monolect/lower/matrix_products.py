@@ -52,7 +52,7 @@ def _widened(x: UOp, shape: tuple) -> UOp:
 
 
 def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UOp, int] | None:
-    """Return (unit, a, b, number of contracted axes) of a sum of products that a unit computes, or None."""
+    """Return (unit, operand a, operand b, number of contracted axes) if a unit computes the sum of products `x`."""
     if x.op != "RESHAPE" or x.src[0].op != "REDUCE" or len(x.src[0].src) > 1 or x.src[0].src[0].op != "MUL":
         return None
     body, n = x.src[0].src[0], len(x.src[0].arg[1])
@@ -68,9 +68,10 @@ def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UO
 
 
 def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | None:
-    """Return the axis of a product of `shape` that the rows of a tile run along, or None.
+    """Return the axis of a product of `shape` along which the rows of a tile of `unit` run, or None.
 
-    The operand `a` varies along it; `b` varies only along the lanes.
+    Operand `a` varies along this axis and not along the lanes (the last axis); operand `b` varies along the lanes and
+    not along this axis. `n` is the number of contracted axes, the last ones of both operands.
     """
     if len(a.shape) <= n or len(b.shape) <= n or a.shape[-1 - n] != 1 or b.shape[-1 - n] != unit.n:
         return None

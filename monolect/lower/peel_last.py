@@ -28,7 +28,7 @@ Loops = tuple[frozenset[UOp], tuple[UOp, ...]]
 Facts = dict[UOp, UOp]
 
 # a loop body that contains loops or memory is not peeled
-OWN = frozenset(("REDUCE", "END", "AFTER", "STORE", "BUFFER"))
+LOOP_AND_MEMORY_OPS = frozenset(("REDUCE", "END", "AFTER", "STORE", "BUFFER"))
 
 
 def loops_of(u: UOp) -> Loops:
@@ -57,7 +57,10 @@ def peel_last(sink: UOp) -> UOp:
 
 
 def _peeled(u: UOp, v: UOp, facts: Facts) -> UOp:
-    """Return the reduction `u`, rewritten so far to `v`, as op(all iterations but the last, with `facts`; the last)."""
+    """Return op(REDUCE over all iterations but the last, the last iteration) for the reduction `u`.
+
+    `v` is `u` with rewritten sources; `facts` are the conditions with known values in all iterations but the last.
+    """
     op, body = v.arg[0], v.src[0]
     (r,) = (r for r in v.src[1:] if r.arg[1] != "UNROLL")
     unrolled = tuple(x for x in v.src[1:] if x is not r)
@@ -112,21 +115,22 @@ def _peelable_loops(order: list[UOp]) -> dict[Loops, Facts]:
 
 
 def _without_last(r: UOp) -> UOp:
-    """Return the loop `r` without its last iteration; 0 if one iteration is left."""
+    """Return a RANGE like `r` with one iteration less, or the constant 0 if one iteration is left."""
     n = r.src[0].value - 1
     return node("RANGE", (idx(n),), r.arg) if n > 1 else idx(0)
 
 
 def _facts(u: UOp) -> Facts | None:
-    """Return the conditions on the loop of `u` with one value in all iterations but the last; None if it cannot be
-    peeled.
+    """Return the value (TRUE or FALSE) of each condition that is constant in all iterations of `u` but the last.
+
+    Return None if the last iteration of the reduction `u` cannot be peeled.
     """
     loops = [r for r in u.src[1:] if r.arg[1] != "UNROLL"]
     if len(loops) != 1 or loops[0].src[0].op != "CONST" or loops[0].src[0].value < 2:
         return None
     (r,) = loops
     inside = step_of(u, loops)
-    if len(inside) > MAX_OPS or any(v.op in OWN for v in inside):
+    if len(inside) > MAX_OPS or any(v.op in LOOP_AND_MEMORY_OPS for v in inside):
         return None
     out: Facts = {}
     for c in inside:
@@ -137,4 +141,4 @@ def _facts(u: UOp) -> Facts | None:
     return out
 
 
-__all__ = ["Loops", "OWN", "PEELED", "loops_of", "peel_last", "step_of"]
+__all__ = ["LOOP_AND_MEMORY_OPS", "Loops", "PEELED", "loops_of", "peel_last", "step_of"]

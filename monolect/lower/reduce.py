@@ -29,7 +29,7 @@ Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
 
 
 def neutral(op: str, d: DType) -> UOp:
-    """Return the value that leaves the other operand of `op` unchanged."""
+    """Return the constant of dtype `d` that leaves the other operand of `op` (ADD, MUL or MAX) unchanged."""
     return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
 
 
@@ -88,7 +88,10 @@ class ReduceLowering:
     def _accumulate(
         self, u: UOp, shape: tuple, begin: UOp, steps: list[UOp], outer: list[UOp], closed: list[UOp]
     ) -> UOp:
-        """Return `steps` accumulated from `begin`, in loops over `closed` nested in `outer`."""
+        """Return the LOAD of an accumulator that starts with `begin` and takes `steps` in each iteration of `closed`.
+
+        The loops `closed` are nested in the loops `outer`.
+        """
         acc = node("BUFFER", (shape_source(shape),), BufferArg(next(self.slots), u.dtype, None, "REG"))
         start = node("STORE", (node("AFTER", (acc, *outer)) if outer else acc, begin))
         before = node("LOAD", (node("AFTER", (acc, start, *closed)),))
@@ -109,8 +112,9 @@ class ReduceLowering:
         return [b for _, b in copies]
 
     def _copy(self, key: tuple, body: UOp, r: UOp, i: int, own: list[UOp]) -> UOp:
-        """Return `body` in iteration i of the unrolled range r. Loops and memory inside of r are separate in each
-        copy.
+        """Return `body` in iteration i of the unrolled range r.
+
+        `own` are the ENDs and STOREs inside of r: each iteration gets separate loops and buffers for them, by `key`.
         """
         mapping = {r: idx(i)}
         if i:
@@ -129,8 +133,9 @@ class ReduceLowering:
         return acc
 
     def _own_ranges(self, group: Group, body: UOp, closed: list[UOp]) -> dict[UOp, UOp]:
-        """Return fresh RANGEs for a group, and for its inner loops and accumulators, as other groups may use the same
-        ones.
+        """Map the loops `closed` to the group's own RANGEs, and the loops and accumulators inside of them to copies.
+
+        Other groups of reductions may use the originals.
         """
         if group not in self.clones:
             self.clones[group] = {r: node("RANGE", r.src, (next(self.ids), r.arg[1])) for r in closed}
@@ -162,7 +167,7 @@ class ReduceLowering:
 
 
 def _own(body: UOp, r: UOp) -> list[UOp]:
-    """Return the ENDs and STOREs of `body` that are inside of r."""
+    """Return the ENDs and STOREs of `body` that depend on the range `r`."""
     return [v for v in toposort(body) if v.op in ("END", "STORE") and r in ranges(v)]
 
 

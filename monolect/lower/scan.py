@@ -83,7 +83,7 @@ class Scans:
         return node("SCAN", (wide,), (total.op, len(wide.shape) - self.axis_of[lane]))
 
     def _last(self, total: UOp, new: dict[UOp, UOp]) -> UOp:
-        """Return the value that the next iteration starts from, in the shape of the accumulator."""
+        """Return the sum after the last lane, from which the next iteration starts, in the shape of the accumulator."""
         s, previous = self._scan(total, new), new[self.steps[total].previous]
         axis = s.arg[1]
         first = [0] * len(s.shape)

@@ -1,7 +1,7 @@
 """Software-pipeline copies to local memory: issue the load of the next iteration before the current one computes.
 
 A LOAD pipelined through "registers" is issued before the loop for the first iteration. Each iteration then issues the
-load of the next one right after the BARRIER behind which lanes read the current block. So the wait for memory is at the
+load of the next one right after the BARRIER that lets lanes read the current block. So the wait for memory is at the
 end of an iteration, after the lanes have multiplied. The last iteration loads the last block again and does not use it.
 
 An "async" LOAD writes the other block of local memory directly, without registers: after the BARRIER no lane reads the
@@ -59,7 +59,10 @@ def _pipelined_copy(u: UOp, slots: count) -> PipelinedCopy:
 
 
 class PipelinedCopy:
-    """A copy in each iteration of `loop`. `before`: the nodes that the BARRIER before its use waits for."""
+    """A copy to local memory in each iteration of `loop`, issued one or more iterations ahead.
+
+    `before`: the nodes that the BARRIER before the use of the copied block waits for.
+    """
 
     before: tuple[UOp, ...]
 
@@ -67,7 +70,7 @@ class PipelinedCopy:
         (self.loop,) = (r for r in ranges(u))
 
     def _next(self, value: UOp) -> UOp:
-        """Return `value` in the next iteration, or in the last one again."""
+        """Return `value` as the next iteration computes it; in the last iteration, `value` itself."""
         last = self.loop.src[0].value - 1
         return substitute(value, {self.loop: smaller(self.loop + 1, last)})
 
@@ -77,7 +80,7 @@ class PipelinedCopy:
 
 
 class _RegisterCopy(PipelinedCopy):
-    """A copy through a register buffer number `slot`."""
+    """A copy whose value is loaded to the REG buffer `slot` one iteration before it is stored to local memory."""
 
     def __init__(self, u: UOp, slot: int):
         super().__init__(u)
@@ -92,7 +95,7 @@ class _RegisterCopy(PipelinedCopy):
 
 
 class _TmaCopy(PipelinedCopy):
-    """A TMACOPY, which uses `TmaCopyArg.n_buffers` blocks round-robin."""
+    """A TMACOPY to `TmaCopyArg.n_buffers` blocks of local memory, which are used round-robin."""
 
     def __init__(self, u: UOp):
         super().__init__(u)
@@ -109,7 +112,7 @@ class _TmaCopy(PipelinedCopy):
 
 
 class _AsyncCopy(PipelinedCopy):
-    """An asynchronous copy directly to the block of the next iteration."""
+    """An asynchronous copy from global memory to the block of local memory that the next iteration reads."""
 
     def __init__(self, u: UOp):
         super().__init__(u)
@@ -149,7 +152,7 @@ def _pipelined_load(u: UOp) -> UOp | None:
 
 
 def _without_flag(value: UOp) -> UOp:
-    """Return `value` with its pipelined LOAD replaced by a plain one."""
+    """Return `value`, a pipelined LOAD or movement ops of one, with a plain LOAD instead."""
     return (
         rebuild(value, (_without_flag(value.src[0]), *value.src[1:]))
         if not is_pipelined(value)

@@ -51,7 +51,7 @@ PRIMITIVES = frozenset("RECIP CAST BITCAST ADD MUL MOD IDIV CMPLT CMPNE XOR OR A
 
 
 class Decomposition(NamedTuple):
-    """One way to do without an op: `rewrite(u)` returns the replacement of `u` if `when(u)` is true."""
+    """One replacement of an op that a target lacks: `rewrite(u)` returns it for a node `u` for which `when(u)`."""
 
     name: str
     when: Callable[[UOp], bool]
@@ -159,7 +159,11 @@ def divide(u: UOp) -> UOp:
 
 
 def truncate(u: UOp) -> UOp:
-    """Return x rounded toward zero: below 2**mantissa by a magic add, minus 1 if that rounded up; exact."""
+    """Return x rounded toward zero. Exact.
+
+    For |x| < 2**mantissa, adding and subtracting 2**mantissa rounds |x| to an integer; 1 is subtracted if that rounded
+    up. Larger floats are integers.
+    """
     x = u.src[0]
     f = FORMATS[x.dtype]
     a, whole = magnitude(x), 2.0**f.mantissa
@@ -170,7 +174,10 @@ def truncate(u: UOp) -> UOp:
 
 
 def scale(u: UOp) -> UOp:
-    """Return a * 2**b by three products. Only the last product rounds: a small a is scaled up first. Exact."""
+    """Return a * 2**b for LDEXP(a, b) by three products, rounded once.
+
+    Only the last product rounds, since an |a| below 1 is scaled up first.
+    """
     a, b = u.src
     f = FORMATS[a.dtype]
     most, up = 3.0 * (f.bias - 2), float(f.bias - f.mantissa)  # beyond `most` every result is 0 or infinite
@@ -239,13 +246,13 @@ def saturate(u: UOp) -> UOp:
 
 # ---- division of integers by constants -------------------------------------------------------------------------------
 def divisor(u: UOp) -> int:
-    """Return the positive constant integer that `u` divides by, or 0."""
+    """Return the positive constant integer by which the IDIV or MOD `u` divides, or 0 if there is none."""
     c = constant_of(u.src[1])
     return c if c.__class__ is int and c > 0 and u.dtype.is_int else 0
 
 
 def by_power_of_two(u: UOp) -> bool:
-    """Whether `u` divides by a constant power of two."""
+    """Whether the IDIV or MOD `u` divides by a constant power of two."""
     c = divisor(u)
     return c > 0 and c & (c - 1) == 0
 
@@ -299,7 +306,7 @@ def multiplier(u: UOp) -> Multiplier | None:
 
 
 def multiplies(u: UOp) -> bool:
-    """Whether a product and a shift can replace the division `u`."""
+    """Whether a product and a shift can replace the IDIV or MOD `u` by a constant."""
     return multiplier(u) is not None
 
 
@@ -322,10 +329,11 @@ PARITY = 0x1BD11BDA
 
 
 def threefry(u: UOp) -> UOp:
-    """Return Threefry-2x32, 20 rounds, on the two 32-bit lanes of uint64 (counter, key): add, rotate, exclusive or.
-    Exact.
+    """Return the 64 random bits of Threefry-2x32 with 20 rounds, for a counter and a key of 64 bits each.
+
+    The two 32-bit halves of the counter are added, rotated and combined by exclusive or.
     """
-    (x, y), (k, m) = (_lanes(s) for s in u.src)
+    (x, y), (k, m) = (_halves(s) for s in u.src)
     keys = (k, m, exclusive(exclusive(k, m), PARITY))
     x, y = x + k, y + m
     for i in range(5):
@@ -333,11 +341,11 @@ def threefry(u: UOp) -> UOp:
             x = x + y
             y = exclusive(union(shift_left(y, r), shift_right(y, 32 - r)), x)
         x, y = x + keys[(i + 1) % 3], y + keys[(i + 2) % 3] + (i + 1)
-    both_lanes = union(cast(x, dtypes.uint64), shift_left(cast(y, dtypes.uint64), 32))
-    return cast(both_lanes, u.dtype)
+    both_halves = union(cast(x, dtypes.uint64), shift_left(cast(y, dtypes.uint64), 32))
+    return cast(both_halves, u.dtype)
 
 
-def _lanes(x: UOp) -> tuple[UOp, UOp]:
+def _halves(x: UOp) -> tuple[UOp, UOp]:
     """Return the low and the high 32 bits of a 64-bit integer."""
     x = cast(x, dtypes.uint64)
     return cast(x, dtypes.uint32), cast(shift_right(x, 32), dtypes.uint32)
@@ -554,12 +562,13 @@ ROWS = Family(
 
 
 def decompose(u: UOp, native: frozenset[str]) -> UOp | None:
-    """Return `u` in terms of other ops, or None if its op is in `native` or there is nothing to replace.
+    """Return `u` in terms of other ops, or None if a target with the ops `native` has it or no replacement applies.
 
-    This is one step: the result may contain ops to be decomposed in turn. exp, log and cos are patterns of two nodes,
-    so a driver must decompose a node before its sources; in the other order the error is about 3 ULP. IDIV and MOD by
-    variables have no replacement: a target without them in `native` only gets the cheaper forms for constants. A target
-    without CAST in `native` gets saturating casts.
+    This is one step: the result may contain ops to be decomposed in turn. |x|, log and cos are patterns of two nodes,
+    which are replaced although the op of `u` (MAX, MUL, SIN) is in `native`, if ABS, LOG2 or COS is not. A driver must
+    decompose a node before its sources: if it decomposed those of exp, log or cos first, the error would be about 3
+    ULP. IDIV and MOD by variables have no replacement: a target without them in `native` only gets the cheaper forms
+    for constants. A target without CAST in `native` gets saturating casts.
     """
     for d in DECOMPOSE.get(u.op, ()):
         if (d.lacks or u.op) not in native and (d.needs is None or d.needs in native) and d.when(u) and is_on(d.name):

@@ -52,12 +52,12 @@ def cast(x: UOp, d: DType) -> UOp:
 
 
 def bits(x: UOp, d: DType) -> UOp:
-    """Return the bits of `x` reinterpreted as `d`, a dtype of the same size."""
+    """Return `x` bitcast to `d`, a dtype of the same size."""
     return x if x.dtype is d else build("BITCAST", x, arg=d)
 
 
 def sub(a: UOp, b: Any) -> UOp:
-    """Return a - b. A constant b becomes an ADD."""
+    """Return a - b; for a number b, the ADD a + -b."""
     return build("SUB", a, b) if b.__class__ is UOp else a + -b
 
 
@@ -98,8 +98,9 @@ def where(p: UOp, a: Any, b: Any, like: UOp | None = None) -> UOp:
 
 
 def unlikely(p: UOp, a: UOp, b: UOp) -> UOp:
-    """Return a where p, which is true for few elements, else b. A target that can branch computes a only if p is true
-    for any.
+    """Return WHERE(p, a, b) marked UNLIKELY: p is true for few elements.
+
+    Code for a processor then computes `a` only if p is true for any lane (`lower.cold_paths`).
     """
     return node("WHERE", (p, a, b), None, UNLIKELY)
 

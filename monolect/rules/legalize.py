@@ -126,9 +126,9 @@ def _last_finite(n: Narrow) -> int:
 
 
 def to_odd(x: UOp) -> UOp:
-    """Return the float64 or integer `x` truncated to float32, with the last bit set if the result is inexact.
+    """Return the float64 or integer `x` rounded to odd in float32: truncated, with the last bit set if that is inexact.
 
-    Rounding the result to fewer bits then is a single rounding of `x`.
+    Rounding the result to fewer bits gives the same as rounding `x` once.
     """
     single = cast(x, F32)
     back = cast(single, x.dtype)

@@ -157,8 +157,9 @@ def exp(u: UOp) -> UOp:
 
 
 def exp2_by_ldexp(u: UOp) -> UOp:
-    """Return 2**x on a target with LDEXP. An x whose result is 0 or infinite is clamped to the limit, which gives the
-    same.
+    """Return 2**x on a target with LDEXP, as LDEXP(polynomial(x - n), n) with n = round(x).
+
+    x is clamped to limits beyond which the result is 0 or infinite.
     """
     f, k = FORMATS[u.dtype], TABLES[u.dtype]
     z = _between(u.src[0], k.dead[0], k.high[0])
@@ -240,7 +241,10 @@ def is_log(u: UOp) -> bool:
 
 
 def log(u: UOp) -> UOp:
-    """Return ln(x) for LOG2(x) * ln(2): ln(1+f) plus n*ln(2) in two parts. The first part is exact."""
+    """Return ln(x) for LOG2(x) * ln(2), as ln(1+f) + n*ln(2) with x = 2**n * (1+f).
+
+    ln(2) is in two parts, the first so short that its product with n is exact.
+    """
     x = (u.src[0] if u.src[0].op == "LOG2" else u.src[1]).src[0]
     f, k = FORMATS[x.dtype], TABLES[x.dtype]
     n, r = _split(x, f, k)
@@ -336,8 +340,9 @@ def _leading(x: UOp, f: Format, e: Extended) -> UOp:
 
 
 def _log2_parts(a: UOp, f: Format, k: Tables, e: Extended) -> tuple[UOp, UOp]:
-    """Return log2(a) for finite positive a as a short leading part and a rest. Source: fdlibm's e_pow.c, without its
-    table.
+    """Return log2(a) for finite positive a in two floats: a leading part of few bits, and the rest.
+
+    Source: fdlibm's e_pow.c, without its table.
     """
     n, r = _split(a, f, k)
     t = r + 2.0

@@ -136,7 +136,7 @@ _BOUNDED: dict[str, Callable[[list[float]], float]] = {
 
 # ---- sine and cosine -------------------------------------------------------------------------------------------------
 def sine(u: UOp) -> UOp:
-    """Return sin(x)."""
+    """Return sin(x) for the node `u`, SIN(x), as a formula of other elementwise ops."""
     return _sine_or_cosine(u.src[0], False)
 
 
@@ -148,9 +148,10 @@ def cosine(u: UOp) -> UOp:
 
 
 def cosine_by_sine(u: UOp) -> UOp:
-    """Return cos(x) by the target's sine of x reduced in three exact steps, and as 1 - 2*sin(x/2)**2 for large x.
+    """Return cos(x) by the target's SIN: of x minus an odd multiple of pi/2, or for large x as 1 - 2*sin(x/2)**2.
 
-    Error: below 2e-7 in absolute terms (float32); pi/2 - x would lose accuracy by its rounding. Source: Cephes, sin.c.
+    The multiple is subtracted in three steps with exact products, since the rounding of pi/2 - x would lose accuracy.
+    Error: below 2e-7 in absolute terms (float32). Source: Cephes, sin.c.
     """
     x = cosine_argument(u)
     assert x is not None
@@ -206,7 +207,7 @@ def _cosine_near(r: UOp, rest: UOp, f: Format) -> UOp:
 
 
 def _two_sum(large: UOp, little: UOp) -> tuple[UOp, UOp]:
-    """Return the rounded sum and its rounding error; exact if |large| >= |little| or the sum is exact."""
+    """Return (rounded sum, its rounding error). The error is exact if |large| >= |little| or the sum is exact."""
     total = large + little
     return total, sub(little, sub(total, large))
 
@@ -238,8 +239,9 @@ def _long_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
 
 
 def _radians(high: UOp, low: UOp | None, f: Format) -> tuple[UOp, UOp]:
-    """Return the fraction, minus 1 if at least 1/2, times pi/2, in two floats. `high` has 2 + 62 bits, `low` the next
-    64.
+    """Return pi/2 times the fraction of a fixed-point number, minus 1 if the fraction is at least 1/2, in two floats.
+
+    `high` has the number's 2 integer and first 62 fraction bits, `low` the next 64 bits or None.
     """
     q = shift_right(bits(shift_left(high, 2), dtypes.int64), 2)
     cut = 62 - f.mantissa
@@ -254,14 +256,15 @@ def _radians(high: UOp, low: UOp | None, f: Format) -> tuple[UOp, UOp]:
 
 
 def _words(start: int, count: int) -> list[UOp]:
-    """Return `count` 64-bit words of 2/pi, starting with the bit of weight 2**start."""
+    """Return `count` 64-bit constants: the bits of 2/pi from the bit of weight 2**start on."""
     value = INVERSE >> (1280 + start + 1 - 64 * count)
     return [const(value >> (64 * (count - 1 - i)) & (2**64 - 1), dtypes.uint64) for i in range(count)]
 
 
 def _window(words: list[UOp], p: UOp, count: int) -> list[UOp]:
-    """Return `count` consecutive words from bit `p` on: words are selected by a barrel shifter of WHEREs, then shifted
-    by bits.
+    """Return the `count` 64-bit words that begin at bit `p` of `words`, the highest bit being bit 0.
+
+    A barrel shifter of WHEREs selects whole words, which are then shifted by bits.
     """
     step = 1
     while count + 1 + 2 * step - 1 < len(words):
@@ -279,7 +282,7 @@ def _window(words: list[UOp], p: UOp, count: int) -> list[UOp]:
 
 
 def _fraction_single(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
-    """Return (m times the bits of 2/pi from bit `p` on, modulo 4, with 2 integer and 62 fraction bits; no lower word).
+    """Return (m times the bits of 2/pi from bit `p` on, modulo 4, None): 2 integer and 62 fraction bits in one word.
 
     m has 24 bits.
     """
@@ -288,7 +291,10 @@ def _fraction_single(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
 
 
 def _fraction_double(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
-    """Return m (53 bits) times the window at `p`, modulo 4, as 2 + 126 bits in two words."""
+    """Return m times the bits of 2/pi from bit `p` on, modulo 4, as (upper word, lower word).
+
+    The words have 2 integer and 126 fraction bits. m has 53 bits.
+    """
     h, middle, rest = _window(_words(53, 19), p, 3)
     product = m * middle
     low = product + _high_product(m, rest)

@@ -82,7 +82,7 @@ def flags_for(version: str) -> list[str]:
 
 
 def compile_with(command: str, flags: list[str], source: str) -> bytes:
-    """Return the object file of a C source; see `Compiler.compile`."""
+    """Return the object file that the compiler `command` makes of a C source. Raises CompileError with its message."""
     return compiled([command, *flags, "-c", "-x", "c"], source)
 
 

@@ -56,7 +56,7 @@ class ProgramDevice:
         raise NotImplementedError
 
     def warm_up(self) -> None:
-        """Prepare what else programs need to run, in parallel with the lowering of the first kernels."""
+        """Load other code that programs need to run, in parallel with the lowering of the first kernels."""
 
     def check(self, name: str, linear: UOp) -> None:
         """Raise CompileError or DTypeError if the device cannot launch the kernel `name`."""

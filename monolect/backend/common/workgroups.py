@@ -77,7 +77,7 @@ class GroupDevice(ProgramDevice):
         check_limits(name, linear.src, self.target)
 
     def info(self, linear: UOp) -> dict[str, Any]:
-        """See `ProgramDevice`."""
+        """Return the launch parameters of a kernel as values that JSON can store, by the names that `program` reads."""
         arguments = []
         for u in sorted((u for u in linear.src if u.op == "PARAM"), key=lambda u: u.arg.slot):
             n_bytes = size_max(count(u.shape)) * u.dtype.itemsize if u.arg.name is None else SCALAR
@@ -93,7 +93,7 @@ class GroupDevice(ProgramDevice):
         }
 
     def program(self, info: dict[str, Any], module: Any, source: str) -> Program:
-        """See `ProgramDevice`."""
+        """Return the Program of one kernel of a loaded module; its entry is an Entry made from `info`."""
         kernel = self.kernel(module, info["symbol"], info["name"])
         groups = tuple(parse(text) for text in info["groups"])
         arguments = tuple((int(slot), int(size), str(variable)) for slot, size, variable in info["arguments"])
@@ -103,7 +103,7 @@ class GroupDevice(ProgramDevice):
         return Program(info["name"], entry, int(info["threads"]), source)
 
     def kernel_source(self, source: str, symbol: str) -> str:
-        """See `ProgramDevice`."""
+        """Return the part of a module's source that is the kernel `symbol`."""
         at = source.index(f"{symbol}(")
         return source[source.rindex(self.kernel_keyword, 0, at) : source.index("\n}\n", at) + 3]
 

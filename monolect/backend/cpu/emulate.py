@@ -118,7 +118,7 @@ _SPLIT_HALVES = """\
 
 
 def _pairs_of_floats(unit: MatrixUnit) -> str:
-    """Return the function of VDPBF16PS, which adds the product of the upper halves first."""
+    """Return the LLVM function that emulates VDPBF16PS, which adds the product of the upper halves first."""
     return f"""\
 define internal <16 x float> @emulated.{unit.name}(<16 x float> %c, <32 x bfloat> %a, <32 x bfloat> %b) #0 {{
   %x = bitcast <32 x bfloat> %a to <16 x i32>
@@ -132,7 +132,7 @@ define internal <16 x float> @emulated.{unit.name}(<16 x float> %c, <32 x bfloat
 
 
 def _tile_of_floats(unit: MatrixUnit) -> str:
-    """Return the function of TDPBF16PS, which sums the products of lower and upper halves separately until the end."""
+    """Return the LLVM function that emulates TDPBF16PS, with separate sums for lower and upper halves until the end."""
     one = "<16 x i32> splat (i32 1065353216)"  # 1.0
     step = f"""\
   %s0 = phi <16 x float> [ zeroinitializer, %rows ], [ %n0, %steps ]
@@ -171,7 +171,7 @@ def _dot_name(lanes: int, a: DType, b: DType) -> str:
 
 
 def _vector_of_bytes(unit: MatrixUnit) -> str:
-    """Return the function of VPDPBUSD."""
+    """Return the LLVM function that emulates VPDPBUSD, a sum of products of bytes, on a unit's vectors."""
     t, wide = f"<{unit.n} x i32>", f"<{unit.n * unit.k} x i8>"
     return f"""\
 define internal {t} @emulated.{unit.name}({t} %c, {wide} %a, {wide} %b) #0 {{
@@ -184,7 +184,7 @@ define internal {t} @emulated.{unit.name}({t} %c, {wide} %a, {wide} %b) #0 {{
 
 
 def _tile_of_bytes(unit: MatrixUnit) -> str:
-    """Return the function of TDPBSSD, TDPBSUD, TDPBUSD or TDPBUUD."""
+    """Return the LLVM function that emulates TDPBSSD, TDPBSUD, TDPBUSD or TDPBUUD, a product of tiles of bytes."""
     step = f"""\
   %s = phi <16 x i32> [ %old, %rows ], [ %n, %steps ]
 {_LOAD_WORDS}\

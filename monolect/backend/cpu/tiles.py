@@ -182,7 +182,10 @@ class TileRenderer(Renderer):
         return loaded[at, stride, pointer]
 
     def tile_offsets(self, x: UOp) -> tuple[str, Any] | None:
-        """Return (address, offset of each element) if `x` can be loaded as tiles, else None; then `x` has vectors."""
+        """Return (address, offset of each element) if the operand `x` can be loaded as tiles.
+
+        Otherwise return None; the value of `x` is then in vector registers.
+        """
         load = _ungated_load(x) if x in self.tile_loads else None
         if load is None:
             return None

@@ -80,7 +80,11 @@ class CudaDriver(Driver):
         return self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
     def tensor_map(self, m: TensorMap, address: int, at: str) -> bytes:
-        """See `Driver`. Lines of 128 bytes are swizzled, as wgmma expects; elements outside of an axis are zeros."""
+        """Return the hardware's descriptor (128 bytes) of the tensor that `m` describes, in memory at `address`.
+
+        Lines of 128 bytes are swizzled, as wgmma expects; elements outside of an axis are zeros. `at` names the kernel
+        in errors. Raises DeviceError if the driver refuses it.
+        """
         api, rank = self.api, len(m.sizes)
         names = {"float16": "FLOAT16", "bfloat16": "BFLOAT16"}
         descriptor = self(

@@ -76,7 +76,7 @@ class CudaDevice(GpuDevice):
         return ptx.render_module(kernels) if self.uses_llvm else render_module(kernels, self.arch)
 
     def program(self, info: dict[str, Any], module: Any, source: str) -> Program:
-        """See `ProgramDevice`. A kernel that requests shared memory at its launch is given permission here."""
+        """Return the Program of one kernel of a loaded module; permit the shared memory that its launch requests."""
         out = super().program(info, module, source)
         if n_bytes := out.entry.local_bytes:
             self.driver(

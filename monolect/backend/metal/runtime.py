@@ -204,13 +204,13 @@ class MetalCommands(Numbered):
 
     def __init__(self, device: MetalDevice, calls: Sequence[Call]):
         self.device, self.bound = device, dict[int, Any]()
-        pairs = zip(calls, self.numbered(calls), strict=True)
+        pairs = zip(calls, self.number_operands(calls), strict=True)
         self.steps = [(call.program.name, call.program.entry, args) for call, args in pairs]
         self.numbers = {args[slot] for _, entry, args in self.steps for slot, n, _ in entry.arguments if n == SCALAR}
         self.used = {args[slot] for _, entry, args in self.steps for slot, _, _ in entry.arguments}
 
-    def bind_part(self, number: int, address: int) -> None:
-        """See `Numbered`."""
+    def bind_operand(self, number: int, address: int) -> None:
+        """Set operand `number` to the memory at `address`, or to the value `address` if the operand is a size."""
         if number in self.numbers:
             self.bound[number] = address
         elif number in self.used:

@@ -175,7 +175,7 @@ class OpenCLCommands(Numbered):
         self.steps: list[tuple[str, Any, Entry, dict[str, int]]] = []
         self.argument_users: dict[int, list[tuple[Any, int, int]]] = {}
         self.bound: dict[int, int] = {}
-        for call, args in zip(calls, self.numbered(calls), strict=True):
+        for call, args in zip(calls, self.number_operands(calls), strict=True):
             program, entry = call.program, call.program.entry
             kernel = self.cl.Kernel(*entry.kernel)
             numbers = {}
@@ -185,8 +185,8 @@ class OpenCLCommands(Numbered):
                     numbers[variable] = args[slot]
             self.steps.append((program.name, kernel, entry, numbers))
 
-    def bind_part(self, number: int, address: int) -> None:
-        """See `Numbered`."""
+    def bind_operand(self, number: int, address: int) -> None:
+        """Set operand `number` to the memory at `address`, or to the value `address` if the operand is a size."""
         if number not in self.argument_users or self.bound.get(number) == address:
             return
         for kernel, position, n_bytes in self.argument_users[number]:

@@ -359,7 +359,7 @@ class Generator:
         self.line(f"{run} = {value}" if len(shape) == 1 else f"{run}.reshape({shape})[...] = {value}")
 
     def _tmacopy(self, u: UOp) -> None:
-        """Emit a copy of the box by lane 0, without a delay."""
+        """Emit TMACOPY as a copy that lane 0 completes at once, although the hardware's copy is asynchronous."""
         (to, at), source = (root_of(u.src[0]), total(self.flat_index(u.src[0]), self.share)), root_of(u.src[1])
         lane = [f"{s} == 0" for s in self.specials if s.startswith("lidx")]
         given = ", ".join(self.value(s) for s in u.src[4:])

@@ -32,9 +32,9 @@ def root_of(u: UOp) -> UOp:
 
 
 def validity(u: UOp) -> tuple[UOp | None, bool] | None:
-    """Return where a stored value is not `invalid`, as (condition, its value there).
+    """Return (condition, b): the stored value `u` is valid, that is, not `invalid`, where the condition equals b.
 
-    (None, False) means nowhere, None everywhere.
+    Return (None, False) if the value is invalid everywhere, None if it is valid everywhere.
     """
     if u.op == "CONST" and u.arg[0] is INVALID:
         return None, False

@@ -141,14 +141,17 @@ class Exchange:
 
 
 class MemoryExchange(Exchange):
-    """WMMA of a matrix unit that reads its operands from local memory: lanes give (Access, memory, start positions)."""
+    """WMMA of a matrix unit that reads its operands from local memory."""
 
     def __init__(self, u: UOp):
         super().__init__(u)
         self.cores = [Cores(*x) for x in u.arg[2:]]
 
     def __call__(self, lanes: list[Any]) -> list[Array]:
-        """See `Exchange`. All lanes must give the same start positions."""
+        """Return the part of the sum that each lane gets, from what all lanes give: (a, b, part of acc).
+
+        a and b are (Access, memory, start positions); all lanes must give the same start positions.
+        """
         acc = np.stack([np.ravel(lane[2]) for lane in lanes])
         out = np.empty_like(acc)
         for a, b, c in self.tiles:
@@ -157,7 +160,7 @@ class MemoryExchange(Exchange):
         return [x.reshape(self.u.shape) for x in out]
 
     def _operand(self, lanes: list[Any], side: int, number: int) -> Array:
-        """Return the rows of one operand, in the layout in which the unit reads memory."""
+        """Return tile `number` of the left (0) or right (1) operand as an array of rows, read from local memory."""
         starts = {int(np.ravel(lane[side][2])[number]) for lane in lanes}
         if len(starts) > 1:
             raise InternalError("WMMA: lanes that must give the same start position differ", found=sorted(starts)[:4])

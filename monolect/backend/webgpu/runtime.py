@@ -254,7 +254,10 @@ class Launch:
         self.group: Any = None
 
     def prepare(self, bound: dict[int, int]) -> tuple[int, ...]:
-        """Make the bind group if an argument has changed, and return the number of workgroups along x, y, z."""
+        """Make the bind group if an argument has changed, and return the number of workgroups along x, y, z.
+
+        `bound` maps operand numbers to addresses, and to values of Variables.
+        """
         values = {variable: bound[n] for variable, n in self.sizes.items()}
         if self.group is None:
             resources = [self.device.memory.binding(bound[number], n) for number, n in self.buffers]
@@ -288,14 +291,14 @@ class WebGPUCommands(Numbered):
         self.steps: list[Launch] = []
         self.users: dict[int, list[Launch]] = {}
         self.bound: dict[int, int] = {}
-        for call, args in zip(calls, self.numbered(calls), strict=True):
+        for call, args in zip(calls, self.number_operands(calls), strict=True):
             step = Launch(device, call.program.name, call.program.entry, args)
             self.steps.append(step)
             for slot, _, _ in call.program.entry.arguments:
                 self.users.setdefault(args[slot], []).append(step)
 
-    def bind_part(self, number: int, address: int) -> None:
-        """See `Numbered`."""
+    def bind_operand(self, number: int, address: int) -> None:
+        """Set operand `number` to the memory at `address`, or to the value `address` if the operand is a size."""
         if number not in self.users or self.bound.get(number) == address:
             return
         self.bound[number] = address

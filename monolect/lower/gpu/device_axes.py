@@ -58,9 +58,9 @@ def is_shared_copy(u: UOp) -> bool:
 
 
 class _Workgroups:
-    """Lowers one kernel. `values` maps its device ranges to their replacements.
+    """Lowers one kernel. `values` maps its GLOBAL, LOCAL, WARP and GROUP_REDUCE ranges to indices of the launch.
 
-    `dims` are the dimensions of a workgroup, adjacent lanes first; each lists the ranges that it is for.
+    `dims` are the dimensions of a workgroup, that of adjacent lanes first; each lists the ranges that it replaces.
     """
 
     def __init__(self, sink: UOp, order: list[UOp], target: Target):
@@ -110,7 +110,7 @@ class _Workgroups:
                 new[u] = self._reduce_lanes(u, src[0])
             elif u.op == "END" and not self.copies.isdisjoint(u.src):
                 new[u] = self._copied(u, src)
-            elif u.op in ("END", "AFTER", "WMMA") and not _is_global_memory_after(u):
+            elif u.op in ("END", "AFTER", "WMMA") and not _keeps_lane_indices(u):
                 left = tuple(v for s, v in zip(u.src, src, strict=True) if s not in self.values)
                 left = tuple(dict.fromkeys(left)) if u.op == "AFTER" else left  # copies that share a BARRIER
                 new[u] = node(u.op, left, u.arg) if len(left) > 1 else left[0]
@@ -121,9 +121,7 @@ class _Workgroups:
                 new[u] = rebuild(u, src)
 
     def _gates(self) -> dict[UOp, UOp]:
-        """Return, for each store to global memory, the condition of being lane 0 of each axis whose loop it is not
-        in.
-        """
+        """Return the gate of each store to global memory: index 0 along each axis whose loop does not contain it."""
         stores = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
         own: dict[UOp, set[UOp]] = {u: set() for u in stores if _is_global(u)}
         for u in self.order:
@@ -147,7 +145,7 @@ class _Workgroups:
 
     # ---- copies ------------------------------------------------------------------------------------------------------
     def _split_copies(self) -> dict[UOp, UOp]:
-        """Return the replacements of the LOCAL ranges of copies: every lane takes each n-th iteration.
+        """Return the replacements of the LOCAL ranges of copies: lane i of n takes iterations i, i + n, i + 2n, ...
 
         Iterations beyond the end repeat the last one.
         """
@@ -208,10 +206,11 @@ class _Workgroups:
         return out
 
     def _steps(self, dims: list[int], done: dict[int, int]) -> list[dict[int, tuple[int, int, bool]]]:
-        """Return, for each step and dimension, (number of slots to combine, their distance, whether lanes take
-        different slots).
+        """Plan the reduction of the lanes along `dims` through local memory, in which each lane has stored its result.
 
-        `done`: number of adjacent lanes of each dimension that have the same result already.
+        Return for each round, by dimension: (number of lanes' results that a lane combines, distance between these
+        lanes, whether different lanes combine different results). `done`: by dimension, the number of adjacent lanes
+        that have the same result already.
         """
         if any(n > 1 for n in done.values()):
             return [{k: (self.sizes[k] // done[k], done[k], done[k] > 1) for k in dims}]
@@ -227,9 +226,9 @@ class _Workgroups:
         return [own | {longest: (size // n_left, n_left, True)}, whole | {longest: (n_left, 1, False)}]
 
     def _part(self, k: int, n: int, distance: int, own: bool) -> UOp:
-        """Return the index along dimension k of the slots that a lane combines: `n` at `distance`.
+        """Return the index along dimension k of the `n` lanes, at `distance`, whose results a lane combines in a loop.
 
-        With `own` they start from the lane's own index modulo the distance.
+        The index starts at 0, or with `own` at the lane's own index modulo the distance.
         """
         if (k, n, distance) not in self.slot_loops:
             self.slot_loops[k, n, distance] = node("RANGE", (idx(n),), (next(self.ids), "REDUCE"))
@@ -237,7 +236,7 @@ class _Workgroups:
         return loop + (self.lane_indices[k] % distance if n > 1 else self.lane_indices[k]) if own else loop
 
     def _memory(self, u: UOp, shaped: list[UOp]) -> UOp:
-        """Return a LOCAL buffer with a slot for each lane and each element of the `shaped` ranges."""
+        """Return a LOCAL buffer with an element for each lane and each value of the `shaped` ranges."""
         n = self.n_lanes * prod(_size(r) for r in shaped)
         self.local_bytes += n * u.dtype.itemsize
         self._check_memory()
@@ -249,8 +248,9 @@ class _Workgroups:
             raise ActionError("too much local memory", expected=f"<= {self.target.local_bytes}", found=self.local_bytes)
 
     def _slot(self, at: dict[int, UOp], shaped: list[UOp]) -> UOp:
-        """Return the slot of the lane with index `at` along some dimensions. Slots of lanes are adjacent for each
-        shaped element.
+        """Return the index, in the buffer of `_memory`, of a lane's element for the values of the `shaped` ranges.
+
+        `at` gives the lane's index along some dimensions; along the others it is that of the running lane.
         """
         out = idx(0)
         for r in shaped:
@@ -258,7 +258,7 @@ class _Workgroups:
         return out * self.n_lanes + self._flat([at.get(k, v) for k, v in enumerate(self.lane_indices)])
 
     def _flat(self, lane_indices: list[UOp]) -> UOp:
-        """Return the number of the lane with these indices."""
+        """Return the number, in its workgroup, of the lane with these indices along the dimensions."""
         out = idx(0)
         for n, v in zip(self.sizes[::-1], lane_indices[::-1], strict=True):
             out = out * n + v
@@ -276,17 +276,20 @@ def _is_local(u: UOp) -> bool:
 
 
 def _is_pipelined_store(store: UOp) -> bool:
-    """Whether `store` stores a LOAD that is pipelined."""
+    """Whether `store` stores the value of a pipelined LOAD."""
     return is_pipelined(store.src[1])
 
 
-def _is_global_memory_after(u: UOp) -> bool:
-    """Whether `u` is a PARAM AFTER the loops that write it: as lanes, these still repeat the write."""
+def _keeps_lane_indices(u: UOp) -> bool:
+    """Whether `u` is a PARAM AFTER ranges, whose iterations each repeat a write to it, such as an addition.
+
+    The indices that replace these ranges stay sources of `u`, so that the launch keeps their lanes.
+    """
     return u.op == "AFTER" and memory_of(u).op == "PARAM"
 
 
 def _is_global(e: UOp) -> bool:
-    """Whether the effect `e` writes memory that outlives the kernel."""
+    """Whether the STORE or ATOMICADD `e` writes memory that outlives the kernel: a PARAM or a GLOBAL buffer."""
     view = e.src[0]
     while view.src and view.op not in ("PARAM", "BUFFER"):
         view = view.src[0]

@@ -53,7 +53,11 @@ def warp_unit(sink: UOp, target: Target) -> MatrixUnit | None:
 
 
 class _Product:
-    """One sum of products for a unit. `bits`: for each run of bits in the map of the sum, the range with its values."""
+    """The REDUCE `u` of products that a matrix unit of a warp computes.
+
+    The unit's map of the sum gives each bit of a row or column index as a bit of the lane number or of the element
+    number. `bits` maps each run of consecutive such bits to the RANGE of the kernel whose value they are.
+    """
 
     def __init__(self, u: UOp, unit: MatrixUnit):
         self.u, self.unit = u, unit
@@ -91,7 +95,10 @@ class _Product:
         return node("REDUCE", (out, *loops), self.u.arg) if loops else out
 
     def _cores(self, load: UOp, side: int) -> tuple[UOp, Cores]:
-        """Return the INDEX at which an operand begins in local memory, and the strides of its core matrices."""
+        """Return the INDEX of the left (0) or right (1) operand's first element, and the strides of its core matrices.
+
+        Raises ActionError if the operand is not in local memory.
+        """
         memory, index = load.src[0].src[0], load.src[0].src[1]
         while memory.op == "AFTER":
             memory = memory.src[0]
@@ -140,7 +147,10 @@ class _Product:
         return substitute(load, mapping)
 
     def _bits(self, word: str, axis: int, own: dict[BitRun, UOp]) -> list[tuple[UOp, int]]:
-        """Return (range, bit of the range) for each bit of an index along an axis."""
+        """Return (range, bit of the range) for each bit of an operand's index along `axis`, the lowest bit first.
+
+        `word` is the unit's map of that index, and `own` has the ranges over the elements that a lane holds.
+        """
         out = []
         for at, bit in enumerate(word.split()):
             number = int(bit[1:])
@@ -155,12 +165,15 @@ class _Product:
 
 
 def _has(run: BitRun, number: int) -> bool:
-    """Whether the run contains the bit `number`."""
+    """Whether `run` contains bit `number` of the lane or element number."""
     return run.first <= number < run.first + run.n_bits
 
 
 def _sliced(bits: list[tuple[UOp, int]], first: int, n: int) -> UOp:
-    """Return the number with bits first, first + 1, .. as a sum; adjacent bits of one range are one term."""
+    """Return the `n`-bit number of bits[first], bits[first + 1], .., the lowest first, as a sum.
+
+    A bit is (range, bit of the range); adjacent bits of one range are one term.
+    """
     out, at = idx(0), 0
     while at < n:
         r, low = bits[first + at]

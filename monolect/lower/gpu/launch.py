@@ -1,7 +1,7 @@
 """Arrange any number of axes as at most three launch dimensions, each within its limit.
 
-Number 0 is the innermost axis, whose iterations are adjacent. Axes beyond the third are merged into the last one. If
-that exceeds a limit, all axes are merged and split again (`ir.lanes.fitted`).
+Dimension 0 is for the innermost axis, whose iterations are adjacent. Axes beyond the third are merged into the last
+one. If that exceeds a limit, all axes are merged and split again (`ir.lanes.fitted`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def launched(sizes: list[UOp], name: str, limits: tuple[int, ...]) -> list[UOp]:
 
 
 def _one_each(sizes: list[UOp], name: str) -> list[UOp]:
-    """Return the values of the axes with one dimension per axis; the last dimension takes all remaining axes."""
+    """Return the value of each axis if each axis is a launch dimension; the last dimension takes all remaining axes."""
     out: list[UOp] = []
     for k in range(min(len(sizes), MOST_DIMENSIONS)):
         mine = sizes[k:] if k == MOST_DIMENSIONS - 1 else sizes[k : k + 1]

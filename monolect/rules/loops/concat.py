@@ -34,8 +34,8 @@ ROWS = Family(
 )  # fmt: skip
 
 MAX_PIECES = 64  # iterations; a longer loop is not replaced by a store per iteration
-# boundaries; from here on pieces of several elements are stored separately, since cutting a loop would take as many
-# sections
+# boundaries of a loop; from here on each piece of several elements is stored separately, since cutting the loop at all
+# boundaries would make as many loops
 MIN_BOUNDARIES = 8
 MIN_RUN = 64  # contiguous elements; from here on each piece has its own innermost loop
 MAX_NODES = 8192  # nodes of all pieces; code generation for more takes over a second
@@ -116,7 +116,7 @@ def _split_stores(end: UOp, sink: UOp, own_loops: bool) -> Iterator[tuple[str, l
 def _with_own_inner_loops(pieces: list[UOp], sink: UOp) -> list[UOp]:
     """Return `pieces` with a separate innermost loop each, if that loop is contiguous and long enough.
 
-    An innermost loop shared by all pieces would write as many streams at once.
+    If all pieces shared an innermost loop, each iteration would write to as many separate rows as there are pieces.
     """
     numbers, out = unused_ranges(toposort(sink, *pieces)), []
     for end in pieces:
@@ -220,7 +220,7 @@ def read_at_once(sink: UOp) -> UOp:
 
 
 def _is_choice(u: UOp) -> bool:
-    """Whether `u` selects between two loads by the index of an element, not by a value."""
+    """Whether `u` is a WHERE of two plain LOADs whose condition compares an index expression."""
     if u.op != "WHERE" or u.src[0].op != "CMPLT" or u.src[0].src[0].dtype.kind != "x":
         return False
     return all(x.op == "LOAD" and x.arg is None for x in u.src[1:])

@@ -47,8 +47,9 @@ def _split(sink: UOp) -> UOp | None:
 
 
 def _boundary(u: UOp) -> tuple[UOp, int] | None:
-    """Return (loop, first iteration of the second piece) if `u` selects between loads by the iteration of a loop, else
-    None.
+    """Return (loop, first iteration of its second piece) if `u` is a WHERE of two loads by the iteration of a loop.
+
+    Return None for other nodes. A first or last piece of few rows is split off one row at a time.
     """
     if u.op != "WHERE" or u.src[0].op != "CMPLT" or any(_read(x) is None for x in u.src[1:]):
         return None
@@ -129,7 +130,7 @@ class ConcatBoundary:
                     self.loops.update((u.src[1].src[1], *reads))
 
     def is_closed(self) -> bool:
-        """Whether these loops belong to scratch values and reductions only, and no node depends on two of them."""
+        """Whether the loops that have the boundary only fill scratch values and reduce, and no node depends on two."""
         if not self.memory or any(r.op != "RANGE" or r.src[0].op != "CONST" for r in self.loops):
             return False
         if any(r.src[0].value != self.size for r in self.loops):
@@ -139,7 +140,7 @@ class ConcatBoundary:
         return all(u in own for u in ends) and all(len(ranges(u) & self.loops) < 2 for u in self.order)
 
     def split(self, sink: UOp) -> UOp:
-        """Return the kernel with each of the loops split in two."""
+        """Return the kernel with each loop that has the boundary split in two."""
         for p in self.pieces:
             p.of(self.loops, self.ids)
         new: dict[UOp, UOp] = {}  # replacements of nodes that depend on none of the loops
@@ -159,7 +160,7 @@ class ConcatBoundary:
         return new[sink]
 
     def fill(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
-        """Add the scratch value `u` of a piece: its value, and its memory if it has more than one element."""
+        """Add the scratch value `u` to the piece `p`: its value, and a LOCAL buffer if it has several elements there."""
         store, r = u.src[1].src
         p.values[u] = value = p.value(store.src[1], new)
         if p.size > 1:
@@ -170,8 +171,9 @@ class ConcatBoundary:
             p.scratch[u.src[0]] = node("AFTER", (memory, end))
 
     def inside(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
-        """Add the node `u`, which depends on the loops, of a piece. Pieces but one get fresh RANGEs for its
-        reductions.
+        """Add the node `u`, which depends on the split loops, to the values of the piece `p`.
+
+        A piece that does not keep the loop numbers gets fresh RANGEs for the loops of reductions inside.
         """
         if u.op == "STORE" or _memory_of(u) in self.memory:
             return
@@ -187,7 +189,7 @@ class ConcatBoundary:
         p.values[u] = self.with_fresh_ranges(u, src[0], u.src[1:]) if is_other else rebuild(u, src)
 
     def reduced(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> UOp:
-        """Return the result of the REDUCE `u` over one of the loops for a piece."""
+        """Return the REDUCE `u` over one of the split loops, restricted to the iterations of the piece `p`."""
         body = p.value(u.src[0], new)
         own = tuple(p.loops[r] for r in u.src[1:] if r in p.loops)
         others = tuple(r for r in u.src[1:] if r not in self.loops)

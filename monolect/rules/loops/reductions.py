@@ -178,6 +178,8 @@ def _fits(d: DType, u: UOp) -> bool:
     return u.dtype.is_int and d.is_int and (d.kind == "x" or (d.min <= lo and hi <= d.max))
 
 
+# Arguments of the rules below: `u` is a REDUCE over the range j of `body` where the condition c and all conditions of
+# `rest` hold, and of `alt` elsewhere. `nests` is that of `simplify_loops`; `slots` yields unused numbers of buffers.
 def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp | None:
     """Return the sum over j of [j == e] * value as the value at j = e, or None."""
     e = _equal_to(c, j)

@@ -31,8 +31,10 @@ _MAX_FINITE = {32: 3.4028234663852886e38, 64: 1.7976931348623157e308}  # bits of
 
 
 class Ops(Values):
-    """The methods of ops. Each `op_*` takes the node, the lanes of a variable and one variable of each operand, and
-    returns the text of an expression.
+    """Renders elementwise ops, reductions and scans.
+
+    Each `op_*` takes the node, the number of lanes of a variable and one variable of each operand, and returns the text
+    of an expression.
     """
 
     def elementwise(self, u: UOp) -> Value:

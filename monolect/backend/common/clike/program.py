@@ -39,7 +39,7 @@ class Position(NamedTuple):
 
 
 class Renderer(Ops):
-    """The renderer of one kernel as a function."""
+    """Renders one kernel as a function of a C-like language."""
 
     def __init__(self, language: Language, linear: UOp, name: str):
         super().__init__(language)
@@ -245,9 +245,10 @@ class Renderer(Ops):
         return self._copy(d, n, self.demand("load", self.lang.load_gated, d, n, p, gate, alt))
 
     def demand(self, name: str, call: str, d: DType, n: int, p: Position, gate: str, x: str) -> str:
-        """Return the text of a call of the function `name` of `on_demand` on `n` lanes in memory.
+        """Return a call of the language's masked access `name` ("load" or "store") to `n` elements in memory.
 
-        Its definition is written before the kernels.
+        `call` is the format of the call, `gate` the vector of gates, `x` the value to store, or the value of closed
+        lanes of a load. The definition of the called function is written before the kernels.
         """
         row = {"t": self.lang.stored(d, n), "s": self.space(p)}
         lanes = [(i, self.lang.lane("c", n, i), self.lang.lane("x", n, i)) for i in range(n)]

@@ -41,7 +41,7 @@ class Base(NamedTuple):
 
 
 class GroupRenderer(Renderer):
-    """The renderer of one kernel."""
+    """Renders one kernel for a device with workgroups."""
 
     def __init__(self, language: Language, linear: UOp, name: str):
         if language.small_index and all(is_small(u) for u in toposort(*linear.src)):
@@ -101,7 +101,7 @@ class GroupRenderer(Renderer):
         if _ends_segment(u):
             self.segment += 1
             self.loaded = {}
-        if self.pending_sums and not _keeps_units_busy(u):
+        if self.pending_sums and not _may_overlap_products(u):
             self.line(self.memory_units.end)
             for v in self.pending_sums:
                 self.line(self.memory_units.pin.format(v=v))
@@ -375,8 +375,8 @@ def _reads_local_operands(u: UOp) -> bool:
     return u.op == "WMMA" and u.arg[0] in BY_NAME and BY_NAME[u.arg[0]].from_memory
 
 
-def _keeps_units_busy(u: UOp) -> bool:
-    """Whether asynchronous units need not be waited for before `u`: it reads no sum and no memory."""
+def _may_overlap_products(u: UOp) -> bool:
+    """Whether `u` may run before asynchronous products end: it is such a product, or reads no sum and no memory."""
     return (
         _reads_local_operands(u)
         or u.op in ("CONST", "STACK", "INDEX", "AFTER")

@@ -24,7 +24,7 @@ MAX_CACHED_MAPS = 64  # tensor maps of earlier addresses that a launch caches; w
 
 
 class KernelLaunch:
-    """One launch: a kernel and its arguments in host memory, in the driver's layout; tensor maps are the last ones."""
+    """One launch: a kernel and its arguments in host memory, in the driver's layout; the last ones are tensor maps."""
 
     def __init__(self, driver: Driver, program: Program):
         self.driver = driver
@@ -41,7 +41,7 @@ class KernelLaunch:
         # a kernel without other arguments has no maps either
         self.pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         self.address = ctypes.addressof(self.pointers)
-        self.changed = True  # since the graph's node was updated
+        self.changed = True  # an argument has changed since the graph's node was updated
         self.node: Any = None  # the graph's node
 
     def bind(self, i: int, value: int) -> None:
@@ -64,28 +64,28 @@ class KernelLaunch:
 
 
 class GpuCommands(Numbered):
-    """An encoded command buffer of a GPU; see the module docstring."""
+    """An encoded command buffer of a GPU, launched kernel by kernel the first time and then as a driver graph."""
 
     def __init__(self, memory: GpuMemory, calls: Sequence[Call]) -> None:
         self.memory, self.driver, self.stream = memory, memory.driver, memory.stream
         self.after = [call.after for call in calls]
         self.steps = [KernelLaunch(self.driver, call.program) for call in calls]
         self.bindings: dict[int, list[tuple[KernelLaunch, int]]] = {}
-        for step, args in zip(self.steps, self.numbered(calls), strict=True):
+        for step, args in zip(self.steps, self.number_operands(calls), strict=True):
             for i, (slot, _, _) in enumerate(step.entry.arguments):
                 self.bindings.setdefault(args[slot], []).append((step, i))
         self.graph: Any = None
         self.n_runs = 0
 
-    def bind_part(self, number: int, address: int) -> None:
-        """See `Numbered`."""
+    def bind_operand(self, number: int, address: int) -> None:
+        """Set operand `number` to the memory at `address`, or to the value `address` if the operand is a size."""
         for step, i in self.bindings.get(number, ()):
             step.bind(i, address)
 
     def launch(self) -> None:
         """Queue all launches on the stream and return; reading a result waits for them."""
         self.n_runs += 1
-        self.memory.begin()
+        self.memory.before_launches()
         empty = any(0 in step.groups() for step in self.steps)  # a graph's node cannot have 0 workgroups
         if self.n_runs == 1 or len(self.steps) < 2 or empty:
             for step in self.steps:
@@ -102,7 +102,7 @@ class GpuCommands(Numbered):
     def launch_timed(self) -> list[int]:
         """Launch kernel by kernel, wait, and return the nanoseconds of each by the GPU's clock."""
         events = []
-        self.memory.begin()
+        self.memory.before_launches()
         for step in self.steps:
             pair = [self.driver("EventCreate", 0) for _ in range(2)]
             self.driver("EventRecord", pair[0], self.stream)

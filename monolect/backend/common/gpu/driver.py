@@ -48,9 +48,9 @@ class Driver:
         raise NotImplementedError
 
     def tensor_map(self, m: TensorMap, address: int, at: str) -> bytes:
-        """Return the hardware's descriptor of a tensor in memory at `address`.
+        """Return the hardware's descriptor of the tensor that `m` describes, in memory at `address`.
 
-        Raises DeviceError if the driver refuses it.
+        `at` names the kernel in errors. Raises DeviceError if the driver refuses it.
         """
         raise NotImplementedError
 

@@ -1,8 +1,8 @@
 """Allocate memory of a CUDA or HIP device, and copy between it and the host through two pinned blocks (double buffer).
 
 What it is for: the driver copies at full speed, and in parallel with kernels, only from pinned memory. So one pinned
-block is filled while the other one is transferred. All work of a device runs in order on its main stream, except copies
-from the host. Those run on an upload stream, in parallel with work that was queued before, such as the previous step.
+block is filled while the other one is transferred. All work of a device runs in order on its main stream, except large
+copies from the host. Those run on an upload stream, in parallel with work queued before, such as the previous step.
 Work that is queued later waits for them; they wait for the work that was queued when their target memory became free.
 
 Invariant: addresses are the driver's own; work on the main stream can use free memory without waiting.
@@ -25,7 +25,7 @@ from monolect.backend.common.host.memory import class_bytes
 
 PINNED_BYTES = 4 << 20  # size of a pinned block; longer copies go in several pieces
 MIN_OVERLAP_BYTES = 64 << 10  # smaller copies use the main stream: they take less time than synchronizing two streams
-NEVER = -1  # in place of an epoch
+NEVER = -1  # the epoch of a block that was never freed, or of a size that got no extra block
 
 
 class PinnedBlock:
@@ -71,7 +71,10 @@ class UploadStream:
         self.epoch, self._has_copies = 0, False
 
     def end_epoch(self) -> None:
-        """Start a new epoch if there were copies in this one; all work queued before belongs to the old epoch."""
+        """End the current epoch (see the class) if it had copies: record an event after all work queued on `main`.
+
+        Later copies to memory that became free in an older epoch wait for this event only.
+        """
         if self._has_copies:
             self.driver("EventRecord", self._epoch_start, self.main)
             # after the event is recorded: a thread that sees the new epoch may wait for its start
@@ -119,7 +122,7 @@ class GpuMemory(HandleAllocator):
         return handle
 
     def recycle(self, block: Block) -> None:
-        """See `HandleAllocator`."""
+        """Put a block that is not used any more into the cache, and note the epoch in which it became free."""
         if self._upload is not None:
             self._freed_epochs[block.address] = self._upload.epoch
         super().recycle(block)
@@ -142,8 +145,11 @@ class GpuMemory(HandleAllocator):
                     free.append(free.pop(0))
         return self.alloc(n_bytes)
 
-    def begin(self) -> None:
-        """Note that launches follow: they do not use the memory that is free now."""
+    def before_launches(self) -> None:
+        """End the epoch of the upload stream, since launches follow.
+
+        Later copies to memory that is free now need not wait for these launches, which do not use it.
+        """
         if self._upload is not None:
             self._upload.end_epoch()
 

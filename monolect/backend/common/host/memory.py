@@ -72,7 +72,7 @@ class Stats(NamedTuple):
 class Memory:
     """A range of host memory: `address`, `n_bytes`. The range is valid while this object, or a view of it, lives.
 
-    `n_views` counts the arrays that `view` and NumPy got so far; code that has one may have written through it.
+    `n_views` counts the arrays made so far that share the memory; code that got one may have written through it.
     """
 
     __slots__ = ("__weakref__", "address", "n_bytes", "n_views")
@@ -135,7 +135,10 @@ class BorrowedMemory(Memory):
         return not self._array.flags.writeable
 
     def is_lent(self) -> bool:
-        """See `Memory`. Reference counts decide, which is possible only if all arrays down to the owner are plain."""
+        """Whether other code holds the array or one of its bases, or owns its memory.
+
+        Reference counts decide. An array with a base that is not a plain NumPy array counts as lent.
+        """
         array, mine = self._array, ONE_REF + 1  # the local variable, and the attribute or `base`
         while type(array) is np.ndarray and sys.getrefcount(array) <= mine:
             if array.base is None:
@@ -145,7 +148,7 @@ class BorrowedMemory(Memory):
 
 
 class PartOfMemory(Memory):
-    """A range of another Memory, which this object keeps alive. It is always lent, since others hold the whole."""
+    """A range of another Memory, which this object keeps alive."""
 
     __slots__ = ("_whole",)
 
@@ -158,7 +161,7 @@ class PartOfMemory(Memory):
         return {**whole, "shape": (self.n_bytes,), "data": (self.address, whole["data"][1])}
 
     def is_lent(self) -> bool:
-        """See `Memory`."""
+        """Return True: code that holds the whole memory can write to this part."""
         return True
 
 

@@ -97,7 +97,7 @@ class NativeDevice(ProgramDevice):
 
     @property
     def n_compiling(self) -> int:  # type: ignore[override]
-        """See `ProgramDevice`."""
+        """Number of threads that may build modules at the same time: COMPILE_THREADS, or one for each core."""
         return settings.COMPILE_THREADS or host_features().n_cores
 
     @property
@@ -108,7 +108,7 @@ class NativeDevice(ProgramDevice):
         return self._pool
 
     def warm_up(self) -> None:
-        """See `ProgramDevice`: load the native code of the pool and of `entry`, which takes 35 ms on a cache miss."""
+        """Load the native code of the thread pool and of `entry`, which takes 35 ms on a cache miss."""
         methods(self.pool.run_address, self._cached_compile)
 
     def _cached_compile(self, ir: str) -> bytes:
@@ -128,29 +128,29 @@ class NativeDevice(ProgramDevice):
         return obj
 
     def load(self, code: bytes) -> Image:
-        """See `ProgramDevice`. Raises ObjectFileError if the object is damaged."""
+        """Load an object file from the disk cache. Raises ObjectFileError if it is damaged."""
         return load_object(code)
 
     def build(self, source: str) -> tuple[Image, bytes]:
-        """See `ProgramDevice`."""
+        """Compile and load a source; return the loaded Image and the object file for the disk cache."""
         obj = self._timed_emit(source)
         return load_object(obj), obj
 
     def info(self, linear: UOp) -> dict[str, Any]:
-        """See `ProgramDevice`."""
+        """Return the number of threads and the bytes of local memory per thread of a kernel."""
         return {"threads": linear.arg.threads, "local": thread_local_layout(linear.src)[0]}
 
     def program(self, info: dict[str, Any], module: Image, source: str) -> Program:
-        """See `ProgramDevice`."""
+        """Return the Program of one kernel of a loaded object; its entry is the kernel's address."""
         return Program(info["name"], module.address(info["symbol"]), info["threads"], source, info["local"])
 
     def dumps(self, linear: UOp) -> bytes:
-        """See `Portable`: return a line of JSON with the launch parameters, and after it the object file."""
+        """Compile a program without loading it; return a line of JSON (launch parameters), then the object file."""
         info = {"name": linear.arg.name, "symbol": "kernel", **self.info(linear)}
         return json.dumps(info).encode() + b"\n" + self._timed_emit(self.render([("kernel", linear)]))
 
     def loads(self, built: bytes) -> Program:
-        """See `Portable`. Raises ObjectFileError if the object is damaged."""
+        """Load the program that `dumps` of an equal device returned. Raises ObjectFileError if it is damaged."""
         head, _, obj = built.partition(b"\n")
         return self.program(json.loads(head), load_object(obj), "")
 
@@ -218,7 +218,7 @@ class NativeCommands:
         return [[self.pool.lane_address, ctypes.addressof(self.lanes[-1]), len(group.lanes)]]
 
     def bind(self, number: int, address: int) -> None:
-        """See `Commands`; a number that no launch uses is ignored."""
+        """Set buffer `number` to the memory at `address`, or a size to this value. An unused number is ignored."""
         if number < len(self.bindings):
             for slot, offset in self.bindings[number]:
                 self.slots[slot] = address + offset

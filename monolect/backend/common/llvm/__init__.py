@@ -1,1 +1,1 @@
-"""Programs as LLVM text, and LLVM as a code generator."""
+"""Render programs as LLVM IR text, and generate machine code from it by LLVM."""

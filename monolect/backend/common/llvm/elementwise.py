@@ -53,7 +53,11 @@ def _bounded_index(u: UOp) -> UOp | None:
 
 
 class ElementwiseRenderer(ValueRenderer):
-    """The methods of ops. Each `op_*` takes the node, the lanes of a register and one register of each operand."""
+    """Renders elementwise ops, reductions and scans.
+
+    Each `op_*` takes the node, the number of lanes of a register and one register of each operand, and returns the
+    register of the result.
+    """
 
     is_simd = True  # an instruction handles all lanes of a register; if not, ops that vectors lack cost nothing extra
 
@@ -184,7 +188,7 @@ class ElementwiseRenderer(ValueRenderer):
         return self.emit(f"select {c} {self.emit(f'fcmp uno {t} {a}, {a}')}, {t} {a}, {t} {m}")
 
     def op_and(self, u: UOp, lanes: int, a: str, b: str) -> str:
-        """Render AND; the scalar 0 <= x < n is one unsigned comparison."""
+        """Render AND; for a scalar index x and a constant n, -1 < x & x < n becomes one unsigned comparison."""
         x = _bounded_index(u) if u.shape == () else None
         if x is not None:
             return self.emit(f"icmp ult {type_name(x.dtype)} {self.value(x).regs[0]}, {u.src[1].src[1].value}")

@@ -81,7 +81,10 @@ def _may_leave_mapped_memory(index: UOp) -> bool:
 
 
 class MemoryRenderer(ElementwiseRenderer):
-    """The rendering of LOAD, STORE, ATOMICADD and PREFETCH."""
+    """Renders LOAD, STORE, ATOMICADD and PREFETCH.
+
+    A closed gate redirects a scalar access to the dummy: 64 bytes of stack memory that no open access uses.
+    """
 
     store_separator = ""  # line that keeps the code generator from combining memory accesses across it
     # Whether a vector load with all lanes closed reads a dummy if its address may not be mapped: a masked load there
@@ -184,7 +187,7 @@ class MemoryRenderer(ElementwiseRenderer):
         return Value(u.shape, [self._load_row(u.dtype, p, row, g, a) for (p, row), g, a in rows])
 
     def _redirect_if_closed(self, p: str, gate: str, lanes: int) -> str:
-        """Emit the address `p`, or that of the dummy if all lanes are closed."""
+        """Emit the address `p`, or that of the dummy (memory on the stack) if the gates of all lanes are closed."""
         if gate[0] == "<":  # a constant
             return p
         any_lane = f"@llvm.vector.reduce.or.v{lanes}i1"
@@ -273,8 +276,10 @@ class MemoryRenderer(ElementwiseRenderer):
         return acc
 
     def _vector_gate(self, gate: str | None, at: list[int], width: int) -> str | None:
-        """Emit the gate of a covering vector of `width` elements: an element's gate is open if that of any lane that
-        reads it is. `at` gives the element of each lane, or -1.
+        """Emit the gate of a vector load of `width` elements, from which the lanes of a register are selected.
+
+        `at` gives for each lane of the register the element of the vector that it reads, or -1. `gate` is the
+        register's gate. An element's gate is open if the gate of any lane that reads the element is open.
         """
         if gate is None or (gate in self.splats and width == len(at)):
             return gate
@@ -357,7 +362,9 @@ class MemoryRenderer(ElementwiseRenderer):
     def _redirect_closed_rows(
         self, ptrs: list[tuple[str, LaneOffsets]], gate: UOp, shape: tuple
     ) -> tuple[list, list[Any]]:
-        """Redirect registers with all lanes closed to a dummy; return the addresses, and the masks that are left.
+        """Redirect the stores of registers with all lanes closed to the dummy; return the new addresses and the masks.
+
+        The masks lack the conditions that are equal for all lanes of a register, since the redirection covers these.
 
         A store with all lanes masked to memory that was not touched yet takes as long as a hundred others.
         """

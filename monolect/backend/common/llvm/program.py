@@ -40,7 +40,7 @@ class OpenLoop(NamedTuple):
 
 
 class Renderer(MemoryRenderer):
-    """The renderer of one kernel as a function."""
+    """Renders one kernel as an LLVM function."""
 
     store_separator = '  fence syncscope("singlethread") acq_rel'
     redirects_closed_loads = True

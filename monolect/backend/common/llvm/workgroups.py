@@ -37,7 +37,7 @@ class PointerFacts(NamedTuple):
 
 
 class GroupRenderer(Renderer):
-    """The renderer of one kernel."""
+    """Renders one kernel for a target with workgroups."""
 
     store_separator = ""  # drivers may not support it
     redirects_closed_loads = False  # branches skip closed loads
@@ -112,7 +112,10 @@ class GroupRenderer(Renderer):
 
     # ---- branches ----------------------------------------------------------------------------------------------------
     def open_branch(self, gate: str) -> int:
-        """Open a block that runs only if `gate` is true, and return its number. Registers in it stay private."""
+        """Open a block that runs only if `gate` is true, and return its number for `close_branch`.
+
+        Registers that are memoized in the block are not reused after it.
+        """
         self.n += 1
         self.lines += [f"  br i1 {gate}, label %open{self.n}, label %join{self.n}", f"open{self.n}:"]
         self.block = f"open{self.n}"
