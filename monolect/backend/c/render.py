@@ -58,7 +58,8 @@ def _typedefs(bases: dict[str, tuple[str, int]]) -> dict[str, str]:
 def _multiply_adds() -> dict[str, str]:
     """Return the fused multiply-add functions by name, for scalars and vectors.
 
-    GCC vectorizes a loop over the lanes. Clang would split that loop, so it gets its builtin for vectors.
+    GCC vectorizes a loop over the lanes, unless -O3 unrolls the loop first. Clang would split that loop, so it gets its
+    builtin for vectors.
     """
     out = {}
     for t, builtin in (("f32", "fmaf"), ("f64", "fma")):
@@ -71,7 +72,8 @@ def _multiply_adds() -> dict[str, str]:
             body = f"  {loop}{one}\n  return c;"
             if n > 1:
                 whole = "  return __builtin_elementwise_fma(a, b, c);"
-                body = f"#if __has_builtin(__builtin_elementwise_fma)\n{whole}\n#else\n{body}\n#endif"
+                rolled = "#ifndef __clang__\n#pragma GCC unroll 1\n#endif"
+                body = f"#if __has_builtin(__builtin_elementwise_fma)\n{whole}\n#else\n{rolled}\n{body}\n#endif"
             out[f"fma_{v}"] = f"{head}\n{body}\n}}"
             n *= 2
     return out
