@@ -256,14 +256,13 @@ def _loader(model: Model, name: str, number: int) -> str:
     for p in model.parameters:
         (results if p.kind == "output" else arguments).append(p.name)
         if p.kind == "size":
-            rows.append(f'  {{ name: "{p.name}", kind: "size" }},')
+            rows.append(f'  {{ name: "{p.name}", kind: "size", bytes: 0 }},')
             continue
         u = model.params[p.slot]
         array = ARRAYS.get(p.dtype.name) or {1: "Uint8Array", 2: "Uint16Array"}[p.dtype.itemsize]
-        most = buffer_bytes(u) // p.dtype.itemsize
         length = f"(s) => {size_text(count(p.shape), sizes, IN_JAVASCRIPT)}"
         shape = "".join(f"[{size_text(n, sizes, IN_JAVASCRIPT)}]" for n in p.shape) or "a number"
-        row = f'name: "{p.name}", kind: "{p.kind}", array: {array}, most: {most}, length: {length}'
+        row = f'name: "{p.name}", kind: "{p.kind}", array: {array}, bytes: {buffer_bytes(u)}, length: {length}'
         rows.append(f"  {{ {row} }}, // {shape}")
     errors = [f'  {code}: "{quoted(text)}",' for code, text in error_texts(model).items() if code >= FIRST_CHECK]
     return filled(

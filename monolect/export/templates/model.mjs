@@ -14,56 +14,45 @@ const errors = {
 @ERRORS@
 };
 
+const segments = [@SEGMENTS@]; // [offset, bytes] of weights and states, which follow a head of 64 bytes in the file
+const align = (n) => Math.ceil(n / 64) * 64;
+
+function read(path, memory, base) {
+  const file = fs.openSync(path), head = new BigUint64Array(8);
+  let from = fs.readSync(file, head, { position: 0 });
+  if (head[1] !== @IDENTITY@n) throw new Error("@NAME@.weights is damaged, or of another model");
+  for (const [start, bytes] of segments)
+    for (let done = 0, n; done < bytes; done += n, from += n) {
+      const part = new Uint8Array(memory.buffer, base + start + done, Math.min(bytes - done, 1 << 30));
+      if ((n = fs.readSync(file, part, { position: from })) === 0) throw new Error("@NAME@.weights ends too early");
+    }
+  fs.closeSync(file);
+}
+
 export function load(folder = new URL(".", import.meta.url)) {
   const { exports } = new WebAssembly.Instance(new WebAssembly.Module(fs.readFileSync(new URL("@NAME@.wasm", folder))));
-  const base = Math.ceil((exports.__heap_base.value >>> 0) / 64) * 64; // where the step's own memory begins
-  let free = base;
-  const alloc = (bytes) => {
-    const at = Math.ceil(free / 64) * 64;
-    free = at + bytes;
-    const missing = free - exports.memory.buffer.byteLength;
-    if (missing > 0) exports.memory.grow(Math.ceil(missing / 65536));
-    return at;
-  };
-  alloc(@BYTES@);
-  const at = parameters.map((p) => (p.kind === "size" ? 0 : alloc(p.most * p.array.BYTES_PER_ELEMENT)));
-  const view = (p, k, n) => new p.array(exports.memory.buffer, at[k], n);
+  const memory = exports.memory, base = align(exports.__heap_base.value >>> 0); // address of the step's own memory
+  let free = base + align(@BYTES@);
+  const at = parameters.map((p) => (free += align(p.bytes)) - align(p.bytes));
+  memory.grow(Math.max(0, Math.ceil((free - memory.buffer.byteLength) / 65536)));
 
   function init() {
-    const segments = [@SEGMENTS@]; // of weights and states, which follow a head of 64 bytes in the file
-    const file = segments.length ? fs.openSync(new URL("@NAME@.weights", folder)) : -1;
-    const head = new BigUint64Array(8);
-    if (file >= 0) fs.readSync(file, head, 0, 64, 0);
-    if (file >= 0 && head[1] !== @IDENTITY@n) throw new Error("@NAME@.weights is damaged, or of another model");
-    let from = 64;
-    for (const [start, bytes] of segments)
-      for (let done = 0, n; done < bytes; done += n, from += n) {
-        const part = new Uint8Array(exports.memory.buffer, base + start + done, Math.min(bytes - done, 1 << 30));
-        n = fs.readSync(file, part, 0, part.length, from);
-        if (n === 0) throw new Error("@NAME@.weights ends too early");
-      }
-    if (file >= 0) fs.closeSync(file);
+    if (segments.length) read(new URL("@NAME@.weights", folder), memory, base);
     exports.init();
   }
-
   function step(given) {
     const sizes = Object.fromEntries(parameters.filter((p) => p.kind === "size").map((p) => [p.name, Number(given[p.name])]));
-    parameters.forEach((p, k) => {
-      if (p.kind !== "input" && p.kind !== "update") return;
-      const x = given[p.name], n = p.length(sizes);
-      if (!(x instanceof p.array) || x.length !== n) throw new Error(`${p.name}: expected a ${p.array.name} of ${n}`);
-      view(p, k, n).set(x);
-    });
+    const views = parameters.map((p, k) => p.array && new p.array(memory.buffer, at[k], p.length(sizes)));
+    const select = (...kinds) => parameters.map((p, k) => [p, given[p.name], views[k]]).filter(([p]) => kinds.includes(p.kind));
+    for (const [p, x, v] of select("input", "update")) {
+      if (!(x instanceof p.array) || x.length !== v.length) throw new Error(`${p.name}: expected a ${p.array.name} of ${v.length}`);
+      v.set(x);
+    }
     const code = exports.step(...parameters.map((p, k) => (p.kind === "size" ? sizes[p.name] : at[k])));
     if (code) throw new Error(errors[code] ?? `code ${code}`);
-    const out = {};
-    parameters.forEach((p, k) => {
-      if (p.kind === "update") given[p.name].set(view(p, k, p.length(sizes)));
-      if (p.kind === "output") out[p.name] = view(p, k, p.length(sizes)).slice();
-    });
-    return out;
+    for (const [, x, v] of select("update")) x.set(v);
+    return Object.fromEntries(select("output").map(([p, , v]) => [p.name, v.slice()]));
   }
-
   init();
   return { step, init };
 }
