@@ -26,10 +26,9 @@ def floor(x: UOp) -> UOp:
 
 
 def fmod(a: UOp, b: UOp) -> UOp:
-    """Return `a - trunc(a / b) * b`, corrected where the quotient was rounded up to a whole number.
+    """Return `a - trunc(a / b) * b`, corrected by |b| where a / b was rounded up to a whole number.
 
-    MULACC rounds once. So nothing is lost for a quotient with no more bits than the dtype, as would be by rounding the
-    product.
+    A fused MULACC rounds only once, so the remainder is exact if the quotient has no more bits than the dtype.
     """
     r = build("MULACC", build("TRUNC", build("DIV", a, build("NEG", b))), b, a)
     is_off = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", a, 0.0)))
@@ -52,7 +51,7 @@ def whole_quotient(a: UOp, b: UOp) -> UOp:
 
 
 def floor_quotient(a: UOp, b: UOp) -> UOp:
-    """Return the largest whole number not above a / b, corrected by one where rounding reached it."""
+    """Return the largest whole number not above a / b, corrected by one where the float quotient was rounded up."""
     q = floor(build("DIV", a, b))
     rest = build("MULACC", build("NEG", q), b, a)  # its sign differs from that of b if the quotient was rounded up
     is_infinite_divisor = build("AND", e("CMPEQ", absolute(b), inf), e("CMPLT", absolute(a), inf))

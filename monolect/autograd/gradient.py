@@ -161,7 +161,7 @@ def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_sha
             return [u]
         if (leaf := _leads(graph, leaves)) is not None:
             return [_remembered(u, graph, leaf, False)]
-        return [u if u.op == "BUFFER" and u not in leaves and u not in _closed else _unless_led(u, leaves)]
+        return [u if u.op == "BUFFER" and u not in leaves and u not in _closed else _detached_from_leaves(u, leaves)]
     found = [None if computed is graph else _leads(graph, leaves) for computed, graph in values]
     new: list[UOp] = []
     taken: set[UOp] = set()
@@ -175,13 +175,13 @@ def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_sha
             u = _remembered(u, graph, f, is_shared)
         new.append(build("DETACH", u) if f is None and is_shared else u)
     return [
-        _unless_led(u, leaves) if f is None and u is not graph else u
+        _detached_from_leaves(u, leaves) if f is None and u is not graph else u
         for u, (_, graph), f in zip(new, values, found, strict=True)
     ]
 
 
-def _unless_led(u: UOp, leaves: Collection[UOp]) -> UOp:
-    """Return `u`, detached if a gradient of it may flow to a leaf."""
+def _detached_from_leaves(u: UOp, leaves: Collection[UOp]) -> UOp:
+    """Return `u`, or its DETACH if a gradient of `u` may flow to a leaf (see `_leads`)."""
     return u if _leads(u, leaves) is None else build("DETACH", u)
 
 
@@ -293,7 +293,7 @@ def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) 
 def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp, UOp | None]:
     """Compute `gradients` of several roots. `grads`: root -> its gradient; the gradients of other nodes are added."""
     wanted = frozenset(targets)
-    order = _leading(tuple(grads), wanted, cut)
+    order = _nodes_on_paths(tuple(grads), wanted, cut)
     results: dict[UOp, dict[int, UOp]] = {}  # call -> number of a result -> gradient of the result
     parts: dict[UOp, list[tuple[UOp, UOp]]] = {}  # node -> (SHRINK of it, gradient of the SHRINK)
     for u in reversed(order):
@@ -358,8 +358,11 @@ def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
     return out + [padded(g, offsets, x.shape) for offsets, g in joined_parts(known, x.shape, cat)]
 
 
-def _leading(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
-    """Return the nodes on paths from `roots` to the targets, sources first, as the keys of a dict."""
+def _nodes_on_paths(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
+    """Return the nodes on paths from `roots` to `targets`, sources first, as the keys of a dict (all values are True).
+
+    With `cut`, the sources of a target are not visited. Raises GradientError for a node whose graph is missing.
+    """
     leads: dict[UOp, bool] = {}
     order: dict[UOp, bool] = {}
     stack: list[tuple[UOp, bool]] = [(r, False) for r in roots]

@@ -339,7 +339,11 @@ class Jit:
             self.variants[captured.spec.key] = left
 
     def _is_valid(self, captured: Captured, tensors: list[Tensor]) -> bool:
-        """Whether the conditions of a capture that its key does not hold are still true."""
+        """Whether `captured`, found by its key, may be replayed.
+
+        Its baked-in Tensors must be unchanged and not be assigned by the call, and it must store all gradients that are
+        read.
+        """
         if captured.capture.baked_in:
             assigned = [tensors[i] for i in captured.capture.assigned if i.__class__ is int]
             if not captured.capture.is_current() or captured.capture.bakes_in(assigned):

@@ -77,9 +77,11 @@ class Recording:
         self.supplied: Supplied = []
 
     def run(self) -> tuple[Any, Captured | None]:
-        """Run and record the function; return the results and the capture.
+        """Run and record the function; return the results and the capture, or None for the capture if this run cannot
+        be replayed.
 
-        The capture is None if a state of the step has no memory of its own yet, or if another thread computed one.
+        That is so if another thread computed a state of the step, if a state has no memory of its own yet, or if a
+        gradient of a later call would pass to this call. The next call is then captured again.
         """
         generators = random_generators(*self.reached)
         realize_dependencies([t for r in self.reached for t in r.tensors], self.inputs)
@@ -268,7 +270,11 @@ class Recording:
         return any(id(t) in self.lost and not is_without_graph(before) for t, before, _ in states)
 
     def _mark_states(self, capture: Capture) -> list[Any]:
-        """Mark the states that an unjitted call would give a graph; return the values that moving ones get."""
+        """Mark each state of the step that an unjitted call would give a graph, so that errors can say that a replay
+        gives none.
+
+        Return the new values of those among them that get new memory at each call (`Capture.moves`).
+        """
         moved = []
         lost = {self.position.get(i, i) for i in self.lost}
         for s in (*capture.moves, *capture.in_place):
@@ -342,7 +348,11 @@ def _placeholder(t: Tensor, node: UOp) -> Tensor:
 
 
 def _values_without_graph(outputs: list[Tensor]) -> list[int]:
-    """Return the indices of results or states whose gradients would reach a leaf, or did: a replay builds no graph."""
+    """Return the indices of the results and states that an unjitted call would give a graph, which a replay does not
+    build.
+
+    A gradient of such a value would reach a leaf, or a value whose graph was released or is missing.
+    """
     leaves = leaf_nodes()
     made = [(i, t._uop) for i, t in enumerate(outputs) if t._uop.op != "BUFFER"] if leaves else []
     return [i for i, u in made if any(v in leaves or v.tag == SPENT or is_without_graph(v) for v in reach(u, leaves))]

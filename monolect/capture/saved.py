@@ -203,12 +203,15 @@ class _Writer:
         return [next(k for k, x in enumerate(self.tensors) if x is t)]
 
     def leaf(self, k: Leaf) -> Any:
-        """Return how a Tensor of a result is rebuilt: the index of its value, or the Tensor that it is."""
+        """Return as JSON how a Tensor of a result is rebuilt: the index of its value, or the number of the Tensor that
+        it is.
+        """
         return k.value if k.value >= 0 else {"given": self.number_of(k.root)}
 
     def numbers_of_known(self, tensors: list[Any]) -> list[Any]:
-        """Return the arguments and the Tensors that already have a number; a loaded step cannot reach any
-        other Tensor.
+        """Return `number_of` for those of `tensors` that are arguments or have a number already.
+
+        Other Tensors are left out, since a loaded step cannot reach them.
         """
         return [self.number_of(t) for t in tensors if t.__class__ is int or id(t) in self.known]
 
@@ -435,7 +438,10 @@ class _CaptureReader:
         return decode(self.data["results"], leaf), tuple(leaves)
 
     def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
-        """Return the Spec of the call, and a Tensor without memory for each of its arguments."""
+        """Return the Spec of the call, and a Tensor without memory for each of its arguments.
+
+        `steering`: the values of the settings that change a traced graph, a field of the Spec.
+        """
         marks: list[Tensor] = []
         n_args = min(len(self.data["leaves"]), self.n_args)
         for b, wants_gradient in zip(self.params[:n_args], self.data["leaves"], strict=True):

@@ -324,11 +324,11 @@ class _KernelBuilder:
         return tuple(where(inside, w, w.dtype.max) for w in words)
 
     def _load(self, index: UOp) -> Words:
-        """Load the words at `index` from local memory."""
+        """Load the words of the elements at the offsets `index` in a row from local memory, in the shape of `index`."""
         return tuple(node("LOAD", (node("INDEX", (m, index)),)) for m in self.memory)
 
     def _write(self, what: list[tuple[UOp, Words]], loops: tuple[UOp, ...]) -> None:
-        """Store words at their indices in local memory inside `loops`: the end of one pass."""
+        """Store each pair (offsets in a row, words) of `what` to local memory inside `loops`: the end of one pass."""
         closed = tuple(r for r in loops if r.op == "RANGE")
         new = []
         for k, m in enumerate(self.memory):

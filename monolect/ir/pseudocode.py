@@ -71,27 +71,28 @@ def pseudocode(sink: UOp) -> str:
 
 def brief(u: UOp, depth: float = 6) -> str:
     """Return a graph of any stage as a one-line formula of at most `depth` levels; `..` replaces deeper nodes."""
-    return _cut(u, depth)[0]
+    return _text_to_depth(u, depth)[0]
 
 
-class _Cut(dict[UOp, tuple[str, int]]):
-    """A dict from node to (text, precedence) that writes a node when it is first looked up."""
+class _TextsToDepth(dict[UOp, tuple[str, int]]):
+    """An empty dict from node to (text, precedence): each look-up calls `_text_to_depth` with `depth`."""
 
     def __init__(self, depth: float):
         super().__init__()
         self.depth = depth
 
     def __missing__(self, u: UOp) -> tuple[str, int]:
-        return _cut(u, self.depth)
+        return _text_to_depth(u, self.depth)
 
 
-def _cut(u: UOp, depth: float) -> tuple[str, int]:
+def _text_to_depth(u: UOp, depth: float) -> tuple[str, int]:
     """Return (text, precedence) of `u`, written to at most `depth` levels."""
     if u.op == "BUFFER" and u.arg.slot > _OF_TENSORS:
         return f"b{u.arg.slot - _OF_TENSORS}", _TIGHT
     if depth <= 0 and u.src and u.op not in ("PARAM", "BUFFER", "RANGE"):
         return "..", _TIGHT
-    texts = _Cut(depth - (0.5 if u.dtype.kind == "x" else 1))  # indices are written to twice the depth of values
+    step = 0.5 if u.dtype.kind == "x" else 1  # indices are written to twice the depth of values
+    texts = _TextsToDepth(depth - step)
     if u.op in ("PERMUTE", "FLIP") or (u.op in ("REDUCE", "SCAN") and len(u.src) == 1):
         name, *more = u.arg if u.op in ("REDUCE", "SCAN") else (u.op.lower(), u.arg)
         return f"{_SUMS.get(name, name)}({texts[u.src[0]][0]}, {', '.join(map(str, more))})", _TIGHT

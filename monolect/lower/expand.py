@@ -264,11 +264,16 @@ def _word_transpose(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | N
 
 
 def _transposed_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, UOp]) -> UOp:
-    """Return the STORE `u` as vector accesses of 32-bit words with a PERMUTE between them."""
+    """Return the STORE `u` of a LOAD as one LOAD of rows of 32-bit words, a PERMUTE that transposes the words, and one
+    STORE of rows.
+    """
     d = u.src[1].dtype
 
     def vector_access(view: UOp, row_range: UOp, lane: UOp) -> UOp:
-        """Return the INDEX of `view` as a matrix: rows along `row_range`, each contiguous along `lane` and `part`."""
+        """Return the INDEX of `view` as a matrix with a row for each value of `row_range`.
+
+        A row has the contiguous elements of all values of the ranges `lane` and `part` (the elements of a word).
+        """
         n = lane.src[0].value * part.src[0].value
         mapping = {r: new[r] for r in toposort(view) if r in new and r.op != "INDEX" and r.dtype.kind != "x"}
         mapping |= {r: new[r] for r in ranges(view)} | {lane: idx(0), part: idx(0), row_range: _constants(row_range, 2)}

@@ -61,7 +61,7 @@ def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UO
     for unit in units:
         if not unit.threads and unit.k == prod(body.shape[-n:]) and unit.n == x.shape[-1] and unit.acc is x.dtype:
             for p, q in (body.src, body.src[::-1]):
-                a, b = _as(p, unit.a), _as(q, unit.b)
+                a, b = _in_dtype(p, unit.a), _in_dtype(q, unit.b)
                 if a is not None and b is not None and (unit.m == 1 or row_axis(unit, a, b, x.shape, n) is not None):
                     return (unit, a, b, n)
     return None
@@ -80,7 +80,7 @@ def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | No
     return max(fits, default=None)
 
 
-def _as(x: UOp, d: DType) -> UOp | None:
+def _in_dtype(x: UOp, d: DType) -> UOp | None:
     """Return `x` in dtype `d` if `x` is a CAST from `d` or a constant that `d` represents; else None."""
     if x.op == "CAST" and x.src[0].dtype is d:
         return x.src[0]

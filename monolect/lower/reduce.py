@@ -124,7 +124,9 @@ class ReduceLowering:
         return replace_ranges(body, mapping)
 
     def _combine(self, op: str, acc: UOp, steps: list[UOp]) -> UOp:
-        """Combine `acc` with each step in turn. A product of floats is added by MULACC, with one rounding."""
+        """Combine `acc` with each step in turn. A product of floats is added by MULACC, which a target may round only
+        once.
+        """
         for s in steps:
             if op == "ADD" and s.op == "MUL" and s.dtype.is_float and is_on("sum_of_products"):
                 acc = fired("sum_of_products", s, build("MULACC", *s.src, acc))
@@ -172,7 +174,9 @@ def _own(body: UOp, r: UOp) -> list[UOp]:
 
 
 def _of_shape(v: UOp, shape: tuple) -> UOp:
-    """Return `v` broadcast to `shape`: without conditions that are known, a value may have lost axes."""
+    """Return `v` broadcast to `shape`; `v` has fewer axes if a peeled iteration replaced shaped conditions by
+    constants.
+    """
     if v.shape == shape:
         return v
     ones = (1,) * (len(shape) - len(v.shape))

@@ -56,7 +56,10 @@ def larger(x: UOp, a: UOp, b: UOp) -> UOp | None:
 
 
 def gated(flag: UOp, load: UOp, c: UOp) -> UOp | None:
-    """Return the gated `load`, with alternative `c`, of a WHERE that repeats its gate; else None."""
+    """Return WHERE(flag, load, c) as the gated `load` with alternative `c`, or None if that would be another value.
+
+    Its gate must be `flag`, or imply `flag` while `c` is its alternative already.
+    """
     index, alt, gate = load.src
     if not set(conjuncts(flag)) <= set(conjuncts(gate)) or (alt is not c and flag is not gate):
         return None
@@ -85,7 +88,7 @@ ROWS = Family("algebra", __name__, *(Row(rule.name, rule.text) for rule in ALGEB
 
 
 def simplify(sink: UOp, target: Target) -> UOp:
-    """Pass: flatten memory, and apply the algebra rules that DISABLE leaves until none applies."""
+    """Pass: flatten memory, and apply the algebra rules that the setting DISABLE does not name until none applies."""
     trace = fired if listener.callback is not None else None
     return rewrite(flat_memory(sink), ALGEBRA.without(settings.disabled), trace=trace)
 

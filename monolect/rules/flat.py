@@ -27,7 +27,9 @@ _ACCESSES = ("LOAD", "STORE", "ATOMICADD")
 
 
 def flat_memory(sink: UOp) -> UOp:
-    """Flatten the memory of a kernel. Raises VerifyError for a view of such memory that is not an INDEX."""
+    """Flatten the memory of several axes in a kernel. Raises VerifyError for a view of that memory that is not an
+    INDEX.
+    """
     order = toposort(sink)
     multi_axis = _multi_axis_memory(order)
     if not multi_axis:

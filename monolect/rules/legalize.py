@@ -138,9 +138,10 @@ def to_odd(x: UOp) -> UOp:
 
 
 def _rounds_twice(x: UOp, d: DType) -> bool:
-    """Whether float32 may not represent `x`, so that a cast to `d` through float32 would round twice.
+    """Whether a cast of `x` to the narrow type `d` through float32 would round twice: `x` is float64 or may be a large
+    integer.
 
-    In types other than bfloat16 such large integers are not finite.
+    Large integers matter only for bfloat16; in other narrow types, integers that float32 does not represent overflow.
     """
     if x.dtype is F64:
         return True

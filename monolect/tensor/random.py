@@ -91,7 +91,9 @@ class _State:
         return (g.e("ADD", counter, offset) if offset else counter), key
 
     def _note_owner(self) -> None:
-        """Note for the captures involved that numbers of one batch were drawn, or are computed, in several threads."""
+        """Mark captures as disturbed if numbers of this batch are drawn or computed in another outermost capture than
+        the first ones, that is, in another thread.
+        """
         if self.owners[:1] != changes.enclosing[:1]:
             for c in (*self.owners, *changes.enclosing):
                 c.is_disturbed = True

@@ -87,7 +87,7 @@ def leaf_nodes() -> dict[UOp, Tensor]:
     """Return the nodes that are leaves of `backward`, each with its tensor."""
     if not _leaf_tensors:
         return {}
-    found = {u: leaf for u, ref in _leaf_rows() if (leaf := ref()) is not None and leaf._requires_grad}
+    found = {u: leaf for u, ref in _leaf_pairs() if (leaf := ref()) is not None and leaf._requires_grad}
     for t in leaves():
         u = t._uop
         if u not in found:  # the node was replaced directly, as a replay does
@@ -96,8 +96,8 @@ def leaf_nodes() -> dict[UOp, Tensor]:
     return found
 
 
-def _leaf_rows() -> list[tuple[UOp, weakref.ref[Tensor]]]:
-    """Return the (node, tensor reference) pairs of `_leaves`.
+def _leaf_pairs() -> list[tuple[UOp, weakref.ref[Tensor]]]:
+    """Return (node, weak reference to its Tensor) for each entry of `_leaves`.
 
     Iterating over a WeakKeyDictionary raises if another thread adds a leaf meanwhile. The inner dict is read with its
     own references as keys, because a look-up by node creates a reference and takes four times as long.
@@ -107,7 +107,9 @@ def _leaf_rows() -> list[tuple[UOp, weakref.ref[Tensor]]]:
 
 
 class _Watched(threading.local):
-    """Hold the nodes by which this thread differentiates; realized values remember their derivative by these nodes."""
+    """Hold, for each thread, the nodes that `monolect.grad` differentiates by; a computed value keeps a graph that
+    leads to one.
+    """
 
     nodes: tuple[UOp, ...] = ()
 
@@ -317,7 +319,7 @@ class Tensor(
         if not value:
             self._requires_grad = False
             _leaf_tensors.pop(id(self), None)
-            for u in [u for u, t in _leaf_rows() if t() is self]:
+            for u in [u for u, t in _leaf_pairs() if t() is self]:
                 _leaves.pop(u, None)
             return
         if not self.dtype.is_float:
@@ -403,8 +405,11 @@ class Tensor(
         return self
 
     def _take_memory(self, old: UOp, new: UOp) -> UOp:
-        """Let the BUFFER `new` be the memory of the node `old`, whose graph gradients still pass to, and this tensor's
-        node, unless another thread has assigned to it since. Returns `new`, or a BUFFER of the same memory.
+        """Register the BUFFER `new` as the computed value of the node `old`, and make it this tensor's node if that is
+        still `old`.
+
+        Gradients still pass from the buffer to the graph of `old`. Return `new`, or another BUFFER of the same memory
+        if `new` is registered with another graph already.
         """
         if old is not new and not self._requires_grad and (leaves := leaf_nodes()):
             (kept,) = remember([(new, old)], leaves)
@@ -436,8 +441,9 @@ class Tensor(
         return _computed(requested)
 
     def _value(self) -> UOp:
-        """Return the realized node. The caller uses this node and does not read `_uop` again: another thread may assign
-        meanwhile.
+        """Realize this tensor unless it is realized already, and return its node.
+
+        The caller uses this node and does not read `_uop` again: another thread may assign meanwhile.
         """
         u = self._uop
         if is_realized(u):

@@ -150,7 +150,9 @@ def target_of(t: Any) -> tuple[Tensor, Make]:
 
 
 def computed_by(t: Any) -> Tensor:
-    """Return the Tensor to realize so that `t` has a value: the root if it has a pending write, else `t`."""
+    """Return the Tensor to realize so that `t` has a value: the root of the view `t` if the root has a pending write,
+    else `t`.
+    """
     return root_of(t) if t._is_view and base_of(t._uop).op == "AFTER" else t
 
 

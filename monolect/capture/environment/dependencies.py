@@ -446,7 +446,9 @@ class Dependencies(Guards):
         return name in self.attributes or called or any_value
 
     def _is_data(self, value: Any) -> bool:
-        """Whether the code may read the attribute `value` through `__dict__`, and it is not code."""
+        """Whether the attribute `value` is neither code, a class nor a module, and the code may read it through
+        `__dict__`.
+        """
         return "__dict__" in self.attributes and not isinstance(value, (*_CODE_TYPES, type, types.ModuleType))
 
     def _is_users(self, module: str | None) -> bool:

@@ -66,7 +66,8 @@ def is_nondeterministic(f: Any) -> bool:
 def watch_calls(is_enabled: bool, found: Callable[[str, tuple[str, int]], None]) -> Iterator[None]:
     """In the block, call `found(name, (file, line))` for each call by user code of a clock or of OS entropy.
 
-    Calls by libraries are not reported: a line of a log has a time. If `is_enabled` is False, nothing is watched.
+    Calls by libraries are not reported, because logging, for example, reads a clock for each line. If `is_enabled` is
+    False, nothing is watched.
     """
     before: Any = sys.getprofile()
 
@@ -93,7 +94,8 @@ def watch_calls(is_enabled: bool, found: Callable[[str, tuple[str, int]], None])
 def _user_frame(frame: FrameType | None, through_python: bool) -> FrameType | None:
     """Return `frame` if its code is the user's, else None.
 
-    With `through_python`, return the frame that called into modules of Python's standard library.
+    With `through_python`, frames of Python's standard library are skipped: their nearest caller outside of it is
+    tested.
     """
     while frame is not None:
         top = frame.f_globals.get("__name__", "").partition(".")[0]

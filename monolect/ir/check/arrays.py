@@ -130,13 +130,19 @@ def tiles_in_warp(unit: MatrixUnit, shapes: Sequence[tuple], n_axes: int) -> lis
 
 
 def _held(words: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
-    """Return the coordinates, along both axes of a tile, of the elements that lanes hold. `shape`: lanes, elements."""
+    """Return the coordinates, along both axes of a tile, of the elements that lanes hold by the map `words`.
+
+    `words` is one of `MatrixUnit.maps`, and `shape` is (lanes, elements).
+    """
     lanes, elements = (np.arange(n) for n in shape)
     return position(words, lanes[:, None], elements)
 
 
 def _matrix(words: tuple[str, str], x: Array, shape: tuple[int, int]) -> Array:
-    """Return the operand tile that the lanes hold as `x`. Raises InternalError if lanes differ in a common element."""
+    """Return the operand tile of `shape` whose elements the lanes hold as `x`, (lanes, elements), by the map `words`.
+
+    `words` is one of `MatrixUnit.maps`. Raises InternalError if lanes hold different values of one element.
+    """
     out, at = np.zeros(shape, x.dtype), _held(words, x.shape)
     out[at] = x
     if out[at].tobytes() != np.ascontiguousarray(x).tobytes():

@@ -72,8 +72,10 @@ def sampled(sizes: Sequence[int], n: int) -> tuple[Array, ...]:
     return tuple(np.unique(np.stack(out), axis=1))
 
 
-def _fewer(compare: Callable[[int, int], list[Difference]]) -> list[Difference]:
-    """Return the result of `compare` for the largest number of samples that is not too much work."""
+def _within_work(compare: Callable[[int, int], list[Difference]]) -> list[Difference]:
+    """Return `compare(samples, most_work)` for the first of ATTEMPTS that does not raise TooMuch; the last attempt may
+    raise it.
+    """
     for n, most_work in ATTEMPTS[:-1]:
         try:
             return compare(n, most_work)
@@ -119,7 +121,7 @@ class KernelCheck:
             store = StoreCheck(
                 e, dict(zip(rs, sizes, strict=True)), memory, self.before.get(slot, found), found, arithmetic
             )
-            for d in _fewer(store.overlapping if slot in self.overlapping else store.disjoint):
+            for d in _within_work(store.overlapping if slot in self.overlapping else store.disjoint):
                 yield memory_of(e.src[0]), d
 
 
@@ -255,7 +257,7 @@ def compare_value(u: UOp, found: Array, memory: Memory, arithmetic: Arithmetic) 
 
         return _differences(rows, found[flat], u.dtype, evaluate)
 
-    yield from _fewer(compare)
+    yield from _within_work(compare)
 
 
 __all__ = ["SEED", "Arithmetic", "Difference", "KernelCheck", "compare_value", "sampled"]

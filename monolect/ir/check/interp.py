@@ -130,7 +130,7 @@ class Evaluator:
     `loops`: loops that get a batch axis in addition to those of REDUCEs. `hook`: evaluates AFTERs in one iteration.
     """
 
-    def __init__(self, env: Env, roots: tuple[UOp, ...], loops: Sequence[UOp] = (), hook: _Bound | None = None):
+    def __init__(self, env: Env, roots: tuple[UOp, ...], loops: Sequence[UOp] = (), hook: _AfterHook | None = None):
         self.env, self.hook = env, hook
         self.order = _reachable(roots, env, effects=hook is None)
         closed = [r for u in self.order if u.op == "REDUCE" and u not in env for r in u.src[1:] if r not in env]
@@ -364,7 +364,7 @@ def _touches(e: UOp, root: UOp) -> bool:
 
 
 def _orders_after(u: UOp, x: UOp) -> bool:
-    """Whether `u` is `x` or a chain of AFTERs upon it."""
+    """Whether `u` is `x`, or an AFTER of `x` through a chain of AFTERs."""
     while u is not x and u.op == "AFTER":
         u = u.src[0]
     return u is x
@@ -470,7 +470,7 @@ class _Loops:
         for u in _reachable(roots, env, effects=False):
             if u.op == "BUFFER":
                 self.storage(u)
-        m = Evaluator({**self.memory, **env}, roots, (), _Bound(self, env))
+        m = Evaluator({**self.memory, **env}, roots, (), _AfterHook(self, env))
         m.run(roots)
         return m
 
@@ -481,8 +481,8 @@ class _Loops:
         return self.memory[u]
 
 
-class _Bound:
-    """The evaluation of AFTERs in one iteration of a kernel."""
+class _AfterHook:
+    """The evaluation of AFTERs when a kernel runs one iteration at a time: the `hook` of an Evaluator."""
 
     def __init__(self, loops: _Loops, env: Env) -> None:
         self.loops, self.env = loops, env

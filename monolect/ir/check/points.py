@@ -608,7 +608,10 @@ class _Total:
         self.mask: Mask = None
 
     def add(self, v: Array, mask: Mask, sizes: list[int], depth: int) -> None:
-        """Add a block of terms: they extend along the leading axes, of `sizes`, before the last `depth` axes."""
+        """Reduce a block of terms `v`, with its mask, into the total.
+
+        The leading axes of `v` are reduced; they have the `sizes` in reverse order. The last `depth` axes are kept.
+        """
         axes = tuple(range(len(sizes)))
         lead = tuple(reversed(sizes))
         v = np.broadcast_to(v, np.broadcast_shapes(v.shape, lead + (1,) * depth)).astype(self.wide)

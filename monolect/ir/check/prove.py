@@ -211,7 +211,9 @@ def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
 
 # ---- intervals -------------------------------------------------------------------------------------------------------
 def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether intervals prove it, after each RANGE that a condition bounds by constants is narrowed."""
+    """Whether intervals prove 0 <= index < size, after each RANGE that one of `conditions` bounds by constants is
+    narrowed.
+    """
     found = {r: limit for r, limit in limits(conditions).items() if r.op == "RANGE"}
     if any(lo > hi for lo, hi in found.values()):
         return True  # the conditions contradict each other, so the access is never reached

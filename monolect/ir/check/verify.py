@@ -151,7 +151,9 @@ def _writes(effect: UOp) -> Iterable[UOp]:
 
 
 def _is_register(b: UOp) -> bool:
-    """Whether `b` is an accumulator in a register (blocked sums in local memory wait for values, too)."""
+    """Whether `b` is an accumulator in a register. Buffers in other memory are not: their AFTERs may also wait for
+    values.
+    """
     return b.op == "BUFFER" and b.arg.addrspace == "REG"
 
 

@@ -61,7 +61,7 @@ def inlined(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 @lru_cache(maxsize=4096)
 def stored_slots(body: UOp) -> frozenset[int]:
-    """Return the slots of the PARAMs that a kernel writes; for a custom function, those of its sources."""
+    """Return the slots of the PARAMs that a kernel or a CUSTOMFUNCTION writes; the latter has no other sources."""
     if body.op == "CUSTOMFUNCTION":
         return frozenset(p.arg.slot for p in body.src)
     targets = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]

@@ -281,7 +281,8 @@ def _is_pipelined_store(store: UOp) -> bool:
 
 
 def _keeps_lane_indices(u: UOp) -> bool:
-    """Whether `u` is a PARAM AFTER ranges, whose iterations each repeat a write to it, such as an addition.
+    """Whether `u` is an AFTER of a PARAM: the ranges in `u` are loops that repeat a write to the PARAM, such as an
+    addition.
 
     The indices that replace these ranges stay sources of `u`, so that the launch keeps their lanes.
     """

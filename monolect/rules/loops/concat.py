@@ -202,8 +202,10 @@ def _picked(u: UOp, k: int, holds: Holds) -> UOp:
 
 
 def read_at_once(sink: UOp) -> UOp:
-    """Pass: replace a selection between two loads of one memory by one load, if contiguous elements are on one side of
-    it.
+    """Pass: replace a selection between two loads of one memory by one load with a selected offset.
+
+    That is done if the condition depends on no loop along which elements are contiguous, so that a vector is on one
+    side.
 
     Before: WHERE(r0 < 5, LOAD(INDEX(p, r0*8 + r1 + 40), 0, r0 < 5), LOAD(INDEX(p, r0*8 + r1 - 40), 0, 4 < r0))
     After:  LOAD(INDEX(p, r0*8 + r1 - 40 + WHERE(r0 < 5, 80, 0)))
@@ -220,7 +222,7 @@ def read_at_once(sink: UOp) -> UOp:
 
 
 def _is_choice(u: UOp) -> bool:
-    """Whether `u` is a WHERE of two plain LOADs whose condition compares an index expression."""
+    """Whether `u` is a WHERE of two LOADs without a LoadArg, whose condition is a CMPLT of index values."""
     if u.op != "WHERE" or u.src[0].op != "CMPLT" or u.src[0].src[0].dtype.kind != "x":
         return False
     return all(x.op == "LOAD" and x.arg is None for x in u.src[1:])

@@ -49,7 +49,8 @@ def _split(sink: UOp) -> UOp | None:
 def _boundary(u: UOp) -> tuple[UOp, int] | None:
     """Return (loop, first iteration of its second piece) if `u` is a WHERE of two loads by the iteration of a loop.
 
-    Return None for other nodes. A first or last piece of few rows is split off one row at a time.
+    Return None for other nodes. If a piece has fewer than MIN_PIECE iterations, the returned boundary separates only
+    the first or the last iteration of the loop; `split_seams` repeats until the piece is split into single rows.
     """
     if u.op != "WHERE" or u.src[0].op != "CMPLT" or any(_read(x) is None for x in u.src[1:]):
         return None

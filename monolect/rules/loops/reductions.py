@@ -14,7 +14,7 @@ selections between rows.
 
 Before: REDUCE(ADD, WHERE(CMPLT(r1000 - r0, 1), LOAD(INDEX(PARAM1, r1000)), 0), r1000)
 After:  acc = acc + LOAD(INDEX(PARAM1, r0)), one REG accumulator carried through the loop r0
-Source: `gather`, `prefix_sum` and `arange` of the specification, read backwards.
+Source: `gather`, `prefix_sum` and `arange` of the specification, applied in reverse.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ MIN_TABLE_LOOPS = 16  # iterations of both loops; from here on a table is faster
 
 
 def simplify_loops(sink: UOp, target: Target) -> UOp:
-    """Pass: apply the rules of this module to every REDUCE. Loops whose axis types a user wrote stay as they are."""
+    """Pass: apply the rules of this module to every REDUCE. A kernel whose author fixed its axis types is returned
+    unchanged.
+    """
     order = toposort(sink)
     if has_axes(order) or not any(u.op == "REDUCE" for u in order):
         return sink
@@ -215,8 +217,9 @@ def index_limit(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
 
 
 def _repeats(u: UOp, j: UOp) -> UOp | None:
-    """Return the reduction of a value free of j as n times the value or the value, or None. Float sums would round
-    differently.
+    """Return the REDUCE of a value free of j without j: a sum of integers as n times the value, a maximum as the value.
+
+    Return None for other reductions. A float sum stays, because the product would round differently.
     """
     body, op = u.src[0], u.arg[0]
     if j in ranges(body) or j.src[0].op != "CONST" or j.src[0].value < 1:
@@ -293,7 +296,7 @@ def _bins(
 
 
 def _grows(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
-    """Return (i, value at j = i) for the condition j < i + 1 and a value free of i, else None."""
+    """Return (i, value at j = i) if the condition j < `a` is j < i + 1 and `value` is free of i; else None."""
     k, terms = linear(a)
     if k != 1 or len(terms) != 1 or terms[0][1] != 1 or terms[0][0] in ranges(value):
         return None
@@ -302,7 +305,8 @@ def _grows(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
 
 
 def _slides(a: UOp, j: UOp, value: UOp) -> tuple[UOp, UOp] | None:
-    """Return (i, value at j = n - 1) for j >= n - 1 - i and a value of i + j alone, else None.
+    """Return (i, value at j = n - 1) if the condition j >= `a` is j >= n - 1 - i and `value` depends on i + j only;
+    else None.
 
     The window slides over a padded row: iteration i adds the value at j = n - 1.
     """

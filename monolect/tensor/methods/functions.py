@@ -52,7 +52,11 @@ def _op(name: str, function: Any, prose: str, at: float, gives: float) -> Any:
 
 
 def _clamp_gradients(within: str, beyond: str) -> Any:
-    """Return the derivative of a clamp: `x` gets the gradient if `within`, the bound if `beyond`, neither at nan."""
+    """Return the derivative of a clamp of `x` to one bound.
+
+    `within` and `beyond` are comparison ops, such as CMPGE and CMPLT. Where `x` compares with the bound as `within`,
+    `x` gets the gradient; as `beyond`, the bound gets it; at nan neither does.
+    """
 
     def derivative(g: UOp, y: UOp, x: UOp, bound: UOp) -> tuple[UOp, UOp]:
         return where(build(within, x, bound), g, 0.0), where(build(beyond, x, bound), g, 0.0)

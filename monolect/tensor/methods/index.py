@@ -382,7 +382,9 @@ class _Selection(NamedTuple):
 
 
 def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
-    """Return the part of `u` that `key` names, to be read or written: a chain of movement ops and at most one INDEX."""
+    """Return the part of `u` that `key` names, to be read or, with `writes`, stored to: a chain of movement ops and at
+    most one INDEX.
+    """
     if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
         n, *rest = u.shape  # fast path for one element or row
         if -n <= key < n != 1:
@@ -393,7 +395,7 @@ def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
 
 
 def selection(tensor: Any, key: Any, writes: bool = False) -> _Selection:
-    """Return the part of `tensor` that `key` names, to be read or written."""
+    """Return the part of `tensor` that `key` names, to be read or, with `writes`, stored to."""
     shape = tensor._uop.shape
     if key.__class__ is int and shape and (n := shape[0]).__class__ is int and -n <= key < n != 1:
         return _Selection(lambda u: view(None, u, key), lambda strides: strides[1:], False)
@@ -592,8 +594,10 @@ def check_range(index: Any, n: Any, name: str, least: int = 0) -> None:
 
 
 def _may_exceed(u: UOp, n: Any, least: int) -> bool:
-    """Whether the values of `u` are not known to be in least..n-1, and can be computed; `n` and the shape of `u` are
-    constant.
+    """Whether the values of `u` must be computed to check that they are in least..n-1, as the bounds of `u` do not
+    prove it.
+
+    False for a symbolic `n` or shape, and for the device `null`, which computes no values.
     """
     lo, hi = min_max(u)
     constant = n.__class__ is int and all(k.__class__ is int for k in u.shape)
@@ -619,7 +623,11 @@ def _nearest(i: UOp, n: Any) -> UOp:
 
 
 def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
-    """Return `u` with the indexed axes replaced by the elements that the integer nodes, broadcast together, select."""
+    """Return the elements of `u` at integer positions on some axes; `indices` holds (axis, positions) pairs.
+
+    The positions are broadcast together, and their axes replace the indexed axes. With `writes` the result is the
+    target of a store (see `_flattened`).
+    """
     same_device(u, *(i for _, i in indices))
     axes = [a for a, _ in indices]
     rest = [a for a in range(len(u.shape)) if a not in axes]
@@ -642,8 +650,8 @@ def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
 def _flattened(indices: list[tuple[int, UOp]], shape: tuple, writes: bool) -> UOp:
     """Return positions on several axes of `shape` as positions on one axis that combines them.
 
-    A position outside of its axis must not reach an element of the next row. So it is clamped for a read, and -1,
-    outside of the combined axis, for a write.
+    A position outside of its axis must not reach an element of the next row. So for a read it is clamped. For the
+    target of a store (`writes`) it becomes -1, which is outside of the combined axis, and nothing is stored.
     """
     if len(indices) == 1:
         return indices[0][1]

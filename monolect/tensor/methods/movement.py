@@ -616,7 +616,7 @@ def _one_per_axis(name: str, given: Any, rank: int) -> tuple:
 
 
 def _is_nested(x: Any) -> bool:
-    """Whether `x` is a sequence that holds one pair or None."""
+    """Whether `x` is a list or tuple of one item that is None, a list or a tuple, such as one (first, end) pair."""
     return isinstance(x, tuple | list) and len(x) == 1 and (x[0] is None or isinstance(x[0], tuple | list))
 
 

@@ -443,7 +443,9 @@ def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
 
 
 def _zero_gradient_at_zero(u: UOp) -> UOp:
-    """Return `u` >= 0 with the derivative 0 where it is 0, as in PyTorch, since a root has no derivative there."""
+    """Return the non-negative `u` unchanged, with the derivative 0 where `u` is 0, as in PyTorch: the root of `u` has
+    none there.
+    """
     return where(e("CMPNE", u, 0.0), u, 0.0)
 
 

@@ -77,7 +77,7 @@ class SortMixin(TensorBase):
         [3, 2]
         """
         a, rows = self._rows(dim, self._sorts_last(largest))
-        k = self._within_axis("topk", k, a, 0)
+        k = self._checked_count("topk", k, a, 0)
         return self._result(rows, top_rows(rows, k, bool(largest)) if k else None, a, k)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
@@ -90,7 +90,7 @@ class SortMixin(TensorBase):
         [2, 2]
         """
         a, rows = self._rows(dim, self._sorts_last(False))
-        k = self._within_axis("kthvalue", k, a, 1)
+        k = self._checked_count("kthvalue", k, a, 1)
         at = full((rows.shape[0], 1), k - 1, dtypes.int32)
         return self._element_of_rank(rows, at, a, keepdim)
 
@@ -181,8 +181,10 @@ class SortMixin(TensorBase):
         """Return the largest number of the dtype, which sorts before nan."""
         return self.dtype is dtypes.bool or self.dtype.max
 
-    def _within_axis(self, name: str, k: Any, a: int, least: int) -> int:
-        """Return `k`, a number of elements of at least `least` that the axis always has. Raises ArgumentError."""
+    def _checked_count(self, name: str, k: Any, a: int, least: int) -> int:
+        """Return `k`, a number of elements of axis `a`, as an int. Raises ArgumentError below `least`, or if the axis
+        may have fewer than `k` elements.
+        """
         k, n = as_int(k, "k"), self._length(a)
         most = n if n.__class__ is int else min_max(n)[0]
         if not least <= k <= most:
