@@ -22,7 +22,7 @@ from monolect.lower.peel_last import PEELED
 
 ROWS = Family(
     "lowering", __name__,
-    Row("sum_of_products", "sum + a * b, of floats, is mulacc(a, b, sum), with one rounding"),
+    Row("sum_of_products", "sum + a * b, of floats, is mulacc(a, b, sum)"),
 )  # fmt: skip
 
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
