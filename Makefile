@@ -147,7 +147,7 @@ golden: .venv/.stamp-test ## write the golden files anew; review the diff
 
 docs: .venv/.stamp-dev ## write docs/reference/ from the tables of the code, and the site if mkdocs.yml is there
 	@mkdir -p docs/reference
-	@set -e; for table in ops passes rules accuracy settings devices modules glossary; do \
+	@set -e; for table in ops passes rules actions accuracy settings devices modules glossary; do \
 	  $(BIN)/monolect $$table --markdown > docs/reference/$$table.md; echo "docs/reference/$$table.md"; done
 	$(if $(wildcard mkdocs.yml),$(BIN)/mkdocs build --strict)
 

@@ -48,7 +48,7 @@ from monolect.lower.peel_last import peel_last
 from monolect.lower.reduce import lower_reduce
 from monolect.lower.select import select
 from monolect.lower.software_pipeline import ahead
-from monolect.optimize.actions.plan import ACTIONS
+from monolect.optimize.actions.plan import ROWS as ACTIONS
 from monolect.optimize.apply import apply, apply_actions, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.rules import algebra, decompose, flat, legalize

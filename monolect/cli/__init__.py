@@ -29,6 +29,7 @@ COMMANDS = {
     "ops": ("tables", "the op table, or all facts about one op"),
     "passes": ("tables", "the passes of the compiler, in order"),
     "rules": ("tables", "every named rule and action, its meaning, and the code that applies it"),
+    "actions": ("tables", "the actions on the loops of a kernel, with their arguments"),
     "accuracy": ("tables", "the largest error of each function"),
     "devices": ("tables", "the devices that are present, and what is missing for the others"),
     "settings": ("tables", "every setting, its current value and its meaning"),

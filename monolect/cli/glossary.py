@@ -54,7 +54,7 @@ TERMS = _rows(
     (
         "blocked summation",
         "Add a long float sum in blocks and then their partial sums, for a smaller rounding error.",
-        "lower/blocked_sums.py optimize/actions/sums.py",
+        "lower/blocked_sums.py optimize/loops/partial_sums.py",
         "pairwise summation, part by part, folds",
     ),
     (
@@ -96,13 +96,13 @@ TERMS = _rows(
     (
         "causal bound",
         "The end of a loop where a causal mask hides all later iterations.",
-        "optimize/actions/causal_bound.py",
+        "optimize/actions/bound.py",
         "BOUND, masked attention",
     ),
     (
         "coalesced access",
         "Neighbouring lanes read neighbouring addresses.",
-        "optimize/gpu/groups.py optimize/gpu/shared.py",
+        "optimize/gpu/groups.py optimize/blocks/shared.py",
         "coalescing",
     ),
     (
@@ -174,13 +174,13 @@ TERMS = _rows(
     (
         "double buffer",
         "Two blocks of local memory: one is filled while the other is read.",
-        "lower/software_pipeline.py optimize/gpu/shared.py",
+        "lower/software_pipeline.py optimize/blocks/shared.py",
         "software pipelining, multi-buffer, in turns",
     ),
     (
         "epilogue",
         "Elementwise work that is fused behind a reduction, while its result is in registers.",
-        "schedule/partition.py optimize/actions/sums.py",
+        "schedule/partition.py optimize/loops/partial_sums.py",
         "fusion, post-op",
     ),
     (
@@ -204,7 +204,7 @@ TERMS = _rows(
     (
         "gemm",
         "A product of matrices: register tile, cache blocks, packed panels.",
-        "optimize/cpu/contraction.py optimize/cpu/tile_cost.py optimize/actions/pack.py",
+        "optimize/cpu/contraction.py optimize/cpu/tile_cost.py optimize/blocks/packed.py",
         "matmul, contraction, sum of products, microkernel",
     ),
     (
@@ -222,7 +222,7 @@ TERMS = _rows(
     (
         "im2col",
         "A convolution as a matrix product over the windows of its input, which are views.",
-        "graphs/windows.py graphs/convolution.py optimize/actions/pack.py",
+        "graphs/windows.py graphs/convolution.py optimize/blocks/packed.py",
         "implicit gemm, unfold",
     ),
     (
@@ -270,25 +270,25 @@ TERMS = _rows(
     (
         "loop interchange",
         "Exchanging two loops of a nest.",
-        "optimize/actions/plan.py optimize/actions/nest.py optimize/actions/sequence.py",
+        "optimize/actions/swap.py optimize/loops/order.py optimize/loops/sequence.py",
         "SWAP, reorder, permutation of loops",
     ),
     (
         "loop nest",
         "The loops of a kernel, as axes with types.",
-        "optimize/actions/plan.py optimize/actions/nest.py",
+        "optimize/loops/nest.py optimize/loops/order.py",
         "axes, ranges, schedule of a kernel",
     ),
     (
         "loop split",
         "One loop as two, an outer and an inner one.",
-        "optimize/actions/plan.py",
+        "optimize/actions/split.py",
         "SPLIT, strip-mine, tile",
     ),
     (
         "matrix unit",
         "An instruction that multiplies small matrices.",
-        "optimize/actions/matrix_unit.py optimize/gpu/warp.py lower/matrix_products.py backend/cpu/units.py",
+        "optimize/actions/matrix_unit.py optimize/blocks/warp.py lower/matrix_products.py backend/cpu/units.py",
         "AMX, tensor core, WMMA, TC, VNNI, MFMA",
     ),
     (
@@ -300,7 +300,7 @@ TERMS = _rows(
     (
         "non-temporal store",
         "A store that bypasses the caches.",
-        "optimize/actions/stream.py",
+        "optimize/actions/nontemporal.py",
         "NONTEMPORAL, streaming store",
     ),
     (
@@ -312,7 +312,7 @@ TERMS = _rows(
     (
         "packing",
         "A copy of a block in the order in which the kernel reads it.",
-        "optimize/actions/pack.py optimize/gpu/blocks.py command/rewrites/pack_once.py",
+        "optimize/blocks/packed.py optimize/blocks/choice.py command/rewrites/pack_once.py",
         "PACK, panel, prepacked weights, layout transform",
     ),
     (
@@ -336,7 +336,7 @@ TERMS = _rows(
     (
         "prefetch",
         "Load a cache line before it is read.",
-        "optimize/actions/stream.py optimize/cpu/contraction.py",
+        "optimize/actions/prefetch.py optimize/cpu/contraction.py",
         "PREFETCH, software prefetch",
     ),
     (
@@ -354,7 +354,7 @@ TERMS = _rows(
     (
         "reduction",
         "Combine the values along an axis to one.",
-        "lower/reduce.py schedule/rewrites/split_reductions.py optimize/actions/sums.py",
+        "lower/reduce.py schedule/rewrites/split_reductions.py optimize/loops/partial_sums.py",
         "sum, max, accumulator, tree reduction, split-k",
     ),
     (
@@ -390,7 +390,7 @@ TERMS = _rows(
     (
         "shared memory",
         "Memory that the lanes of a workgroup share.",
-        "optimize/gpu/shared.py optimize/actions/workgroup.py optimize/gpu/tma_boxes.py",
+        "optimize/blocks/shared.py optimize/loops/workgroup.py optimize/gpu/tma_boxes.py",
         "LOCAL, local memory, TMA, bank conflict",
     ),
     (
@@ -414,7 +414,7 @@ TERMS = _rows(
     (
         "spill",
         "A value that is moved from registers to memory and back.",
-        "optimize/cpu/tile_cost.py optimize/actions/sums.py",
+        "optimize/cpu/tile_cost.py optimize/loops/partial_sums.py",
         "waiting accumulator",
     ),
     (
@@ -462,7 +462,7 @@ TERMS = _rows(
     (
         "unroll",
         "The iterations of a short loop as straight-line code.",
-        "optimize/actions/plan.py lower/expand.py",
+        "optimize/actions/split.py lower/expand.py",
         "UNROLL, UPCAST, loop unrolling",
     ),
     (

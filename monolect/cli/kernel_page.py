@@ -21,7 +21,7 @@ from monolect.ir.pseudocode import pseudocode
 from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, toposort
-from monolect.optimize.actions.plan import Action, LoopPlan
+from monolect.optimize.actions.plan import ACTIONS, Action, LoopPlan
 from monolect.optimize.cpu.heuristic import choose
 from monolect.pipeline import lower_kernel
 from monolect.runtime.profile import KernelRun, device_of, origin_of, origins
@@ -116,7 +116,7 @@ def _actions(plan: LoopPlan, actions: tuple[Action, ...], reasons: Sequence[str]
     out = []
     for i, action in enumerate(actions):
         axes = plan.axes
-        on_loop = action[0] in ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND", "TC") and isinstance(action[1], int)
+        on_loop = ACTIONS[action[0]].subject == "axis" and isinstance(action[1], int)
         plan.act(action)
         text = f"  {action}"
         if reasons:

@@ -21,6 +21,7 @@ from monolect.cli.devices import rows
 from monolect.cli.rules import HEADER, rules
 from monolect.cli.where import find, modules
 from monolect.ir.ops import ROWS, Row
+from monolect.optimize.actions.plan import ACTIONS
 from monolect.pipeline import PIPELINE
 from monolect.rules.accuracy import MAX_ULP, RUNNING_ULP, Bound
 
@@ -130,6 +131,15 @@ def _rules(options: argparse.Namespace) -> None:
     _print_table(options, HEADER, rules())
 
 
+def _actions(options: argparse.Namespace) -> None:
+    cells = [
+        (form, kind.subject or "kernel", "yes" if kind.is_final else "-", " ".join(kind.moves) or "-", text)
+        for kind in ACTIONS.values()
+        for form, text in kind.forms
+    ]
+    _print_table(options, ("action", "acts on", "only final ones follow", "moves of a search", "meaning"), cells)
+
+
 def _accuracy(options: argparse.Namespace) -> None:
     cells: Cells = [(n, *b) for n, b in MAX_ULP.items()] + [(n, ulp, "-") for n, ulp in RUNNING_ULP.items()]
     _print_table(options, ("function", *(f"{d}, ULP" for d in Bound._fields)), cells)
@@ -189,8 +199,8 @@ def _settings(options: argparse.Namespace) -> None:
 
 
 _PRINTERS = {
-    "ops": _ops, "passes": _passes, "rules": _rules, "accuracy": _accuracy, "devices": _devices, "settings": _settings,
-    "modules": _modules, "glossary": _glossary, "where": _where,
+    "ops": _ops, "passes": _passes, "rules": _rules, "actions": _actions, "accuracy": _accuracy, "devices": _devices,
+    "settings": _settings, "modules": _modules, "glossary": _glossary, "where": _where,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ longer: the load, addition and store of each accumulator take 1/200 of 512 steps
 products of 512).
 
 What it is not: it does not make accumulators (`reduce`), split sums over threads (`split_reductions`), or keep partial
-sums in memory (`optimize.actions.sums`).
+sums in memory (`optimize.loops.partial_sums`).
 
 Before: REDUCE(ADD, x(r), r)                               r: 0..1023
 After:  REDUCE(ADD, REDUCE(ADD, x(r' * 128 + r"), r"), r') r': 0..7, r": 0..127

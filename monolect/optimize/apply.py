@@ -26,17 +26,20 @@ from monolect.ir.ops import KernelInfo, LoadArg
 from monolect.ir.placement import is_memory, memory_of
 from monolect.ir.rewrite.normal import TRUE, is_zero, less, linear, smaller
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
-from monolect.optimize.actions.causal_bound import Bounds
+from monolect.optimize.accumulate import accumulate_locally
+from monolect.optimize.actions.bound import Bounds
 from monolect.optimize.actions.matrix_unit import operands, products
-from monolect.optimize.actions.pack import PackedBlock
 from monolect.optimize.actions.peel import Peeler
-from monolect.optimize.actions.plan import Action, AxisPart, LoopPlan, allowed
-from monolect.optimize.actions.stages import Rows
-from monolect.optimize.actions.stream import buffer_bytes, clamped_to_last, next_row_distance, row_prefetches
-from monolect.optimize.actions.sums import accumulate_locally, are_sums_local, block_of_sum, blocks_of_sum
+from monolect.optimize.actions.plan import Action, LoopPlan, allowed
+from monolect.optimize.actions.prefetch import row_prefetches
+from monolect.optimize.blocks.choice import shared_loads
+from monolect.optimize.blocks.packed import PackedBlock
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.given import kept_axes
-from monolect.optimize.gpu.blocks import shared_loads
+from monolect.optimize.loops.accesses import buffer_bytes, clamped_to_last, next_row_distance
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.partial_sums import are_sums_local, block_of_sum, blocks_of_sum
+from monolect.optimize.scratch_rows import Rows
 
 MAX_NAMED_LOOPS = 8  # loops; a kernel with more is named after those of its largest store
 

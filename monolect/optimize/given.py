@@ -11,15 +11,11 @@ Invariant: a kernel that the scheduler writes, with LOOP and REDUCE ranges only,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from monolect.base.errors import VerifyError
 from monolect.ir.check.custom_kernels import CHOSEN, LAUNCHED, THREAD
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, rebuild, toposort
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.actions.plan import LoopPlan
 
 
 def kept_axes(plan: LoopPlan) -> tuple[tuple[UOp, ...], int]:

@@ -17,8 +17,8 @@ from monolect.base.target import Target
 from monolect.ir.check.custom_kernels import has_axes
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, idx, node, rebuild, toposort
-from monolect.optimize.actions.sequence import carried_ranges
-from monolect.optimize.actions.stages import is_scratch
+from monolect.optimize.loops.scratch import is_scratch
+from monolect.optimize.loops.sequence import carried_ranges
 
 _DIVISIONS = frozenset(("IDIV", "MOD"))
 

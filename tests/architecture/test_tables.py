@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from monolect.cli.glossary import TERMS
 from monolect.cli.where import LAYERS, modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,3 +57,8 @@ def test_every_module_has_a_row() -> None:
     rows = [f"{folder}/{name}" if folder else name for folder, name, text in modules() if name and text]
     files = {str(f.relative_to(ROOT / "monolect").with_suffix("")) for f in (ROOT / "monolect").rglob("*.py")}
     assert len(set(rows)) == len(rows) and set(rows) == {f for f in files if "__" not in f}
+
+
+def test_the_glossary_names_modules() -> None:
+    named = {path for term in TERMS for path in term.where}
+    assert [path for path in sorted(named) if not (ROOT / "monolect" / path).exists()] == []

@@ -27,9 +27,9 @@ from monolect.ir.ops import BufferArg, Stage, TmaCopyArg
 from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, idx, node, shape_source
-from monolect.optimize.gpu.blocks import block_of
-from monolect.optimize.gpu.tma_boxes import BoxBlock
-from monolect.optimize.search.moves import packs
+from monolect.optimize.actions.pack import packs
+from monolect.optimize.blocks.choice import block_of
+from monolect.optimize.blocks.tma_boxes import BoxBlock
 from monolect.pipeline import lower_kernel
 from monolect.runtime.realize.execute import plans
 from tests.backend.standin.boxes import encoded

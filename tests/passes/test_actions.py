@@ -20,7 +20,8 @@ from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, node, toposort
-from monolect.optimize.actions.plan import SPLIT_RULES, LoopPlan
+from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.actions.split import SPLIT_RULES
 from monolect.optimize.apply import apply, apply_actions, apply_plan, choose_actions, fill_kernel, kept_blocks, planned
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.merge import merge_ranges

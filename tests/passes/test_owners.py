@@ -4,7 +4,7 @@ import pytest
 
 from monolect.ir.text import parse
 from monolect.ir.uop import toposort
-from monolect.optimize.actions.sequence import owners, sequential_ranges
+from monolect.optimize.loops.sequence import owners, sequential_ranges
 
 
 def addition(n_places: int, stride: int = 4):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from monolect import ActionError, Tensor, Variable
 from monolect.backend.base import launching
 from monolect.backend.registry import Device
-from monolect.optimize.actions.plan import SPLIT_RULES, LoopPlan
+from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.actions.split import SPLIT_RULES
 from monolect.optimize.apply import apply_actions
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.merge import merge_ranges

@@ -12,7 +12,8 @@ from monolect.backend.python.interpret import Kernel
 from monolect.backend.python.runtime import GPU
 from monolect.ir.ops import LoadArg
 from monolect.ir.uop import UOp, substitute, toposort
-from monolect.optimize.actions.plan import SPLIT_RULES, LoopPlan
+from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.actions.split import SPLIT_RULES
 from monolect.optimize.apply import apply, apply_actions, apply_plan, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.pipeline import lower_kernel, schedule

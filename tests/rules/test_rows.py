@@ -16,7 +16,8 @@ from monolect.ir.rewrite.named_rules import Row, recorded
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.lower.reduce import lower_reduce
-from monolect.optimize.actions.plan import ACTIONS, LoopPlan, row_name
+from monolect.optimize.actions.plan import ROWS as ACTION_ROWS
+from monolect.optimize.actions.plan import LoopPlan, row_name
 from monolect.optimize.apply import apply_actions, choose_actions
 from monolect.pipeline import FAMILIES, schedule
 from monolect.rules.algebra import ALGEBRA, simplify
@@ -279,5 +280,5 @@ def test_every_row_has_a_case_that_fires_it(family) -> None:
 
 
 def test_a_row_without_a_case_is_found() -> None:
-    assert uncovered(ACTIONS.rows | {"planted": Row("planted", "1 is 2")}) == {"planted"}
+    assert uncovered(ACTION_ROWS.rows | {"planted": Row("planted", "1 is 2")}) == {"planted"}
     assert {r.name for r in ALGEBRA} <= COVERED

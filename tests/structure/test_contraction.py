@@ -11,13 +11,13 @@ from monolect.backend.common.llvm.program import LLVM_NATIVE
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.uop import UOp, toposort
-from monolect.optimize.actions.pack import PackedBlock
 from monolect.optimize.actions.plan import LoopPlan
-from monolect.optimize.actions.sums import are_sums_local, block_of_sum
 from monolect.optimize.apply import apply_plan
+from monolect.optimize.blocks.packed import PackedBlock
 from monolect.optimize.cpu.contraction import Contraction
 from monolect.optimize.cpu.heuristic import Chooser
 from monolect.optimize.cpu.tile_cost import FULL_REGISTER_TILE, RegisterTile
+from monolect.optimize.loops.partial_sums import are_sums_local, block_of_sum
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 

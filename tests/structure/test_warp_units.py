@@ -15,8 +15,8 @@ from monolect.base.dtype import to_numpy
 from monolect.base.matrix_units import BY_NAME, HOPPER
 from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.apply import planned
-from monolect.optimize.gpu.blocks import block_of
-from monolect.optimize.gpu.shared import SharedBlock, bank_cycles
+from monolect.optimize.blocks.choice import block_of
+from monolect.optimize.blocks.shared import SharedBlock, bank_cycles
 from monolect.pipeline import lower_kernel
 from tests.backend.workgroup_kernels import kernels
 

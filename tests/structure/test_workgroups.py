@@ -10,8 +10,8 @@ from monolect.backend.python.runtime import GPU
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, idx, substitute, toposort
 from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.blocks.shared import bank_cycles
 from monolect.optimize.cpu.heuristic import Chooser
-from monolect.optimize.gpu.shared import bank_cycles
 from monolect.optimize.gpu.tiles import WorkgroupTiles
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params

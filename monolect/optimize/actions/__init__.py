@@ -1,1 +1,1 @@
-"""Define the legal actions on the loops of a kernel: the plan, and one module per action."""
+"""Define the legal actions on the loops of a kernel, one module per kind, and the plan that performs them."""

@@ -11,17 +11,89 @@ Invariant: a REDUCE over CONTRACT ranges is a sum of MUL(CAST(a), CAST(b)), with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
+from typing import Any
 
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ActionError
 from monolect.base.target import MatrixUnit
 from monolect.ir.bounds import min_max, ranges, unused_ranges, unused_slots
 from monolect.ir.ops import BufferArg
+from monolect.ir.rewrite.named_rules import Row
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+from monolect.optimize.actions.kind import ActionKind, Move, Moves, axes_with
+from monolect.optimize.blocks.warp import in_warp
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.nest import LoopNest
 
 FLIPS: dict[DType, DType] = {dtypes.int8: dtypes.uint8, dtypes.uint8: dtypes.int8}
+
+
+class MatrixUnits(ActionKind):
+    """Make steps of the kernel's only sum one step of a matrix unit."""
+
+    op = "TC"
+    forms = (
+        ('("TC", axis, unit)', "make steps of a reduction one step of the target's matrix unit of that name"),
+        ('("TC", axis, (unit, rows, columns))',
+         "likewise for a unit that a warp shares, with parts of the axes rows and columns"),
+    )  # fmt: skip
+    rows = (Row("TC", "steps of a sum become steps of a matrix unit"),)
+    is_loop_change = False  # it checks the axis itself
+
+    def perform(self, plan: LoopNest, subject: int, arg: Any) -> None:
+        contract(plan, subject, arg)
+
+    @property
+    def moves(self) -> Moves:
+        return {self.op: matrix_units}
+
+
+def contract(plan: LoopNest, axis: int, arg: Any) -> None:
+    """Give steps of the kernel's sum to a matrix unit. Raises ActionError where none fits."""
+    name = arg[0] if isinstance(arg, tuple) else arg
+    unit = next((m for m in plan.target.units if m.name == name), None)
+    names = ", ".join(m.name for m in plan.target.units) or "no unit"
+    if unit is None:
+        raise ActionError(f"TC on {plan.target.name}", expected=f"one of {names}", found=name)
+    p = plan.axes[axis] if isinstance(axis, int) and 0 <= axis < len(plan.axes) else None
+    if p is None or p.type != "REDUCE" or p.size % unit.k or plan.unit or len(plan.reduces) != 1 or plan.packs:
+        expected = f"the kernel's only sum, a multiple of {unit.k} steps, once"
+        raise ActionError("TC", expected=expected, found=p.size if p else axis)
+    if p.clipped:
+        raise ActionError("TC", expected="blocks of one size", found="a smaller last block")
+    if unit.threads:
+        sides = arg[1:] if isinstance(arg, tuple) else ()
+        axes = in_warp(plan, unit, axis, *sides)
+        plan.sides = tuple(plan.axes[i].root for i in sides)
+        plan.axes, plan.unit = axes, unit
+        return
+    shaped = sorted((q for q in plan.axes if q.type == "UPCAST"), key=lambda q: q.created)
+    check(unit, plan.reduces[0], plan.lane(plan.reduces[0]), p.root)
+    rows = prod(q.size for q in shaped if q.root is not shaped[0].root)
+    if shaped[0].size != unit.n or rows % unit.m or any(q.type in ("UNROLL", "GROUP_REDUCE") for q in plan.axes):
+        raise ActionError("TC", expected=f"{unit.n} lanes, a multiple of {unit.m} rows", found=shaped[0].size)
+    depth = [(unit.k // unit.pair, unit.pair), (unit.pair, 1)]
+    parts = [AxisPart(p.root, n, p.stride * stride, "CONTRACT") for n, stride in depth if n > 1]
+    plan.axes[axis : axis + 1] = [AxisPart(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE"), *parts]
+    plan.unit = unit
+
+
+def matrix_units(plan: LoopNest) -> Iterator[Move]:
+    """Yield TC for each unit of the target, with the lanes that the unit needs, or the axes of which a warp takes
+    tiles.
+    """
+    for unit in plan.units:
+        for j, _ in axes_with(plan, "REDUCE"):
+            if unit.threads:
+                sides = [[i for i, n in axes_with(plan, "LOOP") if n % k == 0] for k in (unit.m, unit.n)]
+                yield from ((("TC", j, (unit.name, a, b)),) for a in sides[0] for b in sides[1] if a != b)
+                continue
+            yield (("TC", j, unit.name),)
+            for i, n in axes_with(plan, "LOOP"):
+                if n % unit.n == 0:
+                    yield (("SPLIT", i, (unit.n, "UPCAST", False)), ("TC", j + 1, unit.name))
 
 
 def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
@@ -97,4 +169,4 @@ def _from_local_memory(x: UOp, columns: list[UOp], order: list[UOp]) -> UOp:
     return node("LOAD", (node("INDEX", (filled, index)),))
 
 
-__all__ = ["check", "flips", "operands", "products"]
+__all__ = ["MatrixUnits", "matrix_units", "check", "flips", "operands", "products"]

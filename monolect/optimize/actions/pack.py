@@ -1,568 +1,67 @@
-"""Implement PACK: copy the block of memory that a load reads inside a loop to local memory, in reading order, gapless.
+"""PACK: copy the block of memory that a load reads to local memory first.
 
-A load's index is linear in the loops. Each part of a loop inside the level of the copy makes a dimension of the block;
-the level is the innermost block loop that the load depends on. Two loops of which only a weighted sum is used, with
-fewer values than pairs (the rows and taps of a convolution), make one dimension: a window. The copy evaluates the
-load's gate, so that elements outside of a padded tensor are zeros in the block and the tile reads without a gate.
+`optimize.blocks` lays out the blocks and writes the copies. PACK depends on every loop, so only final actions follow.
 
-The layout depends on the load. A load along the vector lanes is laid out in panels: lanes innermost, then the other
-shaped parts, then the reductions, then the loops, so that the innermost loop reads consecutive vectors. Broadcast
-operands whose tile rows are contiguous in memory are laid out likewise. Any other load keeps the order of memory,
-without gaps.
-
-Operands that the kernel casts to a wider dtype are cast during the copy: a float16 is converted once, not at each use.
-A matrix unit reads the narrow dtype.
-
-A block of memory that has the same contents at every run is packed once: one more PARAM holds all blocks in the order
-of the loops around them, and a separate kernel that runs once copies them. With PREFETCH "next", each pass over a block
-prefetches its share of the block that is read next.
-
-Before: REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(B, r2*512 + r0*64 + u1*16 + lane))), r2:64)
-After:  REDUCE(MUL(LOAD(INDEX(A, ..r2..)), LOAD(INDEX(AFTER(LOCAL[32768], END(STORE(INDEX(LOCAL, r3*64 + r4*4096 + ..),
-        LOAD(INDEX(B, r3*512 + r4*64 + ..))), r3:64, r4:8)), r2*64 + r0*4096 + u1*16 + lane))), r2:64)
+Source: the OptOps table of the specification.
 """
 
 from __future__ import annotations
 
-from itertools import count, pairwise
-from math import gcd, inf, prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
 
 from monolect.base.errors import ActionError
-from monolect.ir.bounds import ranges, replace_ranges
-from monolect.ir.ops import BufferArg, LoadArg
-from monolect.ir.placement import memory_of
-from monolect.ir.rewrite.normal import TRUE, conjuncts, less, linear
-from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
-from monolect.optimize.actions.stream import LINE_BYTES
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import AxisPart, LoopPlan
-
-ZERO = idx(0)
-MIN_WORDS_TO_TRANSPOSE = 6  # words of a row that a matrix unit reads; with fewer, no squares of words are transposed
-MIN_ROW_TO_TRANSPOSE = 5  # elements of a row; shorter rows are not transposed in squares
-MIN_ITERATIONS_TO_PEEL = 4  # iterations; the last iteration of a shorter copy loop is not peeled
-# short runs are copied with their gaps if the window has fewer than 2 elements per element read
-MAX_WINDOW_OVERREAD = 2
-SHORT_RUN = 8  # elements; contiguous runs shorter than this count as short
-RUNS_PREFETCHED = 8  # short runs ahead that are prefetched while they are copied
+from monolect.ir.rewrite.named_rules import Row
+from monolect.optimize.actions.kind import ActionKind, Move, Moves
+from monolect.optimize.blocks.choice import block_of
+from monolect.optimize.loops.nest import LoopNest
+from monolect.optimize.loops.partial_sums import are_sums_local, block_of_sum
 
 
-class BlockDim(NamedTuple):
-    """One dimension of a block.
+class Pack(ActionKind):
+    """Copy the block of a load to local memory, into one buffer or into several that take turns."""
 
-    Iteration v is `v * step` elements further in memory, `v * dst` further in the block, and adds `v * weights[r]` to
-    the loop r. When reading, v is the sum of the iterations of `parts` times their weights.
-    """
+    op = "PACK"
+    forms = (
+        ('("PACK", load, None)', "copy the block of memory that LOAD number `load` reads to local memory first"),
+        ('("PACK", load, 2)',
+         "double buffer: read the next step's block while this one is used; more buffers where the target copies boxes "
+         "of memory asynchronously"),
+    )  # fmt: skip
+    rows = (Row("PACK", "the block of memory that a load reads is first copied to local memory"),)
+    subject = "load"
+    is_final, is_loop_change = True, False
 
-    size: int
-    step: int
-    dst: int
-    weights: dict[UOp, int]
-    parts: tuple[tuple[AxisPart, int], ...]
-
-
-class SlidingWindow(NamedTuple):
-    """Two loops of which only the sum of `weights` times their iterations matters. `unit`: iterations whose
-    sum is 1.
-    """
-
-    size: int
-    step: int
-    weights: dict[UOp, int]
-    unit: dict[UOp, int]
-
-
-class PackedBlock:
-    """The block of memory that the load `u` reads inside the innermost block loop, and its layout in local memory.
-
-    Only block loops that the load depends on count. Raises ActionError where PACK is not possible.
-    """
-
-    has_panels = True
-
-    def __init__(self, plan: LoopPlan, u: UOp):
-        self.plan, self.load = plan, u
-        self.index = u.src[0].src[1]
-        self.gate = u.src[2] if len(u.src) == 3 else TRUE
-        self.steps = self._linear()
-        self.widened = self._widened()  # the node of the kernel that the block's load replaces
-        self.dtype = self.widened.dtype  # dtype of the block's elements
-        mine = [p for p in plan.axes if p.root in self.steps]
-        self.level = max((p.created for p in mine if p.is_block), default=0)
-        self.outer = [p for p in mine if self.is_outside(p)]
-        self.inner = [p for p in mine if p not in self.outer]
-        if any(not p.size for p in self.inner):
-            raise ActionError("PACK", expected="loops of constant size", found="a symbolic one")
-        lane = plan.lane(u)
-        self.summed = next((p.root for p in self.inner if p.type == "GROUP_REDUCE" and self.has_panels), None)
-        self.lane = lane if self.has_panels and lane in self.steps and self.summed is None else None
-        self.is_panel = self.lane is not None
-        self.gated = self.gate is not TRUE or bool(self._bounds())
-        self.windows = self._windows()
-        self.in_tiles = self.is_panel or self._has_rows()
-        self.dims = self._laid_out(self._dims())
-        self.elements = max((d.dst * self._padded_size(d, self.dims) for d in self.dims), default=1)
-        self.is_packed_once = plan.is_frozen(u)
-        found = self.elements * self.dtype.itemsize
-        if not self.is_packed_once and found > plan.target.local_bytes:
-            raise ActionError("PACK makes a block too large", expected=f"<= {plan.target.local_bytes}", found=found)
-
-    def is_outside(self, p: AxisPart) -> bool:
-        """Whether the copy is made inside of the loop p."""
-        return p.type == "THREAD" or p.is_block
-
-    def _linear(self) -> dict[UOp, int]:
-        """Return the stride in memory, in elements, along each loop. Raises ActionError where the load cannot be
-        packed.
-        """
-        plan, known = self.plan, {*self.plan.outputs, *self.plan.reduced}
-        steps: dict[UOp, int] = {}
-        for x, c in linear(self.index)[1]:
-            if x not in known:
-                raise ActionError("PACK", expected="an index linear in the loops", found=repr(x))
-            steps[x] = c
-        stored = {memory_of(u.src[0]) for u in plan.order if u.op in ("STORE", "ATOMICADD")}
-        if memory_of(self.load.src[0]) in stored or plan.sequential:
-            raise ActionError("PACK", expected="memory this kernel only reads", found="memory it writes, or a scan")
-        around = toposort(self.gate)
-        if any(x.op == "LOAD" for x in around) or not ranges(self.gate) <= steps.keys():
-            raise ActionError("PACK", expected="a gate of the loops of the index", found=repr(self.gate))
-        if not steps or (len(self.load.src) == 3 and self.load.src[1].op != "CONST"):
-            raise ActionError("PACK", expected="a load that moves with the loops", found=repr(self.load))
-        return steps
-
-    def extent(self, r: UOp) -> int:
-        """Number of iterations of the loop r that one block covers."""
-        return prod(p.size for p in self.inner if p.root is r)
+    def perform(self, plan: LoopNest, subject: int, arg: int | None) -> None:
+        pack(plan, subject, arg or 1)
 
     @property
-    def local_bytes(self) -> int:
-        """Bytes of local memory that the block takes."""
-        return self.elements * self.dtype.itemsize
-
-    def _widened(self) -> UOp:
-        """Return the load, or its cast to a wider dtype if that is its only user."""
-        users = self.plan.scratch.users.get(self.load, [])
-        is_cast = len(users) == 1 and users[0].op == "CAST" and users[0].dtype.itemsize > self.load.dtype.itemsize
-        return users[0] if is_cast and self.has_panels and self.plan.unit is None else self.load
-
-    # ---- dimensions --------------------------------------------------------------------------------------------------
-    def _dims(self) -> list[BlockDim]:
-        """The dimensions in the order of the block, innermost first."""
-        self._check_parts()
-        windows = [self._of_window(w) for w in self.windows]
-        in_window = {r for w in self.windows for r in w.weights}
-        contracted = [self._of_part(p) for p in reversed(self.inner) if p.type == "CONTRACT"]
-        out: list[BlockDim] = contracted[:1]  # the contiguous word of a matrix unit
-        if self.in_tiles:
-            shaped = [p for p in self.inner if p.type == "UPCAST" and p.root not in in_window]
-            loops = [p for p in self.inner if p.type == "LOOP" and p.root not in in_window and p.root not in shaped]
-            tile = [self._of_part(p) for p in sorted(shaped, key=lambda p: p.created)]
-            out += [*tile[:1], *contracted[1:], *tile[1:]]
-            whole = [r for r in self.steps if r in self.plan.reduced and r not in in_window]
-            out += sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
-            out += [self._of_part(p) for p in reversed(loops)]
-        else:
-            whole = [r for r in self.steps if r not in in_window]
-            nearest = sorted([*windows, *map(self._of_root, whole)], key=lambda d: abs(d.step))
-            out += contracted[1:] + sorted(nearest, key=lambda d: self.summed not in (None, *d.weights))
-        return [d for d in out if d.size > 1]
-
-    def _check_parts(self) -> None:
-        if any(o.root is p.root and o.stride < p.stride for o in self.outer for p in self.inner):
-            raise ActionError("PACK", expected="blocks of the outer part of an axis", found="of an inner one")
-
-    def _of_part(self, p: AxisPart) -> BlockDim:
-        return BlockDim(p.size, self.steps[p.root] * p.stride, 0, {p.root: p.stride}, ((p, 1),))
-
-    def _of_root(self, r: UOp) -> BlockDim:
-        """The dimension of the loop r outside of the k steps that a matrix unit takes at once."""
-        mine = [p for p in self.inner if p.root is r and p.type != "CONTRACT"]
-        k = self.extent(r) // prod(p.size for p in mine)
-        return BlockDim(self.extent(r) // k, self.steps[r] * k, 0, {r: k}, tuple((p, p.stride // k) for p in mine))
-
-    def _of_window(self, w: SlidingWindow) -> BlockDim:
-        parts = tuple((p, w.weights[p.root] * p.stride) for p in self.inner if p.root in w.weights)
-        return BlockDim(w.size, w.step, 0, w.unit, parts)
-
-    def _has_rows(self) -> bool:
-        """Whether the tile's rows are contiguous in memory and each is broadcast to all lanes.
-
-        False for a matrix unit with several rows, which reads its rows otherwise.
-        """
-        shaped = [p for p in self.inner if p.type == "UPCAST" and self.steps[p.root] == 1 and p.stride == 1]
-        unit = self.plan.unit
-        in_window = {r for w in self.windows for r in w.weights}
-        return (
-            self.has_panels
-            and self.summed is None
-            and bool(shaped)
-            and shaped[0].root not in in_window
-            and not (unit and unit.m > 1)
-        )
-
-    def _windows(self) -> list[SlidingWindow]:
-        """Find pairs of an output loop and a reduction that occur only as a weighted sum.
-
-        A padded reduction is in no window: elements beyond its end read as zero, not as the next row.
-        """
-        out: list[SlidingWindow] = []
-        free = list(self.steps)
-        whole = {r for r in self.plan.reduced if r not in self.plan.padded}
-        whole -= {p.root for p in self.inner if p.type == "CONTRACT"}
-        for a in [r for r in free if r in self.plan.outputs and r is not self.lane]:
-            for b in [r for r in free if r in whole]:
-                if a in free and b in free and (w := self._window(a, b)) is not None:
-                    out.append(w)
-                    free = [r for r in free if r not in w.weights]
-        return out
-
-    def _window(self, a: UOp, b: UOp) -> SlidingWindow | None:
-        g = gcd(self.steps[a], self.steps[b])
-        ka, kb = self.steps[a] // g, self.steps[b] // g
-        na, nb = self.extent(a), self.extent(b)
-        piece = na if ka == 1 else nb if kb == 1 else 1  # length of contiguous runs in memory
-        most = na * nb * (MAX_WINDOW_OVERREAD if g == 1 and piece < SHORT_RUN else 1)
-        if min(ka, kb) < 1 or (size := ka * (na - 1) + kb * (nb - 1) + 1) >= most:
-            return None
-        unit = {a: 1, b: 0} if ka == 1 else {a: (n := pow(ka, -1, kb)), b: (1 - ka * n) // kb}
-        all_blocks = ka * (self.plan.size(a) - 1) + kb * (self.plan.size(b) - 1) + 1
-        v = node("RANGE", (idx(all_blocks),), (-1, "LOOP"))
-        for e in conjuncts(self.gate):  # each condition must depend on the sum alone
-            if a in ranges(e) or b in ranges(e):
-                if substitute(substitute(e, {r: v * n for r, n in unit.items()}), {v: a * ka + b * kb}) is not e:
-                    return None
-        return SlidingWindow(size, g, {a: ka, b: kb}, unit)
-
-    def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
-        """Return `dims` with their strides in the block. Rows are padded to whole vectors, and to other cache sets than
-        their neighbours.
-        """
-        lanes, itemsize = self._lanes(), self.pair * self.dtype.itemsize
-        out: list[BlockDim] = []
-        at = 1
-        for i, d in enumerate(dims):
-            out.append(d._replace(dst=at))
-            n = self._padded_size(d, dims)
-            if at == self.pair and i < len(dims) - 1 and not self.in_tiles:
-                along = d.step == 1 or (i > 0 and d.step == dims[0].step * self.pair == self.pair)
-                along |= self.summed in d.weights
-                n = -(-n // lanes) * lanes if along and n > lanes else n
-                n += lanes if n * itemsize % 512 == 0 else 0  # rows at powers of two share cache sets
-            at *= n
-            if at > n and self.in_tiles and not self.is_panel and i == len(dims) - 2 and at * itemsize % 512 == 0:
-                at += lanes  # tiles are filled in parallel
-        return out
-
-    def _padded_size(self, d: BlockDim, dims: list[BlockDim]) -> int:
-        """Number of iterations of d that the block has room for.
-
-        Where a panel is transposed along d, it is rounded up to whole squares.
-        """
-        room = -(-d.size // self._lanes()) * self._lanes()
-        return room if self._are_words(d, dims) or self._is_transposed(d, dims) else d.size
-
-    def _is_transposed(self, d: BlockDim, dims: list[BlockDim]) -> bool:
-        """Whether the block transposes d and the lanes in squares; the last square may be partly outside."""
-        along_lanes = self.is_panel or self.summed is not None
-        return along_lanes and self.pair == 1 and dims[0].step != 1 and d.step == 1 and d.size >= MIN_ROW_TO_TRANSPOSE
-
-    def _are_words(self, d: BlockDim, dims: list[BlockDim]) -> bool:
-        """Whether the pairs of adjacent elements that a matrix unit takes are consecutive in memory along d, and enough
-        of them to transpose in squares.
-        """
-        words = self.is_panel and self.pair > 1 and dims[0].step == 1 and d.step == self.pair
-        return words and d.size >= MIN_WORDS_TO_TRANSPOSE and dims[1].size % self._lanes() == 0
-
-    @property
-    def pair(self) -> int:
-        """Number of elements that a matrix unit takes as one contiguous word."""
-        unit = self.plan.unit
-        return unit.pair if unit is not None and any(p.type == "CONTRACT" for p in self.inner) else 1
-
-    def _lanes(self) -> int:
-        """Number of words of `pair` elements in a vector."""
-        return self.plan.target.lanes(self.dtype.itemsize) // self.pair
-
-    # ---- code --------------------------------------------------------------------------------------------------------
-    def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
-        """Return the load from the block in local memory, after the copy. `made`: the RANGE of each part."""
-        u = self.load
-        # copying whole vectors may write beyond the end
-        n = self.elements + self.plan.target.lanes(self.dtype.itemsize)
-        memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), self.dtype, None, "LOCAL"))
-        filled = node("AFTER", (memory, *self._peeled_copies(self._copy(made, ids, memory, u.src[0].src[0]), ids)))
-        return node("LOAD", (node("INDEX", (filled, self._reading(made))),), u.arg)
-
-    def load_packed_once(self, made: dict[AxisPart, UOp], slot: int) -> UOp:
-        """Return the load from the block that was packed once into PARAM `slot`."""
-        memory = self._blocks(slot)
-        if self.plan.flags.get(self.load) == "next":
-            prefetches = [node("PREFETCH", (node("INDEX", (memory, at)),)) for at in self._next(made)]
-            memory = node("AFTER", (memory, *prefetches))
-        address = node("INDEX", (memory, self._start(made) + self._reading(made)))
-        return node("LOAD", (address,), self.load.arg)
-
-    def _next(self, made: dict[AxisPart, UOp]) -> list[UOp]:
-        """Return the addresses of the next block's cache lines to prefetch in this step of this pass over the block.
-
-        Each pass prefetches its share of the block, so that memory is used evenly.
-        """
-        readers = [ranges(s) for s in self.plan.stores if self.load in toposort(s)]
-        around = [p for p in self.plan.axes if p in made and p.type == "LOOP" and p.root not in self.steps]
-        around = [p for p in around if all(p.root in nest for nest in readers)]  # loops of all readers
-        passes = sorted((p for p in around if not p.is_block or p.created > self.level), key=lambda p: made[p].arg[0])
-        sizes = [p.size or self.plan.extent(made[p]) for p in passes]
-        n, number = prod(sizes), idx(0)
-        for p, size in zip(passes, sizes, strict=True):
-            number = number * size + made[p]
-        if not all(p.size for p in passes):
-            number = number % n  # a symbolic loop may have more iterations than expected
-        loops = [(p, w * d.dst) for d in self.dims for p, w in d.parts if p in made and p.type in ("LOOP", "REDUCE")]
-        step = min((k for _, k in loops), default=self.elements)  # elements that one iteration reads
-        share, line = -(-step // n), LINE_BYTES // self.dtype.itemsize
-        at = number * -(-self.elements // n) + _sum((made[p], k // step * share) for p, k in loops)
-        return [self._start(made) + (self._stride() + i) + at for i in range(0, share, line)]
-
-    def fill(self, slot: int) -> list[UOp]:
-        """Return the loops that fill all blocks of PARAM `slot` from PARAM `slot + 1`."""
-        ids = count()
-        made = {p: node("RANGE", (idx(p.size),), (next(ids), "LOOP")) for p in self._nest()}
-        old = self.load.src[0].src[0]
-        source = node("PARAM", old.src, old.arg._replace(slot=slot + 1))
-        around = tuple(made.values())
-        copy = self._copy(made, ids, self._blocks(slot), source, self._start(made), around)
-        return self._peeled_copies(copy, ids, len(around))
-
-    def _nest(self) -> list[AxisPart]:
-        """The loops around the block, outermost first."""
-        return sorted((p for p in self.outer if p.size > 1), key=lambda p: (p.type != "THREAD", p.created))
-
-    def _stride(self) -> int:
-        """Elements from one block packed once to the next: whole vectors, with room for copies beyond the end."""
-        lanes = self.plan.target.lanes(self.dtype.itemsize)
-        return (-(-self.elements // lanes) + 1) * lanes
-
-    def _blocks(self, slot: int) -> UOp:
-        n = self.kept_bytes // self.dtype.itemsize
-        arg = self.load.src[0].src[0].arg._replace(slot=slot, dtype=self.dtype)
-        return node("PARAM", (shape_source((n,)),), arg)
-
-    @property
-    def source_slot(self) -> int:
-        """The slot of the PARAM that is packed."""
-        return int(self.load.src[0].src[0].arg.slot)
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of all blocks that are packed once."""
-        return self._stride() * prod(p.size for p in self._nest()) * self.dtype.itemsize
-
-    @property
-    def has_next(self) -> bool:
-        """Whether the load is packed once, into several blocks for each thread: then a block has a next one."""
-        return self.is_packed_once and any(p.type != "THREAD" for p in self._nest())
-
-    def _start(self, made: dict[AxisPart, UOp]) -> UOp:
-        """Offset of the block of one iteration of the loops around, among all blocks in the order of the nest."""
-        at: UOp = idx(0)
-        for p in self._nest():
-            at = at * p.size + made[p]
-        return at * self._stride()
-
-    def _reading(self, made: dict[AxisPart, UOp]) -> UOp:
-        """Offset in the block of the element that the kernel reads."""
-        return _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
-
-    def _copy(
-        self,
-        made: dict[AxisPart, UOp],
-        ids: count,
-        memory: UOp,
-        origin: UOp,
-        start: UOp = ZERO,
-        around: tuple[UOp, ...] = (),
-    ) -> UOp:
-        """Return the loops that copy the block from `origin` to `memory`, at offset `start`."""
-        u = self.load
-        outer = {r: _sum((made[p], p.stride) for p in self.outer if p.root is r and p in made) for r in self.steps}
-        values = dict(outer)
-        source, target, inside = substitute(self.index, outer), start, TRUE
-        loops = list(around)
-        for pieces in self._copy_loops():
-            first, v = pieces[0], idx(0)
-            for n, k, kind in pieces[1]:
-                r = node("RANGE", (idx(n),), (next(ids), kind))
-                loops.append(r)
-                v = v + r * k
-            source, target = source + v * first.step, target + v * first.dst
-            for root, w in first.weights.items():
-                values[root] = values[root] + v * w
-            if prod(n for n, _, _ in pieces[1]) > first.size and not self._are_words(first, self.dims):
-                inside = build("AND", inside, less(v, first.size))
-        gate = build("AND", self._gate(values), inside)
-        address = node("INDEX", (origin, source))
-        alt = u.src[1] if len(u.src) == 3 else const(0, u.dtype)
-        ahead = self._prefetch_arg()
-        value = node("LOAD", (address, alt, gate), ahead) if gate is not TRUE else node("LOAD", (address,), ahead)
-        value.origin = u.origin
-        if self.dtype is not u.dtype:
-            value = node("CAST", (value,), self.dtype)
-        store = node("STORE", (node("INDEX", (memory, target)), value))
-        return node("END", (store, *loops)) if loops else store
-
-    def _peeled_copies(self, copy: UOp, ids: count, n_around: int = 0) -> list[UOp]:
-        """Return the copy, with the last iterations of its loops peeled if it consists of squares.
-
-        Only the peeled iterations are gated. One loop nest remains where a row overwrites the start of the next row,
-        which must be written later.
-        """
-        in_squares = self.pair > 1 or any(self._is_transposed(d, self.dims) for d in self.dims)
-        return _peel_last(copy, ids, n_around) if in_squares and not self._overlaps() else [copy]
-
-    def _overlaps(self) -> bool:
-        """Whether copying one row of the block overwrites the start of the next."""
-        pieces = self._copy_loops()
-        dims = [d for d, _ in pieces]
-        return any(_end_of_copy(d, prod(n for n, _, _ in cut)) > _next_row(d, dims) for d, cut in pieces)
-
-    def _prefetch_arg(self) -> Any:
-        """Return the arg of the copy's LOAD: a prefetch distance where short runs of tile rows come from beyond the L2
-        cache.
-        """
-        far = prod(memory_of(self.load.src[0]).shape) * self.load.dtype.itemsize > self.plan.target.l2_bytes
-        if not self.in_tiles or self.is_panel or not far or not self.plan.target.streams:
-            return self.load.arg
-        return LoadArg(prefetch_bytes=RUNS_PREFETCHED * max(abs(d.step) for d in self.dims) * self.load.dtype.itemsize)
-
-    def _gate(self, values: dict[UOp, UOp]) -> UOp:
-        """Return the load's own gate, AND a bound for each loop whose end the copy exceeds."""
-        gate = substitute(self.gate, values)
-        for r, n in (self._bounds() | self._squares()).items():
-            w = next((w for w in self.windows if r in w.weights), None)
-            if w is None and r in values:
-                gate = build("AND", gate, less(values[r], n))
-            elif w is not None:
-                last = sum(k * (self.plan.size(x) - 1) for x, k in w.weights.items())
-                gate = build("AND", gate, less(_sum((values[x], k) for x, k in w.weights.items()), last + 1))
-        return gate
-
-    def _bounds(self) -> dict[UOp, int]:
-        """Return {loop: its size} of the loops whose parts exceed their end: padded, or cut into unequal parts."""
-        clipped = {p.root: self.plan.size(p.root) for p in self.inner if p.clipped}
-        return clipped | {r: self.plan.size(r) for r in self.plan.padded if r in self.steps}
-
-    def _squares(self) -> dict[UOp, int]:
-        """Return {loop: its size} where a copy in whole squares of words runs beyond the end, so that its gate needs a
-        bound.
-        """
-        words = (d for d in self.dims if self._are_words(d, self.dims) and self._padded_size(d, self.dims) > d.size)
-        return {r: self.plan.size(r) for d in words for r in d.weights}
-
-    def _copy_loops(self) -> list[tuple[BlockDim, list[tuple[int, int, str]]]]:
-        """Return each dimension with its loops in the copy, as (size, stride, type), slowest in memory first.
-
-        Vectors run along the dimension that is contiguous in the block, and also along the one that is contiguous in
-        memory.
-        """
-        lanes, pair = self.plan.target.lanes(self.dtype.itemsize), self.pair
-        dims = self._merged()
-        turned = any(d.step == 1 and d.dst > 1 and gcd(self._padded_size(d, self.dims), lanes) > 1 for d in dims)
-        out: list[tuple[BlockDim, list[tuple[int, int, str]]]] = []
-        order = sorted(dims, key=lambda d: (-abs(d.step), -d.dst))
-        # elements written beyond a row's end are overwritten later
-        again = all(a.dst > b.dst for a, b in pairwise(order))
-
-        def may_run_over(d: BlockDim, k: int) -> bool:
-            return not self.is_panel and (again or _end_of_copy(d, k) <= _next_row(d, dims))
-
-        for d in order:
-            # a merged dimension is no row
-            row_of_tile = d in self.dims and d.step == 1 and self.in_tiles and not self.is_panel
-            if d.dst in (1, pair) and row_of_tile:
-                cut = [(d.size, 1, "UPCAST")]
-            elif d.dst == 1 and d.size <= lanes:
-                cut = [(d.size, 1, "UPCAST")]
-            elif d.dst == 1:
-                k = lanes if may_run_over(d, lanes) else gcd(d.size, lanes)
-                n = -(-d.size // k)
-                v = 1 if turned else next(v for v in (4, 3, 2, 1) if n % v == 0)  # one square fills the registers
-                cut = [(n // v, v * k, "LOOP"), (v, k, "UPCAST"), (k, 1, "UPCAST")]
-            elif pair > 1 and pair in (d.step, d.dst) and dims[0].step == 1 and d.size % (k := lanes // pair) == 0:
-                cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]  # `expand` transposes squares of pairs
-            elif d.step == 1 and d.dst == pair and d.size > (k := lanes // pair) and may_run_over(d, k):
-                cut = [(-(-d.size // k), k, "LOOP"), (k, 1, "UPCAST")]
-            elif d in self.dims and (n := self._padded_size(d, self.dims)) > d.size:  # alone, not merged with another
-                k = self._lanes()
-                cut = [(n // k, k, "LOOP"), (k, 1, "UPCAST")]
-            elif d.step == 1 and (k := gcd(d.size, lanes // (pair if d.dst == pair else 1))) > 1:
-                cut = [(d.size // k, k, "LOOP"), (k, 1, "UPCAST")]
-            else:
-                cut = [(d.size, 1, "LOOP")]
-            out.append((d, [c for c in cut if c[0] > 1]))
-        return out
-
-    def _merged(self) -> list[BlockDim]:
-        """Return the dimensions with those merged that are adjacent in memory and in the block."""
-        out: list[BlockDim] = []
-        for d in self.dims:  # innermost first
-            p = out[-1] if out else None
-            if p is None or d.step != p.step * p.size or d.dst != p.dst * p.size or not self._can_gate_merged(d, p):
-                out.append(d)
-            else:
-                out[-1] = p._replace(size=p.size * d.size)
-        return out
-
-    def _can_gate_merged(self, d: BlockDim, p: BlockDim) -> bool:
-        """Whether the gate of the copy can be expressed by the merged dimension of d and p."""
-        if d.weights == {r: w * p.size for r, w in p.weights.items()}:
-            return True
-        return not self.gated and self._squares().keys().isdisjoint({*d.weights, *p.weights})
+    def moves(self) -> Moves:
+        return {self.op: packs}
 
 
-def _end_of_copy(d: BlockDim, k: int) -> int:
-    """Offset in the block just behind the dimension d, copied in steps of k."""
-    return -(-d.size // k) * k * d.dst
+def pack(plan: LoopNest, load: int, n_buffers: int) -> None:
+    """Pack the block of LOAD number `load`. Raises ActionError where that is illegal."""
+    found = plan.loads
+    if not isinstance(load, int) or not 0 <= load < len(found):
+        raise ActionError("PACK: no such load", expected=f"0..{len(found) - 1}", found=load)
+    u = found[load]
+    if not plan.locals:
+        raise ActionError("PACK after NOLOCALS", expected="local memory", found="none")
+    if u in plan.packs or u in plan.flags:
+        raise ActionError("PACK", expected="a load without PACK or PREFETCH", found="one that has it already")
+    if block_of_sum(plan) is not None and are_sums_local(plan) and u in plan.epilogue:
+        raise ActionError("PACK", expected="a load that the sum uses", found="a load of its epilogue")
+    made = block_of(plan, u, n_buffers)
+    if plan.workgroup:
+        others = [block_of(plan, x, n) for x, n in plan.packs.items()]
+        plan.workgroup.check_blocks(plan.axes, sum(b.local_bytes for b in (made, *others)))
+    plan.packs[u] = n_buffers
 
 
-def _next_row(d: BlockDim, dims: list[BlockDim]) -> float:
-    """Offset in the block where the run of elements along d repeats: the next larger `dst`; inf if d is outermost."""
-    return min((x.dst for x in dims if x.dst > d.dst), default=inf)
+def packs(plan: LoopNest) -> Iterator[Move]:
+    """Yield PACKs of each load; with workgroups also into two buffers or more, one step ahead."""
+    buffer_counts = (None, 2, *((3, 4) if plan.target.bulk_copies else ())) if plan.target.workgroups else (None,)
+    return ((("PACK", i, n),) for i in range(len(plan.loads)) for n in buffer_counts)
 
 
-def _peel_last(copy: UOp, ids: count, n_around: int) -> list[UOp]:
-    """Peel the last iteration of each loop of a copy if only that iteration needs the gate's bound.
-
-    Return the copies. The outermost `n_around` loops stay around all of them.
-    """
-    store, *loops = copy.src if copy.op == "END" else (copy,)
-    gates = store.src[1].src[2:]
-    around, inner = loops[:n_around], loops[n_around:]
-    for r in inner:
-        n = r.src[0].value
-        if r.arg[1] == "LOOP" and n >= MIN_ITERATIONS_TO_PEEL and gates and r in ranges(gates[0]):
-            shorter = node("RANGE", (idx(n - 1),), r.arg)
-            if shorter not in ranges(replace_ranges(gates[0], {r: shorter})):
-                others = [x for x in inner if x is not r]
-                last = _in_new_loops(replace_ranges(store, {r: idx(n - 1)}), around, {x: x.src[0] for x in others}, ids)
-                first = _in_new_loops(store, around, {x: x.src[0] if x is not r else idx(n - 1) for x in inner}, ids)
-                return [part for c in (first, last) for part in _peel_last(c, ids, n_around)]
-    return [copy]
-
-
-def _in_new_loops(store: UOp, around: list[UOp], inner: dict[UOp, UOp], ids: count) -> UOp:
-    """Return `store` in new loops of `inner` sizes, inside of those `around`."""
-    new = {r: node("RANGE", (inner[r],), (next(ids), r.arg[1])) for r in sorted(inner, key=lambda r: r.arg[0])}
-    return node("END", (replace_ranges(store, new), *around, *(new[r] for r in inner)))
-
-
-def _sum(terms: Any) -> UOp:
-    out: UOp = idx(0)
-    for x, k in terms:
-        out = out + x * k
-    return out
-
-
-__all__ = ["BlockDim", "MIN_ROW_TO_TRANSPOSE", "PackedBlock", "SlidingWindow"]
+__all__ = ["Pack", "packs"]

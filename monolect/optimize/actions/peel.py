@@ -1,4 +1,4 @@
-"""Implement PEEL: make the first and last iterations of a loop separate loops, so that border conditions are constants.
+"""PEEL: make the first and last iterations of a loop separate loops, so that border conditions are constants.
 
 The gates of a padded tensor and the masks of a remainder are then decided at compile time. At a concatenation, the
 iterations up to each boundary are separate, too. Where a mask compares the loop with the loops around it (a triangle),
@@ -18,19 +18,18 @@ After:  SINK(STORE(.., 0), END(STORE(.., LOAD(INDEX(A, r1))), r1:63))
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import min_max, ranges, replace_ranges, unused_ranges
+from monolect.ir.rewrite.named_rules import Row
 from monolect.ir.rewrite.normal import FALSE, TRUE, conjuncts, from_linear, limits, linear, smaller, with_dependencies
 from monolect.ir.uop import UOp, build, idx, node, toposort
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import AxisPart, LoopPlan
-
-Ends = tuple[Any, ...]  # lengths of sections, or ("mask", last)
+from monolect.optimize.actions.kind import ActionKind, Move, Moves, axes_with
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.nest import Ends, LoopNest
 
 MAX_BODY_COPIES = 9  # copies of a kernel's body; enough for two peeled loops of three sections
 MIN_ITERATIONS_PER_BOUNDARY = 8  # iterations per section on average; loops with more boundaries are not peeled
@@ -38,7 +37,29 @@ MIN_ITERATIONS_PER_BOUNDARY = 8  # iterations per section on average; loops with
 PEEL_COUNTS = sorted(((f, n) for f in range(5) for n in range(5) if f + n), key=sum)
 
 
-def check_peel(plan: LoopPlan, p: AxisPart, ends: Any) -> Ends:
+class Peel(ActionKind):
+    """Peel iterations off a loop into loops of their own."""
+
+    op = "PEEL"
+    forms = (
+        ('("PEEL", axis, (first, last))',
+         "peel the first and last iterations of a loop; lengths of more sections may follow the first"),
+        ('("PEEL", axis, ("mask", last))',
+         "peel the iterations before, at and behind the edge of a mask that moves with the loops around, and the last "
+         "ones"),
+    )  # fmt: skip
+    rows = (Row("PEEL", "the first and last iterations of a loop are peeled off"),)
+    may_follow_mask_peel = True
+
+    def perform(self, plan: LoopNest, subject: int, arg: Any) -> None:
+        plan.peeled[plan.axes[subject]] = check_peel(plan, plan.axes[subject], arg)
+
+    @property
+    def moves(self) -> Moves:
+        return {self.op: peels}
+
+
+def check_peel(plan: LoopNest, p: AxisPart, ends: Any) -> Ends:
     """Return the section lengths `ends`, (first, .., last), if the loop may be peeled so. Raises ActionError."""
     if plan.workgroup:
         raise ActionError("PEEL", expected="a target without workgroups", found=plan.target.name)
@@ -63,7 +84,7 @@ def check_peel(plan: LoopPlan, p: AxisPart, ends: Any) -> Ends:
     return ends
 
 
-def body_copies(plan: LoopPlan) -> int:
+def body_copies(plan: LoopNest) -> int:
     """Number of copies of the kernel's body in its code."""
     out = 1
     for ends in plan.peeled.values():
@@ -76,7 +97,7 @@ def _sections_of(ends: Ends) -> int:
     return 3 + (others[-1] > 0) if first == "mask" else 1 + sum(n > 0 for n in ends)
 
 
-def peel_lengths(plan: LoopPlan, p: AxisPart) -> Ends | None:
+def peel_lengths(plan: LoopNest, p: AxisPart) -> Ends | None:
     """Return the argument of the PEEL of the loop p that helps most, or None if peeling does not help.
 
     These are the shortest ends, or sections, outside of which all gates along the axis are decided; else three sections
@@ -89,11 +110,11 @@ def peel_lengths(plan: LoopPlan, p: AxisPart) -> Ends | None:
     return found or ((0, 1) if tail else None)
 
 
-def _gates(plan: LoopPlan, r: UOp) -> set[UOp]:
+def _gates(plan: LoopNest, r: UOp) -> set[UOp]:
     return {c for u in (*plan.loads, *plan.stores) for g in u.src[2:] for c in conjuncts(g) if r in ranges(c)}
 
 
-def sections_of_gates(plan: LoopPlan, p: AxisPart) -> tuple[int, ...] | None:
+def sections_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, ...] | None:
     """Return lengths of sections of the loop p, in which all gates along its axis are decided.
 
     Iterations that contain a concat boundary are sections of their own. None where a gate depends on more than the
@@ -113,7 +134,7 @@ def sections_of_gates(plan: LoopPlan, p: AxisPart) -> tuple[int, ...] | None:
     return (*(b - a for a, b in zip((0, *cuts), cuts, strict=False)), int(padded))
 
 
-def ends_of_gates(plan: LoopPlan, p: AxisPart) -> tuple[int, int] | None:
+def ends_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, int] | None:
     """Return the shortest (first, last) ends of the loop p outside of which all gates along its axis are decided, or
     None.
     """
@@ -128,7 +149,7 @@ def ends_of_gates(plan: LoopPlan, p: AxisPart) -> tuple[int, int] | None:
     return None
 
 
-def iterations(plan: LoopPlan, p: AxisPart) -> int:
+def iterations(plan: LoopNest, p: AxisPart) -> int:
     """Number of iterations of the loop p in all shares of its axis together."""
     outer = [q for q in plan.axes if q.root is p.root and q.stride > p.stride]
     total = max([p.size, *(q.size * q.stride // p.stride for q in outer)])
@@ -137,7 +158,7 @@ def iterations(plan: LoopPlan, p: AxisPart) -> int:
     return total
 
 
-def _decided(plan: LoopPlan, p: AxisPart, start: int, stop: int) -> dict[UOp, UOp]:
+def _decided(plan: LoopNest, p: AxisPart, start: int, stop: int) -> dict[UOp, UOp]:
     """Return the constant values of the conditions on the axis of the loop p, in all iterations from start to stop."""
     r, low, high = p.root, start * p.stride, stop * p.stride
     if not low < high <= plan.size(r):
@@ -151,6 +172,17 @@ def _compares(c: UOp, r: UOp) -> bool:
     return c.op in ("CMPLT", "CMPNE") and c.src[0].dtype.kind == "x" and r in ranges(c)
 
 
+def peels(plan: LoopNest) -> Iterator[Move]:
+    """Yield peels of the ends of loops that a gate depends on."""
+    gates = [u.src[2] for u in (*plan.loads, *plan.stores) if len(u.src) == 3]
+    gated = {*plan.padded, *(r for g in gates for r in ranges(g))}
+    for i, _ in axes_with(plan, "LOOP"):
+        if plan.axes[i].root in gated:
+            yield from ((("PEEL", i, ends),) for ends in ((0, 1), (1, 0), (1, 1)))
+        if edge_of(plan, plan.axes[i]) is not None:
+            yield (("PEEL", i, ("mask", int(plan.axes[i].root in plan.padded))),)
+
+
 # ---- the edge of a mask ----------------------------------------------------------------------------------------------
 class Edge(NamedTuple):
     """The position on an axis at which a condition changes; `before` is its value at smaller positions."""
@@ -160,7 +192,7 @@ class Edge(NamedTuple):
     before: bool
 
 
-def edge_of(plan: LoopPlan, p: AxisPart) -> Edge | None:
+def edge_of(plan: LoopNest, p: AxisPart) -> Edge | None:
     """Return the edge of the only mask that compares the loop p with loops around it, or None."""
     r, at = p.root, plan.axes.index(p)
     slanted = [c for c in plan.order if _compares(c, r) and len(ranges(c)) > 1]
@@ -189,7 +221,7 @@ class Peeler:
     """
 
     def __init__(
-        self, plan: LoopPlan, made: dict[AxisPart, UOp], exprs: dict[UOp, UOp], known: dict[UOp, dict[UOp, UOp]]
+        self, plan: LoopNest, made: dict[AxisPart, UOp], exprs: dict[UOp, UOp], known: dict[UOp, dict[UOp, UOp]]
     ):
         self.plan, self.made, self.exprs, self.known = plan, made, exprs, known
 
@@ -291,7 +323,9 @@ def _close_section(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | Non
 __all__ = [
     "Edge",
     "Ends",
+    "Peel",
     "Peeler",
+    "peels",
     "body_copies",
     "check_peel",
     "edge_of",

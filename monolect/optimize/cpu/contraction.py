@@ -22,10 +22,8 @@ from math import prod
 
 from monolect.base.errors import ActionError
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.pack import PackedBlock
-from monolect.optimize.actions.plan import AxisPart, LoopPlan
-from monolect.optimize.actions.stream import LINE_BYTES, next_row_distance
-from monolect.optimize.actions.sums import needs_local_accumulator, partial_sum_bytes
+from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.blocks.packed import PackedBlock
 from monolect.optimize.cost import StridedAccess
 from monolect.optimize.cpu.tile_cost import (
     FEW_STREAMED_ROWS,
@@ -35,6 +33,9 @@ from monolect.optimize.cpu.tile_cost import (
     RegisterTile,
     TileCosts,
 )
+from monolect.optimize.loops.accesses import LINE_BYTES, next_row_distance
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.partial_sums import needs_local_accumulator, partial_sum_bytes
 
 MIN_PRIVATE_PIECE_BYTES = 256  # bytes; two threads are taken to share a cache line where their row pieces are shorter
 SHARED_LINE_CYCLES = 70  # cycles, at least, for a cache line that two threads write; up to 1500, by their cores

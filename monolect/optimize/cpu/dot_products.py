@@ -15,11 +15,11 @@ from math import prod
 from typing import NamedTuple
 
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.pack import MIN_ROW_TO_TRANSPOSE
-from monolect.optimize.actions.stream import buffer_bytes
+from monolect.optimize.blocks.packed import MIN_ROW_TO_TRANSPOSE
 from monolect.optimize.cost import MAX_GATHER_STRIDE, StridedAccess
 from monolect.optimize.cpu.contraction import Contraction
 from monolect.optimize.cpu.tile_cost import GATHERED_COPY_CYCLES, L1_MISS_CYCLES, RegisterTile
+from monolect.optimize.loops.accesses import buffer_bytes
 
 MIN_REUSE_TO_TRANSPOSE = 4  # row tiles that read a panel; with fewer, transposing the panel does not pay
 MIN_DOT_LENGTH = 3  # elements; shorter reductions are not vectorized as dot products

@@ -18,9 +18,8 @@ from monolect.ir.bounds import ranges
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.actions.peel import ends_of_gates, peel_lengths, sections_of_gates
-from monolect.optimize.actions.plan import AxisPart, LoopPlan
-from monolect.optimize.actions.stream import MAX_PREFETCH_ROWS, PAGE_BYTES, buffer_bytes, index_loads, vector_of
-from monolect.optimize.actions.sums import group_count
+from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.actions.prefetch import MAX_PREFETCH_ROWS
 from monolect.optimize.cost import MAX_GATHER_STRIDE, Profile, StridedAccess, is_operation, operations
 from monolect.optimize.cpu.contraction import ROW_PREFETCH_BYTES
 from monolect.optimize.cpu.dot_products import Dots
@@ -33,6 +32,9 @@ from monolect.optimize.cpu.tile_cost import (
     max_streamed_rows,
 )
 from monolect.optimize.gpu.groups import Groups
+from monolect.optimize.loops.accesses import PAGE_BYTES, buffer_bytes, index_loads, vector_of
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.partial_sums import group_count
 
 MIN_VECTOR_LENGTH = 3  # elements; shorter axes are not vectorized
 FAR_ROW_BYTES = 1024  # bytes; rows at least this far apart are not adjacent in cache

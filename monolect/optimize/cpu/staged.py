@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.causal_bound import mask_limit
+from monolect.optimize.actions.bound import mask_limit
 from monolect.optimize.cost import StridedAccess
 from monolect.optimize.cpu.contraction import Contraction
 from monolect.optimize.cpu.tile_cost import RegisterTile

@@ -22,9 +22,9 @@ from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp
 from monolect.optimize.actions.matrix_unit import check, flips
-from monolect.optimize.actions.pack import PackedBlock
-from monolect.optimize.actions.stream import PAGE_BYTES, buffer_bytes
+from monolect.optimize.blocks.packed import PackedBlock
 from monolect.optimize.cost import StridedAccess
+from monolect.optimize.loops.accesses import PAGE_BYTES, buffer_bytes
 
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser

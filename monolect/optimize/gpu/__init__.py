@@ -1,1 +1,1 @@
-"""Choose and check the actions of kernels for targets with workgroups."""
+"""Choose actions for devices with workgroups."""

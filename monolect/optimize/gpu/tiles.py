@@ -17,7 +17,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from monolect.ir.uop import UOp
-from monolect.optimize.gpu.core_matrices import reads_memory
+from monolect.optimize.blocks.core_matrices import reads_memory
 from monolect.optimize.gpu.warp_tiles import WarpTiles
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from monolect.base.errors import ActionError
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.plan import Action, AxisPart, LoopPlan
+from monolect.optimize.actions.plan import ACTIONS, Action, LoopPlan
+from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.search.moves import MOVES, Move, kind_of, legal_moves
 
-# actions whose second element is an axis, for SWAP the third as well
-AXIS_ACTIONS = ("SPLIT", "PADTO", "SWAP", "PEEL", "BOUND", "TC")
-FINAL_ACTIONS = {"PACK", "NONTEMPORAL", "PREFETCH"}  # actions that nothing but each other may follow
+AXIS_ACTIONS = frozenset(k.op for k in ACTIONS.values() if k.subject == "axis")  # for SWAP the argument is an axis, too
+FINAL_ACTIONS = frozenset(k.op for k in ACTIONS.values() if k.is_final)  # only such actions may follow one of them
 _fresh = count()
 
 

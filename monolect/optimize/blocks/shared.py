@@ -20,17 +20,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 from math import prod
-from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
 from monolect.base.matrix_units import position, runs
 from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.rewrite.normal import TRUE, linear
 from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
-from monolect.optimize.actions.pack import BlockDim, PackedBlock, _sum
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import AxisPart, LoopPlan
+from monolect.optimize.blocks.packed import BlockDim, PackedBlock, _sum
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.nest import LoopNest
 
 BANK_BYTES = 4  # bytes of a word that a bank of local memory delivers in a cycle
 PIPELINE_REGISTER_SHARE = 8  # copies that are pipelined through registers may hold at most 1/8 of a lane's registers
@@ -63,7 +61,7 @@ class SharedBlock(PackedBlock):
     has_panels = False
     max_buffers = 2
 
-    def __init__(self, plan: LoopPlan, u: UOp, n_buffers: int = 1):
+    def __init__(self, plan: LoopNest, u: UOp, n_buffers: int = 1):
         super().__init__(plan, u)
         self.n_buffers = n_buffers
         if n_buffers != 1:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import unused_slots
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.pack import PackedBlock
-from monolect.optimize.gpu.core_matrices import CoresBlock, reads_memory
-from monolect.optimize.gpu.shared import SharedBlock
-from monolect.optimize.gpu.tma_boxes import BoxBlock
+from monolect.optimize.blocks.core_matrices import CoresBlock, reads_memory
+from monolect.optimize.blocks.packed import PackedBlock
+from monolect.optimize.blocks.shared import SharedBlock
+from monolect.optimize.blocks.tma_boxes import BoxBlock
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.nest import LoopNest
 
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
-
-def block_of(plan: LoopPlan, u: UOp, n_buffers: int = 1) -> PackedBlock:
+def block_of(plan: LoopNest, u: UOp, n_buffers: int = 1) -> PackedBlock:
     """Return the block of the load `u`, in the local memory of a thread or of a workgroup, with `n_buffers` buffers."""
     if plan.workgroup and reads_memory(plan, u):
         return _of_unit(plan, u, n_buffers)
@@ -28,7 +26,7 @@ def block_of(plan: LoopPlan, u: UOp, n_buffers: int = 1) -> PackedBlock:
     return PackedBlock(plan, u)
 
 
-def _of_unit(plan: LoopPlan, u: UOp, n_buffers: int) -> PackedBlock:
+def _of_unit(plan: LoopNest, u: UOp, n_buffers: int) -> PackedBlock:
     """Return the block for a unit that reads local memory: by TMA if there are several buffers and boxes fit, else by
     lanes.
     """
@@ -41,7 +39,7 @@ def _of_unit(plan: LoopPlan, u: UOp, n_buffers: int) -> PackedBlock:
     return CoresBlock(plan, u, n_buffers)
 
 
-def shared_loads(plan: LoopPlan, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
+def shared_loads(plan: LoopNest, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
     """Return, for each packed load, the load from its block in the workgroup's local memory. `made`: the RANGE of each
     part.
     """

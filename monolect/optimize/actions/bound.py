@@ -1,4 +1,4 @@
-"""Implement BOUND: end the loops over iterations that a mask hides from every row of a tile. The proof, and the bounds.
+"""BOUND: end the loops over iterations that a mask hides from every row of a tile. The proof, and the bounds.
 
 A masked softmax has a scratch value `s[k] = where(k < limit, score, hidden)`, whose limit grows with the loops around.
 It has a maximum over s, a scratch value `e[k] = exp(s[k] - maximum)`, and sums whose terms each have a factor e[k].
@@ -14,33 +14,45 @@ docs/semantics.md). Invariant: a loop reads only elements of a scratch value tha
 from __future__ import annotations
 
 from math import inf, lcm
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
+from monolect.base.errors import ActionError
 from monolect.ir.bounds import min_max
 from monolect.ir.placement import memory_of
+from monolect.ir.rewrite.named_rules import Row
 from monolect.ir.rewrite.normal import conjuncts, linear, negate, smaller
 from monolect.ir.uop import UOp, build, idx
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import AxisPart, LoopPlan
+from monolect.optimize.actions.kind import ActionKind
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.nest import Limit, LoopNest
 
 HIDDEN = -1e30  # a score; exp of its distance to any visible score is 0
 
 
-class Limit(NamedTuple):
-    """The limit `k < constant + sum(step * r)` of the loops k of a masked softmax.
+class Bound(ActionKind):
+    """End the loops of a masked softmax where the mask hides all later iterations. No search tries it."""
 
-    `readers[k]`: the loops that read the scratch value that k fills. `lowest`: the smallest value of the limit; 0 or
-    less where all scores may be hidden.
-    """
+    op = "BOUND"
+    forms = (
+        ('("BOUND", axis, None)', "end the loops over `axis` and its readers where a mask hides the rest of all rows"),
+    )  # fmt: skip
+    rows = (Row("BOUND", "loops end where a mask hides the rest"),)
+    may_follow_mask_peel = True
 
-    constant: int
-    steps: dict[UOp, int]
-    readers: dict[UOp, tuple[UOp, ...]]
-    lowest: int
+    def perform(self, plan: LoopNest, subject: int, arg: Any) -> None:
+        bound(plan, subject)
 
 
-def mask_limit(plan: LoopPlan) -> Limit | None:
+def bound(plan: LoopNest, axis: int) -> None:
+    """Bound the loops of a masked softmax. Raises ActionError where `axis` is no such loop."""
+    found = mask_limit(plan)
+    loops = {*found.readers, *(r for rs in found.readers.values() for r in rs)} if found is not None else set()
+    if found is None or plan.axes[axis].root not in found.readers or not all(map(plan.size, (*loops, *found.steps))):
+        raise ActionError("BOUND", expected="the loop of a masked softmax", found=plan.axes[axis].type)
+    plan.bounded = found
+
+
+def mask_limit(plan: LoopNest) -> Limit | None:
     """Return the limit beyond which the loops of a masked softmax have no work, or None if the kernel has no such
     softmax.
     """
@@ -96,7 +108,7 @@ def _as_index(u: UOp) -> UOp | None:
     return None
 
 
-def _readers(plan: LoopPlan, scores: UOp, end: UOp, may_hide_all: bool) -> dict[UOp, tuple[UOp, ...]] | None:
+def _readers(plan: LoopNest, scores: UOp, end: UOp, may_hide_all: bool) -> dict[UOp, tuple[UOp, ...]] | None:
     """Return the loops that read the scores and the exponentials, by the loop that fills each.
 
     None if another node reads either, or if a completely hidden row would not become zeros.
@@ -124,7 +136,7 @@ def _readers(plan: LoopPlan, scores: UOp, end: UOp, may_hide_all: bool) -> dict[
     return {**out, k: tuple(of_scores)} if out else None
 
 
-def _exponentials(plan: LoopPlan, load: UOp, scores: UOp, is_finite: bool) -> UOp | None:
+def _exponentials(plan: LoopNest, load: UOp, scores: UOp, is_finite: bool) -> UOp | None:
     """Return the buffer of exp(scores - their maximum) that reads `load`, or None.
 
     The maximum must be made finite if `is_finite`.
@@ -148,7 +160,7 @@ def _exponentials(plan: LoopPlan, load: UOp, scores: UOp, is_finite: bool) -> UO
     return None
 
 
-def _sums(plan: LoopPlan, exps: UOp) -> tuple[UOp, ...] | None:
+def _sums(plan: LoopNest, exps: UOp) -> tuple[UOp, ...] | None:
     """Return the loops of the sums whose terms each have a factor from the buffer `exps`; None if it has
     another use.
     """
@@ -171,7 +183,7 @@ def _sums(plan: LoopPlan, exps: UOp) -> tuple[UOp, ...] | None:
 class Bounds:
     """The bounds of the loops that BOUND ends early."""
 
-    def __init__(self, plan: LoopPlan):
+    def __init__(self, plan: LoopNest):
         self.plan, self.limit = plan, plan.bounded
         self.steps: dict[UOp, int] = {}  # the multiple to which the limit is rounded up, for each loop
         if self.limit is not None:
@@ -221,4 +233,4 @@ class Bounds:
         return smaller(p.size, n)
 
 
-__all__ = ["Bounds", "Limit", "mask_limit"]
+__all__ = ["Bound", "Bounds", "mask_limit"]

@@ -21,7 +21,7 @@ from monolect.ir.bounds import min_max, ranges
 from monolect.ir.placement import is_memory, memory_of
 from monolect.ir.rewrite.normal import conjuncts, limits, linear
 from monolect.ir.uop import UOp, build, idx
-from monolect.optimize.actions.stages import is_local, is_scratch
+from monolect.optimize.loops.scratch import is_local, is_scratch
 
 
 def carried_ranges(order: list[UOp]) -> frozenset[UOp]:

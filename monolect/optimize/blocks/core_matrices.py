@@ -12,19 +12,15 @@ Invariant: an offset in the block is linear in the parts of the axes, none of wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from monolect.base.errors import ActionError
 from monolect.base.matrix_units import CORE_BYTES, CORE_LINES
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.pack import BlockDim, SlidingWindow
-from monolect.optimize.gpu.shared import SharedBlock, bank_cycles
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.blocks.packed import BlockDim, SlidingWindow
+from monolect.optimize.blocks.shared import SharedBlock, bank_cycles
+from monolect.optimize.loops.nest import LoopNest
 
 
-def reads_memory(plan: LoopPlan, load: UOp) -> bool:
+def reads_memory(plan: LoopNest, load: UOp) -> bool:
     """Whether the plan's matrix unit reads the operand that `load` loads from local memory."""
     return plan.unit is not None and plan.unit.from_memory and load in plan.factors
 

@@ -12,27 +12,24 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
+from monolect.base.target import Target
 from monolect.ir.bounds import ranges
 from monolect.ir.lanes import MOST_SLOTS, fitted, in_warp, shared_lanes
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.stages import is_local
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.pack import PackedBlock
-    from monolect.optimize.actions.plan import AxisPart, LoopPlan
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.scratch import is_local
 
 LANES = ("LOCAL", "GROUP_REDUCE")
 
 
 class Workgroup:
-    """Facts about the kernel of a plan; methods that depend on its axes take them as an argument."""
+    """Facts about a kernel: its nodes `order`, its reductions. Methods that depend on axes take them as an argument."""
 
-    def __init__(self, plan: LoopPlan):
-        self.order, self.reduces, self.target = plan.order, plan.reduces, plan.target
+    def __init__(self, order: list[UOp], reduces: list[UOp], target: Target):
+        self.order, self.reduces, self.target = order, reduces, target
 
     # ---- the kernel --------------------------------------------------------------------------------------------------
     @cached_property
@@ -93,8 +90,11 @@ class Workgroup:
         return total
 
     # ---- checks ------------------------------------------------------------------------------------------------------
-    def check_split(self, plan: LoopPlan, target: str, root: UOp, axes: list[AxisPart]) -> None:
-        """Raise ActionError when the split of `root` that leads to `axes` is illegal."""
+    def check_split(self, target: str, root: UOp, axes: list[AxisPart], has_locals: bool) -> None:
+        """Raise ActionError when the split of `root` that leads to `axes` is illegal.
+
+        `has_locals`: False after NOLOCALS.
+        """
         what = f"SPLIT to {target}"
         if target in ("GLOBAL", "LOCAL"):
             if root in self.fills:
@@ -102,7 +102,7 @@ class Workgroup:
             if self.reads_back and not self.encloses(root):
                 raise ActionError(what, expected="an axis that encloses every loop", found="memory that is read again")
         if target in LANES:
-            if self.has_memory or not plan.locals:
+            if self.has_memory or not has_locals:
                 found = "memory of its own" if self.has_memory else "NOLOCALS"
                 raise ActionError(what, expected="a kernel without local memory yet", found=found)
             if target == "GROUP_REDUCE" and self.reads_back:
@@ -129,10 +129,9 @@ class Workgroup:
         if n > self.target.local_bytes:
             raise ActionError(f"{what}: local memory is too large", expected=f"<= {self.target.local_bytes}", found=n)
 
-    def check_blocks(self, axes: list[AxisPart], blocks: list[PackedBlock]) -> None:
-        """Raise ActionError when the packed blocks and the other local memory together exceed the target's."""
-        n = sum(b.local_bytes for b in blocks)
-        self._check_bytes("PACK", self.slot_bytes(axes) + n)
+    def check_blocks(self, axes: list[AxisPart], n_bytes: int) -> None:
+        """Raise ActionError when packed blocks of `n_bytes` and the other local memory together exceed the target's."""
+        self._check_bytes("PACK", self.slot_bytes(axes) + n_bytes)
 
 
 __all__ = ["Workgroup"]

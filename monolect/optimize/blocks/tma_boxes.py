@@ -13,18 +13,15 @@ Source: NVIDIA, "PTX ISA", tensors and swizzling modes; "CUDA driver API", cuTen
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
 
 from monolect.base.errors import ActionError
 from monolect.base.matrix_units import CORE_LINES, PANEL_BYTES
 from monolect.ir.ops import BufferArg, TmaCopyArg
 from monolect.ir.rewrite.normal import TRUE, linear
 from monolect.ir.uop import UOp, node, shape_source
-from monolect.optimize.actions.pack import BlockDim, _sum
-from monolect.optimize.gpu.core_matrices import CoresBlock
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import AxisPart
+from monolect.optimize.blocks.core_matrices import CoresBlock
+from monolect.optimize.blocks.packed import BlockDim, _sum
+from monolect.optimize.loops.axis_part import AxisPart
 
 MAX_AXES, MAX_BOX_EXTENT = 5, 256  # axes of a tensor map; elements of a box along one axis
 STRIDE_ALIGN_BYTES = 16  # bytes; strides and the first address must be multiples of it

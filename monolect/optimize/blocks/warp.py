@@ -10,19 +10,16 @@ Invariant: the lanes of a warp are the first lanes of the workgroup, in the orde
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from monolect.base.errors import ActionError
 from monolect.base.matrix_units import CORE_BYTES, runs
 from monolect.base.target import MatrixUnit
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.nest import LoopNest
 
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import AxisPart, LoopPlan
 
-
-def in_warp(plan: LoopPlan, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[AxisPart]:
+def in_warp(plan: LoopNest, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[AxisPart]:
     """Return the axes of the plan after TC of `unit`. Raises ActionError where the unit does not fit."""
     if plan.workgroup is None or not all(isinstance(i, int) and 0 <= i < len(plan.axes) for i in (rows, columns)):
         raise ActionError("TC of a warp", expected="the axes of rows and of columns", found=(rows, columns))
@@ -39,7 +36,7 @@ def in_warp(plan: LoopPlan, unit: MatrixUnit, axis: int, rows: int = -1, columns
         at = next(i for i, x in enumerate(axes) if x is q)
         axes[at : at + 1] = _held(q, unit, k, plan.next_created)
     for q in sides:
-        plan.workgroup.check_split(plan, "LOCAL", q.root, axes)
+        plan.workgroup.check_split("LOCAL", q.root, axes, plan.locals)
     return axes
 
 

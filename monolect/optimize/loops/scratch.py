@@ -4,23 +4,18 @@ A scratch value is AFTER(LOCAL, END(STORE(INDEX(LOCAL, i), value), loops)). Its 
 index the buffer. The loops around it, those the value depends on, do not. So the buffer holds the values of one
 iteration of the loops around, and the next iteration overwrites it.
 
-When a loop around becomes an axis of a vector or tile, its iterations run at once as lanes: `Rows` gives each lane its
-own row of the buffer.
+When a loop around becomes an axis of a vector or tile, its iterations run at once as lanes: `optimize.scratch_rows`
+gives each lane its own row of the buffer.
 Invariant: the loops of a scratch value index only its buffer and the operands of its value.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from math import prod
-from typing import TYPE_CHECKING
 
 from monolect.ir.bounds import ranges
 from monolect.ir.placement import memory_of
-from monolect.ir.uop import UOp, idx, node, shape_source, toposort
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import AxisPart, LoopPlan
+from monolect.ir.uop import UOp, toposort
 
 
 def is_local(u: UOp) -> bool:
@@ -87,35 +82,4 @@ class ScratchBuffers:
         return ranges(self.fills[buffer])
 
 
-class Rows:
-    """The rows of each scratch buffer of a plan: one row for each lane of the UPCAST loops around."""
-
-    def __init__(self, plan: LoopPlan, made: dict[AxisPart, UOp]):
-        self.plan, self.made = plan, made
-        self.new = {b: self._widened(b) for b in plan.scratch.fills}
-
-    def row_length(self, b: UOp) -> int:
-        """Elements from one row to the next: whole vectors, and not a multiple of 512 bytes, which would share cache
-        sets.
-        """
-        lanes = self.plan.target.lanes(b.dtype.itemsize)
-        n = -(-prod(b.shape) // lanes) * lanes
-        return n + lanes if n * b.dtype.itemsize % 512 == 0 else n
-
-    def _parts(self, b: UOp) -> list[AxisPart]:
-        around = self.plan.scratch.around(b)
-        return [p for p in self.plan.axes if p.type == "UPCAST" and p.root in around and p in self.made]
-
-    def _widened(self, b: UOp) -> UOp:
-        n = prod(p.size for p in self._parts(b))
-        return node("BUFFER", (shape_source((n * self.row_length(b),)),), b.arg) if n > 1 else b
-
-    def offset(self, b: UOp) -> UOp:
-        """Return the offset of the current lane's row in the scratch buffer `b`, to add to each index into `b`."""
-        out, step = idx(0), self.row_length(b)
-        for p in self._parts(b):
-            out, step = out + self.made[p] * step, step * p.size
-        return out
-
-
-__all__ = ["Rows", "ScratchBuffers", "is_local", "is_scratch"]
+__all__ = ["ScratchBuffers", "is_local", "is_scratch"]

@@ -1,0 +1,71 @@
+"""Rewrite the store of a blocked reduction so that the partial sums of its blocks are kept in local memory.
+
+`optimize.loops.partial_sums` decides whether they are. The block's loops add to them, and loops after the last block
+read each sum once, finish and store it.
+
+Before: END(STORE(INDEX(OUT, i), f(REDUCE(ADD, x, j))), i)                        j in blocks b
+After:  END(STORE(INDEX(OUT, i'), f(LOAD(INDEX(AFTER(LOCAL, END(STORE(INDEX(LOCAL, i),
+            ADD(LOAD(INDEX(LOCAL, i), 0, 0 < b), REDUCE(ADD, x, j))), b, i)), i')))), i')
+A block's partial sum is read AFTER the sum of the next block, so that registers hold only that sum until then.
+Invariant: loops around b are around both loop nests; sums are stored in the order in which both visit them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from monolect.ir.bounds import unused_ranges, unused_slots
+from monolect.ir.ops import BufferArg
+from monolect.ir.rewrite.normal import less
+from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
+from monolect.optimize.actions.peel import Peeler
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.nest import LoopNest
+from monolect.optimize.loops.partial_sums import are_blocks_short, inside
+
+
+def accumulate_locally(
+    plan: LoopNest, store: UOp, total: UOp, made: list[tuple[AxisPart, UOp]], block: UOp, peeler: Peeler
+) -> tuple[UOp, dict[UOp, UOp]]:
+    """Accumulate the sum `total` over all blocks in local memory; return (the load of a finished sum, the new loops).
+
+    The new loops run after the blocks and perform `store`; each is returned under the old loop that it repeats.
+    """
+    parts = inside(plan)
+    mine = [(p, r) for p, r in made if p in parts]
+    order = toposort(store)
+    ids = unused_ranges(order)
+    slot = next(unused_slots(order))
+    loops_after: dict[UOp, UOp] = {}
+    index, step = idx(0), 1
+    for p, r in reversed(mine):
+        index, step = index + r * step, step * p.size
+    for _, r in mine:  # outermost first, as bounds of inner loops may depend on outer loops
+        loops_after[r] = node("RANGE", tuple(substitute(s, loops_after) for s in r.src), (next(ids), r.arg[1]))
+    memory = node("BUFFER", (shape_source((step,)),), BufferArg(slot, total.dtype, None, "LOCAL"))
+    target = node("INDEX", (memory, index))
+    if are_blocks_short(plan):  # zero first, so that the load needs no gate, which would mask it
+        around = (r for p, r in made if p.type == "THREAD" or (p.is_block and p not in parts and r is not block))
+        known = node("AFTER", (memory, total, _zero_fill(memory, index, [r for _, r in mine], tuple(around), ids)))
+        old = node("LOAD", (node("INDEX", (known, index)),))
+    else:
+        known = node("AFTER", (memory, total))
+        old = node("LOAD", (node("INDEX", (known, index)), const(0, total.dtype), less(idx(0), block)))
+    end = node("END", (node("STORE", (target, build("ADD", old, total))), block, *loops_after))
+    filled = node("AFTER", (memory, *peeler.run((end,), loops_after.values())))
+    return node("LOAD", (node("INDEX", (filled, substitute(index, loops_after))),)), loops_after
+
+
+def _zero_fill(memory: UOp, index: UOp, loops: list[UOp], around: tuple[UOp, ...], ids: Iterator[int]) -> UOp:
+    """Return the END of loops like `loops` that fill `memory` with zeros, once in each iteration of the loops
+    around.
+    """
+    new: dict[UOp, UOp] = {}
+    for r in loops:
+        new[r] = node("RANGE", tuple(substitute(s, new) for s in r.src), (next(ids), r.arg[1]))
+    fresh = node("AFTER", (memory, *around)) if around else memory
+    store = node("STORE", (node("INDEX", (fresh, substitute(index, new))), const(0, memory.dtype)))
+    return node("END", (store, *new.values()))
+
+
+__all__ = ["accumulate_locally"]

@@ -1,0 +1,40 @@
+"""Check orders of loops.
+
+A reduction or store that depends on only some of the output loops needs these loops outermost. Loops that carry an
+accumulator stay innermost, and sequential loops keep their order.
+"""
+
+from __future__ import annotations
+
+from monolect.ir.bounds import ranges
+from monolect.optimize.loops.axis_part import AxisPart
+from monolect.optimize.loops.nest import LoopNest
+
+
+def sequential_pairs(plan: LoopNest, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
+    """Pair the parts of sequential axes in the plan's order with those in `order`: they differ where `order` reorders
+    them.
+    """
+    now, then = ([p for p in ps if p.root in plan.sequential] for ps in (plan.axes, order))
+    return list(zip(now, then, strict=True))
+
+
+def nests(plan: LoopNest, order: list[AxisPart]) -> bool:
+    """Whether `order` is a legal nest: the output loops of each reduction and store form a prefix, scans are
+    innermost.
+    """
+    apart = ("UPCAST", "THREAD", "GLOBAL", "LOCAL")  # axis types that are no loops
+    inner = [p for p in order if p.root in plan.outputs and p.type not in apart]
+    loops = [p.root for p in sorted(inner, key=lambda p: (not p.is_block, p.created if p.is_block else 0))]
+    sets = [plan.scratch.loops(u) for u in plan.order if u.op == "END"]
+    sets += [ranges(u) & frozenset(plan.outputs) for u in plan.reduces]
+    for i, r in enumerate(loops):
+        if r in plan.carried and any(q not in plan.carried for q in loops[i:]):
+            return False
+        around = {q for q in loops[:i] if any(q in s and r in s for s in sets)}
+        if any(r in s and not around <= s for s in sets):
+            return False
+    return True
+
+
+__all__ = ["nests", "sequential_pairs"]
