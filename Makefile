@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-cuda golden docs clean
+.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-cuda golden choices corpus docs clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -144,6 +144,12 @@ bench-cuda: .venv/.stamp-test .venv/.stamp-cuda ## the table of a GPU beside PyT
 
 golden: .venv/.stamp-test ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden
+
+choices: .venv/.stamp-test ## write the choices of the frozen corpus of kernels again; review the diff
+	$(BIN)/python -m pytest tests/optimize --update-golden
+
+corpus: .venv/.stamp-test ## collect the kernels of the corpus again, then `make choices`
+	$(BIN)/python -m tests.optimize.collect tests/optimize/kernels.ir.gz
 
 docs: .venv/.stamp-dev ## write docs/reference/ from the tables of the code, and the site if mkdocs.yml is there
 	@mkdir -p docs/reference

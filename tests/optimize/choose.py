@@ -1,0 +1,103 @@
+"""Choose the actions of every kernel of the frozen corpus for every target, and write them as text.
+
+    python -m tests.optimize.choose > FILE
+
+It runs in a process of its own: the order of commutative operands is the order in which nodes were made, so it must not
+depend on which tests ran before. A line has the targets that choose alike, and their actions.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monolect import Context
+from monolect.base.target import Target
+from monolect.ir.text import parse
+from monolect.ir.uop import UOp
+from monolect.optimize.actions.plan import Action, LoopPlan
+from monolect.optimize.cpu.heuristic import choose
+from tests.optimize.targets import GPUS, PROCESSORS
+
+KERNELS = Path(__file__).parent / "kernels.ir.gz"
+OF_FLOW = {"cpu": PROCESSORS, "gpu": GPUS}
+
+
+class Kernel(NamedTuple):
+    """A kernel of the corpus; `flows` names the kinds of device that it is for."""
+
+    name: str
+    flows: tuple[str, ...]
+    sink: UOp
+
+    @property
+    def targets(self) -> list[Target]:
+        return [t for flow in self.flows for t in OF_FLOW[flow]]
+
+
+def kernels() -> Iterator[Kernel]:
+    """Yield the kernels of the corpus."""
+    for part in re.split(r"(?m)^# ", gzip.decompress(KERNELS.read_bytes()).decode())[1:]:
+        head, _, text = part.partition("\n")
+        name, _, flows = head.rpartition(": ")
+        yield Kernel(name, tuple(flows.split()), parse(text))
+
+
+def chosen(sink: UOp, target: Target) -> LoopPlan:
+    """The plan of a kernel with the actions that the heuristic chooses."""
+    plan = LoopPlan(sink, target)
+    with Context(TF32=int("tf32" in target.name)):
+        choose(plan)
+    return plan
+
+
+def action_text(action: Action) -> str:
+    """An action as words: `SPLIT 1 16 UPCAST`, or `SPLIT 1 2 THREAD top` from the top."""
+    op, axis, arg = action
+    words: list[Any] = [op, axis]
+    if op == "SPLIT" and isinstance(arg, tuple):
+        words += [*arg[:2], *(["top"] if arg[2] else [])]
+    elif arg is not None:
+        words.append(str(arg).replace("'", "").replace(" ", ""))
+    return " ".join(map(str, words))
+
+
+def targets_text(names: list[str]) -> str:
+    """Names of targets as words: `zen5 x1 x2, h100`."""
+    of: dict[str, list[str]] = {}
+    for name in names:
+        family, *threads = name.split(" ")
+        of.setdefault(family, []).extend(threads)
+    return ", ".join(" ".join([family, *threads]) for family, threads in of.items())
+
+
+def loops_text(plan: LoopPlan) -> str:
+    """The sizes of the loops: outputs, then reductions."""
+    outputs, reduced = (" x ".join(str(plan.size(r) or "n") for r in rs) for rs in (plan.outputs, plan.reduced))
+    return f"{outputs or 1}" + (f", sum {reduced}" if reduced else "")
+
+
+def lines(k: Kernel) -> Iterator[str]:
+    """Yield the name of a kernel with its loops, then a line for the targets that choose alike."""
+    alike: dict[str, list[str]] = {}
+    for target in k.targets:
+        plan = chosen(k.sink, target)
+        alike.setdefault("; ".join(map(action_text, plan.actions)) or "none", []).append(target.name)
+    yield f"{k.name} ({loops_text(plan)})"
+    for actions, names in alike.items():
+        yield f"  {targets_text(names)}: {actions}"
+
+
+def main() -> None:
+    """Print the choices."""
+    gc.disable()
+    for k in kernels():
+        print("\n".join(lines(k)))
+
+
+if __name__ == "__main__":
+    main()
