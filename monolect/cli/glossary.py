@@ -390,7 +390,7 @@ TERMS = _rows(
     (
         "shared memory",
         "Memory that the lanes of a workgroup share.",
-        "optimize/blocks/shared.py optimize/loops/workgroup.py optimize/gpu/tma_boxes.py",
+        "optimize/blocks/shared.py optimize/loops/workgroup.py optimize/blocks/tma_boxes.py",
         "LOCAL, local memory, TMA, bank conflict",
     ),
     (
