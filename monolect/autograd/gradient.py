@@ -313,9 +313,22 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
         else:
             passed = _pass(u, g, order)
         for s, d in passed:
+            if d.origin is None and d.op != "BUFFER":
+                d.origin = _backward_origin(u, grads.get(u))
             had = grads.get(s)
             grads[s] = d if had is None else build("ADD", had, d)
     return {t: grads.get(t) if t in order else None for t in targets}
+
+
+def _backward_origin(u: UOp, g: UOp | None) -> tuple[str, int, str] | None:
+    """Return the origin of a gradient that `u` passes on: the user's line that made `u`.
+
+    A node inside of a Tensor method has no origin; its gradient `g` has that of the method.
+    """
+    if u.origin is None:
+        return g.origin if g is not None else None
+    file, line, name = u.origin
+    return file, line, f"{name} backward"
 
 
 def cat(us: Sequence[UOp], axis: int) -> UOp:

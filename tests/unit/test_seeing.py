@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from inspect import currentframe
 
 import numpy as np
 import pytest
@@ -140,6 +141,20 @@ def test_a_recorder_knows_the_line_and_the_methods():
     text = explain_kernel(kernel, [kernel, kernel])
     assert all(part in text for part in ("computes", "kernel IR", "generated code", origin, "2 times, at best in "))
     assert "p1 f32[51] read" in text and "p0 f32[17] written" in text
+
+
+def test_a_kernel_of_a_gradient_names_the_line_of_the_operation():
+    w = array(24, 40).requires_grad_()
+    x = array(16, 24)
+    here = currentframe().f_lineno
+    h = x @ w
+    loss = h.softmax(1).square().sum()
+    with profile.Recorder() as kernels:
+        loss.backward()
+        w.grad.realize()
+    origins = [profile.origin_of(k.call) for k in kernels]
+    assert f"test_seeing.py:{here + 1} __matmul__ backward" in origins[-1]
+    assert any(f":{here + 2} " in origin and "softmax backward" in origin for origin in origins)
 
 
 def test_the_page_of_a_product_says_how_its_loops_were_cut_and_why():
