@@ -3,20 +3,23 @@
 What it is for: a method checks the values of arguments of the right type. An argument of a wrong type (None for a
 tensor, a str for a number) fails somewhere inside. `guarded` names the method, its signature and the cause.
 What it is not: it checks nothing, and costs one Python call. The hottest operators check their operand themselves.
-Invariant: an error that arguments cause in a guarded method is a MonolectError; the original is its `__cause__`.
+Invariant: an error that arguments cause in a guarded method is a MonolectError; the original is its `__cause__`. An
+error inside the compiler is no argument's fault: it becomes an InternalError.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import Any
 
-from monolect.base.errors import ArgumentError, IRError, MonolectError, ShapeError
+from monolect.base.errors import ArgumentError, InternalError, IRError, MonolectError, ShapeError
 from monolect.base.origin import provenance
 
 FAILURES = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, AssertionError, RecursionError)
+COMPILER = frozenset(("rules", "schedule", "optimize", "lower", "command", "backend"))  # folders that see no arguments
 UNGUARDED = frozenset(  # names: cheap operators that check their operand, and methods that compute
     "__new__ __init_subclass__ __class_getitem__ __getattr__ __hash__ __repr__ __len__ __bool__ __int__"
     " __float__ __index__ __array__ __array_ufunc__ __add__ __radd__ __mul__ __rmul__ __sub__ __rsub__ __truediv__"
@@ -44,6 +47,9 @@ def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
                 raise ShapeError(f"{provenance()[2]}: {e.message}", expected=e.expected, found=e.found) from e
             if e.__traceback__ is None or e.__traceback__.tb_next is None:
                 raise  # the call does not match the signature: Python's own message is best
+            if (folder := _innermost_folder(e.__traceback__)) in COMPILER:
+                expected, found = "no error in the compiler; please report this", f"{type(e).__name__}: {e}"
+                raise InternalError(f"{name}: a bug in monolect/{folder}", expected=expected, found=found) from e
             from inspect import signature  # takes 10 ms to import, and only errors need it
 
             expected = f"{name}{signature(f)}"
@@ -52,6 +58,20 @@ def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
     # provenance reports this name
     method.__code__ = method.__code__.replace(co_name=f.__name__)  # type: ignore[attr-defined]
     return method
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _innermost_folder(traceback: TracebackType | None) -> str:
+    """Return the folder of this package whose code runs innermost in a traceback; "" if none does."""
+    folder = ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if file.startswith(_PACKAGE):
+            folder = file[len(_PACKAGE) :].partition(os.sep)[0]
+        traceback = traceback.tb_next
+    return folder
 
 
 def guard_methods(cls: type) -> type:

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor, dtypes, function, jit
-from monolect.base.errors import AllocationError, JitError
+from monolect.base.errors import AllocationError, ArgumentError, InternalError, JitError
+from monolect.optimize import merge
 from monolect.runtime.realize import execute
 from monolect.runtime.realize import locks as turns
 from monolect.runtime.replay.in_progress import steps
 from monolect.tensor import random
+from monolect.tensor.guard import guarded
 
 PROGRAM = """
 import numpy as np
@@ -446,3 +448,15 @@ def test_values_that_are_not_numbers():
     for name in ("exp", "log", "sin", "tanh", "floor", "sqrt", "abs", "round", "max", "min", "sum"):
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(getattr(Tensor(q), name)().numpy(), getattr(np, name)(q), rtol=1e-5)
+
+
+def test_an_error_inside_the_compiler_is_no_arguments_fault(monkeypatch):
+    def broken(order):
+        raise KeyError("as a bug of ours")
+
+    monkeypatch.setattr(merge, "_neighbours", broken)
+    with pytest.raises(InternalError, match=r"(?s)total: a bug in monolect/optimize.*please report.*KeyError") as e:
+        guarded(lambda x: (x.exp() * 3.625).sum().item(), "total")(Tensor([1.0, 2.0, 3.0]))
+    assert e.value.__cause__.__class__ is KeyError
+    with pytest.raises(ArgumentError, match=r"softmax: bad argument"):
+        Tensor([1.0]).softmax("rows")
