@@ -16,7 +16,7 @@ from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.check.prove import is_inside, polynomial
 from monolect.ir.rewrite.normal import TRUE, count, negate, within
-from monolect.ir.uop import UOp, build, const, idx, shape_source
+from monolect.ir.uop import UOp, broadcast_to, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
 MOST_CHOICES = 64  # parts in one chain of WHEREs; more parts are concatenated in groups
@@ -60,13 +60,6 @@ def _check_count(old: Size, new: Size) -> None:
 def expand(u: UOp, shape: Sequence[Size]) -> UOp:
     """Return `u` with its size-1 axes repeated to `shape`, which has the same rank."""
     return build("EXPAND", u, shape_source(shape))
-
-
-def broadcast_to(u: UOp, shape: tuple) -> UOp:
-    """Return `u` broadcast to `shape`, right-aligned."""
-    if u.shape == shape:
-        return u
-    return expand(reshape(u, (1,) * (len(shape) - len(u.shape)) + u.shape), shape)
 
 
 def permute(u: UOp, order: Iterable[int]) -> UOp:

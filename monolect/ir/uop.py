@@ -271,6 +271,14 @@ def shape_source(sizes: Iterable[Any]) -> UOp:
     return u
 
 
+def broadcast_to(u: UOp, shape: tuple) -> UOp:
+    """Return `u` broadcast to `shape`: axes of size 1 are added on the left, and axes of size 1 repeated."""
+    if u.shape == shape:
+        return u
+    ones = (1,) * (len(shape) - len(u.shape))
+    return build("EXPAND", build("RESHAPE", u, shape_source((*ones, *u.shape))), shape_source(shape))
+
+
 def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
     """Return a BUFFER with a slot that no other BUFFER of this process has."""
     return node("BUFFER", (shape_source(shape),), BufferArg(next(_slots), dtype, device))
@@ -344,6 +352,7 @@ __all__ = [
     "NEGATIVE_ZERO",
     "SIMPLIFIERS",
     "UOp",
+    "broadcast_to",
     "build",
     "const",
     "idx",

@@ -13,7 +13,7 @@ from monolect.base.dtype import DType
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.rewrite.driver import replaced
 from monolect.ir.rewrite.normal import is_zero, unbroadcast
-from monolect.ir.uop import UOp, build, const, node, shape_source, toposort
+from monolect.ir.uop import UOp, broadcast_to, const, node, toposort
 
 
 def matrix_units(sink: UOp, target: Target) -> UOp:
@@ -39,16 +39,8 @@ def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
             unit, a, b, n = found
             acc = const(0, u.dtype) if acc is None else acc
             if x.shape == u.shape:  # otherwise the sum repeats the product
-                return node("WMMA", (a, b, _widened(acc, u.shape)), (unit.name, n))
+                return node("WMMA", (a, b, broadcast_to(acc, u.shape)), (unit.name, n))
     return None
-
-
-def _widened(x: UOp, shape: tuple) -> UOp:
-    """Return `x` broadcast to `shape`: a WMMA has the shape of its accumulator."""
-    if x.shape == shape:
-        return x
-    one = build("RESHAPE", x, shape_source((1,) * (len(shape) - len(x.shape)) + x.shape))
-    return build("EXPAND", one, shape_source(shape))
 
 
 def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UOp, int] | None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from monolect.ir.bounds import min_max, ranges, replace_ranges
 from monolect.ir.ops import MOVEMENT
 from monolect.ir.rewrite.normal import FALSE, TRUE
-from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, broadcast_to, idx, node, rebuild, toposort
 
 MAX_OPS = 100  # values of an iteration; longer loop bodies are not duplicated
 PEELED = "peeled"  # tag of `op(rest, last)`, and of `rest`
@@ -87,17 +87,9 @@ def _where_known(body: UOp, new: Facts) -> UOp:
         elif u not in new:
             src = [new[s] for s in u.src]
             if u.op in MOVEMENT:
-                src[0] = _in_lanes(src[0], u.src[0].shape)
+                src[0] = broadcast_to(src[0], u.src[0].shape)
             new[u] = rebuild(u, tuple(src))
-    return _in_lanes(new[body], body.shape)
-
-
-def _in_lanes(u: UOp, shape: tuple) -> UOp:
-    """Return `u` broadcast to `shape`."""
-    if u.shape == shape:
-        return u
-    whole = (*(1,) * (len(shape) - len(u.shape)), *u.shape)
-    return build("EXPAND", build("RESHAPE", u, shape_source(whole)), shape_source(shape))
+    return broadcast_to(new[body], body.shape)
 
 
 def _peelable_loops(order: list[UOp]) -> dict[Loops, Facts]:

@@ -17,7 +17,7 @@ from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slo
 from monolect.ir.ops import BufferArg, broadcast
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
-from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, broadcast_to, build, const, idx, node, rebuild, shape_source, toposort
 from monolect.lower.peel_last import PEELED
 
 ROWS = Family(
@@ -80,7 +80,7 @@ class ReduceLowering:
         steps = self._steps(u, replace_ranges(body, mapping), group)
         if not closed:
             first, *steps = steps if first is None else [first, *steps]
-            return _of_shape(self._combine(op, first, steps), shape)
+            return broadcast_to(self._combine(op, first, steps), shape)
         outer = sorted(group[0], key=lambda r: r.arg[0])
         begin = neutral(op, u.dtype) if first is None else first
         return self._accumulate(u, shape, begin, steps, outer, closed)
@@ -171,16 +171,6 @@ class ReduceLowering:
 def _own(body: UOp, r: UOp) -> list[UOp]:
     """Return the ENDs and STOREs of `body` that depend on the range `r`."""
     return [v for v in toposort(body) if v.op in ("END", "STORE") and r in ranges(v)]
-
-
-def _of_shape(v: UOp, shape: tuple) -> UOp:
-    """Return `v` broadcast to `shape`; `v` has fewer axes if a peeled iteration replaced shaped conditions by
-    constants.
-    """
-    if v.shape == shape:
-        return v
-    ones = (1,) * (len(shape) - len(v.shape))
-    return build("EXPAND", build("RESHAPE", v, shape_source((*ones, *v.shape))), shape_source(shape))
 
 
 def lower_reduce(sink: UOp) -> UOp:

@@ -15,7 +15,7 @@ from math import prod
 from monolect.base.errors import VerifyError
 from monolect.ir.placement import is_memory, memory_of
 from monolect.ir.rewrite.named_rules import Family, Row, fired
-from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, broadcast_to, build, idx, node, rebuild, shape_source, toposort
 
 ROWS = Family(
     "memory", __name__,
@@ -84,17 +84,9 @@ def _whole(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """Return an access to all elements as an access by a flat index, with values reshaped."""
     shape, flat = u.src[0].shape, src[0].shape
     elements = node("INDEX", (src[0], shape_source(range(flat[0]))))
-    others = [x if not x.shape else build("RESHAPE", _expanded(x, shape), shape_source(flat)) for x in src[1:]]
+    others = [x if not x.shape else build("RESHAPE", broadcast_to(x, shape), shape_source(flat)) for x in src[1:]]
     out = node(u.op, (elements, *others), u.arg)
     return build("RESHAPE", out, shape_source(shape)) if u.op == "LOAD" else out
-
-
-def _expanded(x: UOp, shape: tuple) -> UOp:
-    """Return `x` broadcast to `shape`."""
-    if x.shape == shape:
-        return x
-    ones = (1,) * (len(shape) - len(x.shape))
-    return build("EXPAND", build("RESHAPE", x, shape_source((*ones, *x.shape))), shape_source(shape))
 
 
 __all__ = ["flat_memory"]
