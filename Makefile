@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-cuda golden choices corpus docs clean
+.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-cuda golden choices corpus docs site clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -142,7 +142,7 @@ bench-export: .venv/.stamp-test ## exported steps against the devices c and cpu,
 bench-cuda: .venv/.stamp-test .venv/.stamp-cuda ## the table of a GPU beside PyTorch; needs an NVIDIA GPU and its driver
 	$(BIN)/python -m benchmarks.gpu
 
-golden: .venv/.stamp-test ## write the golden files anew; review the diff
+golden: .venv/.stamp-test ## write the golden files again; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden
 
 choices: .venv/.stamp-test ## write the choices of the frozen corpus of kernels again; review the diff
@@ -151,11 +151,14 @@ choices: .venv/.stamp-test ## write the choices of the frozen corpus of kernels 
 corpus: .venv/.stamp-test ## collect the kernels of the corpus again, then `make choices`
 	$(BIN)/python -m tests.optimize.collect tests/optimize/kernels.ir.gz
 
-docs: .venv/.stamp-dev ## write docs/reference/ from the tables of the code, and the site if mkdocs.yml is there
+docs: .venv/.stamp-dev ## write docs/reference/ from the tables of the code, and the chart of docs/index.md
 	@mkdir -p docs/reference
 	@set -e; for table in ops passes rules actions accuracy settings devices modules glossary; do \
 	  $(BIN)/monolect $$table --markdown > docs/reference/$$table.md; echo "docs/reference/$$table.md"; done
-	$(if $(wildcard mkdocs.yml),$(BIN)/mkdocs build --strict)
+	$(BIN)/python -m benchmarks.chart
+
+site: .venv/.stamp-docs ## build the site from docs/, with the API from the docstrings, in site/
+	$(BIN)/mkdocs build --strict
 
 clean: ## delete the virtual environment, caches and builds
 	rm -rf .venv .tools build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

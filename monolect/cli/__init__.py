@@ -26,6 +26,7 @@ COMMANDS = {
     "report": ("report", "write what a line of a program computes to a file, or run such a file"),
     "export": ("export", "write a saved step as C or WebAssembly that needs no monolect"),
     "where": ("tables", "find code by a word in names, docstrings and the glossary; without a word, list every module"),
+    "api": ("api", "every public name, or signature, docstring and examples of one"),
     "ops": ("tables", "the op table, or all facts about one op"),
     "passes": ("tables", "the passes of the compiler, in order"),
     "rules": ("tables", "every named rule and action, its meaning, and the code that applies it"),

@@ -24,7 +24,7 @@ import numpy as np
 from monolect.base.errors import ArgumentError, FileFormatError
 from monolect.base.settings import settings
 from monolect.cli.explain import split_location
-from monolect.cli.rules import rules
+from monolect.cli.where import rules
 from monolect.interop.safetensors import safe_load
 from monolect.pipeline import PIPELINE, check_disabled
 

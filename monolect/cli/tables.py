@@ -18,8 +18,7 @@ from monolect.base.errors import ArgumentError
 from monolect.base.settings import TABLE, settings
 from monolect.cli import glossary
 from monolect.cli.devices import rows
-from monolect.cli.rules import HEADER, rules
-from monolect.cli.where import find, modules
+from monolect.cli.where import RULES_HEADER, find, modules, rules
 from monolect.ir.ops import ROWS, Row
 from monolect.optimize.actions.plan import ACTIONS
 from monolect.pipeline import PIPELINE
@@ -128,7 +127,7 @@ def _passes(options: argparse.Namespace) -> None:
 
 
 def _rules(options: argparse.Namespace) -> None:
-    _print_table(options, HEADER, rules())
+    _print_table(options, RULES_HEADER, rules())
 
 
 def _actions(options: argparse.Namespace) -> None:

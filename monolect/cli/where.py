@@ -1,15 +1,20 @@
-"""Find code by a word, and list all modules: `monolect where WORD`, `monolect modules`.
+"""Find code by a word, and list all modules and rules: `monolect where WORD`, `monolect modules`, `monolect rules`.
 
 What it is for: finding the code behind a fact. What it is not: a search in the code itself. Names and docstrings are
-parsed from the source files, which are not imported.
+parsed from the source files, which are not imported. The function that applies a rule is found in the source by the
+rule's name.
 """
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import monolect
 from monolect.base.errors import ArgumentError
+from monolect.ir.rewrite.named_rules import Family
+from monolect.pipeline import FAMILIES
+from monolect.rules.decompose import DECOMPOSE
 
 ROOT = Path(monolect.__file__).parent
 # layers from low to high; a module imports only from its own layer and those below
@@ -17,6 +22,7 @@ LAYERS = (
     "base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "command", "backend", "pipeline.py", "runtime",
     "graphs", "tensor", "capture", "interop", "nn", "export", "cli",
 )  # fmt: skip
+RULES_HEADER = ("family", "name", "meaning", "where", "cannot be switched off because")
 
 
 def modules() -> list[tuple[str, str, str]]:
@@ -76,4 +82,41 @@ def _sentence(text: str) -> str:
     return first if end < 0 else first[: end + 1]
 
 
-__all__ = ["LAYERS", "ROOT", "find", "modules"]
+@cache
+def rules() -> tuple[tuple[str, str, str, str, str], ...]:
+    """Return the rows (family, name, meaning, code, reason why it is not optional) of all families, in pipeline
+    order.
+    """
+    out = []
+    for family in FAMILIES:
+        where = _code_of(family)
+        out += [(family.name, row.name, row.text, where[row.name], row.needed or "-") for row in family.rows.values()]
+    return tuple(out)
+
+
+def _code_of(family: Family) -> dict[str, str]:
+    """Return {rule name: text with the file and the functions in which the name occurs as a string}."""
+    found: dict[str, str] = {}
+    for module in family.module.split():
+        file = Path(module.replace(".", "/")).with_suffix(".py")
+        tree = ast.parse((Path(monolect.__file__).parent.parent / file).read_text(encoding="utf-8"))
+        for name in family.rows:
+            users = [f for f, words in _words(tree) if name in words]
+            if users:
+                found[name] = "; ".join(filter(None, (found.get(name), f"{file.as_posix()} {', '.join(users)}")))
+    found = {name: found.get(name, family.module.replace(".", "/") + ".py") for name in family.rows}
+    return found | {d.name: f"{_file(d.rewrite)} {d.rewrite.__name__}" for ds in DECOMPOSE.values() for d in ds}
+
+
+def _file(f: object) -> str:
+    return str(f.__module__).replace(".", "/") + ".py"
+
+
+def _words(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
+    """Yield the name and the string constants of each function."""
+    for f in ast.walk(tree):
+        if isinstance(f, ast.FunctionDef):
+            yield f.name, {x.value for x in ast.walk(f) if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+
+
+__all__ = ["LAYERS", "ROOT", "RULES_HEADER", "find", "modules", "rules"]

@@ -2,23 +2,21 @@
 
 import doctest
 import importlib
-import inspect
 import os
 import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import monolect
-from monolect.capture.jit import Jit
+from monolect import Tensor
 from monolect.cli import main
-from monolect.interop import safetensors
+from monolect.cli.api import PAGES as API
+from monolect.cli.api import markdown, public
 from tests.docs.pages import BLOCK, FLAGS, blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +51,8 @@ def test_page_runs(page, tmp_path):
 
 def test_the_pages_that_must_be_executed_are():
     names = {name_of(page) for page in EXECUTED}
-    assert {"README.md", "docs/semantics.md"} <= names
+    assert {"README.md", "docs/index.md", "docs/quickstart.md", "docs/from-pytorch.md", "docs/semantics.md"} <= names
+    assert {f"docs/how-to/{name}.md" for name in ("add-an-op", "add-an-action", "fix-a-wrong-rule")} <= names
     tour = [name_of(page) for page in PAGES if page.parent.name == "tour" and page.name[0].isdigit()]
     assert len(tour) >= 5 and set(tour) <= names
     assert [int(Path(name).name.partition("-")[0]) for name in tour] == list(range(1, len(tour) + 1))
@@ -72,39 +71,54 @@ def test_docstring_examples(module):
     assert doctest.testmod(code, globs=names, optionflags=FLAGS).failed == 0
 
 
-OF_A_LAYER = ("forward", "extra_repr")  # the example is that of the class
-
-
-def public() -> Iterator[tuple[str, Any]]:
-    """All that a program reaches by name: functions, classes but for errors, their methods and properties."""
-    nn = monolect.nn
-    found = [(name, getattr(space, name)) for space in (monolect, nn) for name in space.__all__]
-    for space in (nn.optim, nn.state, nn.datasets, safetensors):
-        own = [name for name, value in vars(space).items() if getattr(value, "__module__", None) == space.__name__]
-        found += [(name, getattr(space, name)) for name in own if name[0] != "_"]
-    for name, value in [*found, ("Jit", Jit)]:
-        if inspect.isfunction(value):
-            yield name, value
-        elif not inspect.ismodule(value):
-            cls = value if isinstance(value, type) else type(value)
-            if issubclass(cls, Exception):
-                continue
-            yield name, cls
-            for of_it in [x for x in dir(cls) if x[0] != "_"]:
-                member = inspect.getattr_static(cls, of_it)
-                member = getattr(member, "__func__", getattr(member, "fget", member))
-                if inspect.isfunction(member) and not (issubclass(cls, nn.Module) and of_it in OF_A_LAYER):
-                    yield f"{name}.{of_it}", member
-
-
 def test_all_that_is_public_has_an_example_that_is_executed():
-    named = [(name, x) for name, x in public() if str(sys.modules[x.__module__].__file__).endswith(".py")]
+    public_names = [(e.name, e.value) for e in public() if e.page != "errors"]
+    named = [(name, x) for name, x in public_names if str(sys.modules[x.__module__].__file__).endswith(".py")]
     modules = {x.__module__ for _, x in named}
     assert modules <= {"monolect", *MODULES}, "the examples of these are executed"
     tests = [test for module in modules for test in doctest.DocTestFinder().find(sys.modules[module])]
     executed = {test.docstring for test in tests if test.examples}
     assert [name for name, x in named if x.__doc__ not in executed] == []
     assert len(named) > 500
+
+
+def test_every_public_name_is_on_a_page_of_the_api(capsys):
+    """With its docstring, but for what each layer and optimizer inherits."""
+    entries = list(public())
+    assert {e.page for e in entries} == set(API) == {p.stem for p in (ROOT / "docs/reference/api").glob("[a-z]*.md")}
+    for name in API:
+        assert main(["api", name, "--markdown"]) == 0
+        text = capsys.readouterr().out.replace(r"\*", "*").replace("&lt;", "<")
+        assert " at 0x" not in text
+        for e in entries:
+            if e.page == name:
+                assert (f"### {e.name}\n" in text) == (not e.inherited), e.name
+                assert e.text.partition("\n")[0] in text, e.name
+    inherited = {e.name.rpartition(".")[2] for e in entries if e.inherited}
+    own = {e.name for e in entries if not e.inherited}
+    assert all({f"Module.{x}", f"Optimizer.{x}"} & own for x in inherited)
+    assert set(monolect.__all__) - {"nn"} <= own
+    assert {f"Tensor.{x}" for x in dir(Tensor) if x[0] != "_" and callable(getattr(Tensor, x))} <= own
+
+
+def test_a_docstring_as_markdown():
+    text = "Return r*H < w*2 of `a*b`.\n\n    a table\n\nMore.\n>>> 2 * 3\n6\n"
+    blocks = ["Return r\\*H &lt; w\\*2 of `a*b`.", "```text\na table\n```", "More.", "```pycon\n>>> 2 * 3\n6\n\n```"]
+    assert markdown(text) == "\n\n".join(blocks)
+
+
+def test_api_prints_a_name(capsys):
+    assert main(["api", "Tensor.sum"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Tensor.sum(dim=None, keepdim=False") and ">>> Tensor([[1, 2], [3, 4]]).sum(dim=0)" in out
+    assert main(["api", "softmax"]) == 0  # the method, by its last part
+    assert "Tensor.softmax(" in capsys.readouterr().out
+    assert main(["api"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 350
+    assert main(["api", "softma"]) == 1
+    assert "Tensor.softmax" in capsys.readouterr().err
+    assert main(["api", "--markdown"]) == 1
+    assert "expected: monolect, tensor, nn" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("table", REFERENCE)
@@ -120,6 +134,11 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+def test_every_decision_is_listed():
+    listed = re.findall(r"\]\((\d{4}-.*?\.md)\)", (ROOT / "docs/adr/README.md").read_text(encoding="utf-8"))
+    assert listed == sorted(page.name for page in (ROOT / "docs/adr").glob("[0-9]*.md"))
 
 
 def test_a_wrong_page_is_found(tmp_path, capsys):
