@@ -200,6 +200,16 @@ def lower_kernel(sink: UOp, target: Target, first: str = "", last: str = "") -> 
     return sink
 
 
+def ready_kernel(sink: UOp, target: Target) -> UOp:
+    """Return a kernel as it is when its actions are chosen, for reports: without tracing and verification."""
+    for row in KERNEL:
+        if row.name == "choose":
+            break
+        if row.name not in settings.disabled:
+            sink = row.run(sink, target)
+    return sink
+
+
 def render(linear: UOp, target: Target) -> UOp:
     """Return PROGRAM(LINEAR, SOURCE) of a LINEAR, rendered separately; devices compile several programs together."""
     info = linear.arg if isinstance(linear.arg, KernelInfo) else KernelInfo()

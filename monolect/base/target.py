@@ -30,6 +30,39 @@ class MatrixUnit(NamedTuple):
     from_memory: bool = False  # it reads a and b from local memory; a lane passes their addresses
 
 
+class TensorMap(NamedTuple):
+    """The limits of the map of a tensor whose boxes bulk copies (TMA) read.
+
+    Source: NVIDIA, "CUDA driver API", cuTensorMapEncodeTiled.
+    """
+
+    axes: int = 5
+    box_extent: int = 256  # elements of a box along one axis
+    align_bytes: int = 16  # strides and the first address are multiples of it
+    extent: int = 1 << 31  # elements; every axis is shorter
+
+
+class Core(NamedTuple):
+    """A processor core whose facts its features do not tell: the flags of Linux and the L1 cache that tell it."""
+
+    name: str
+    flags: frozenset[str]
+    vector_bytes: int
+    max_l1_bytes: int  # of the data cache; later cores with these flags have a larger one
+    multiply_adds: int
+
+
+# The flag sse4a identifies AMD. Its first processors with 512-bit vectors have 256-bit units; later ones have 512-bit
+# units and a larger L1 cache.
+CORES: tuple[Core, ...] = (Core("AMD Zen 4", frozenset(("sse4a",)), 64, 32 << 10, 1),)
+
+
+def known_core(flags: frozenset[str], vector_bytes: int, l1_bytes: int) -> Core | None:
+    """Return the row of CORES for a processor with these flags, widest vectors and L1 data cache, or None."""
+    fits = (c for c in CORES if c.flags <= flags and c.vector_bytes == vector_bytes and l1_bytes <= c.max_l1_bytes)
+    return next(fits, None)
+
+
 class Target(NamedTuple):
     """The capabilities of a target. `native`: ops that are rendered directly; all other ops are decomposed."""
 
@@ -48,6 +81,11 @@ class Target(NamedTuple):
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     l3_bytes: int = 8 << 20  # bytes of the last-level cache
+    multiply_add_cycles: int = 4  # cycles of a multiply-add, after which the next step of its accumulator can start
+    l1_period_bytes: int = 4096  # rows at multiples of it share the sets of the L1 cache
+    l1_miss_cycles: int = 2  # cycles to load a vector that misses the L1 cache
+    l2_miss_cycles: int = 12  # extra cycles for a vector that misses the L2 cache, while nothing overlaps
+    l3_miss_cycles: int = 24  # cycles on top of l2_miss_cycles for a vector that also misses the L3 cache
     streams: bool = False  # has non-temporal stores and prefetches
     workgroups: bool = False  # has GLOBAL and LOCAL axes
     local_bytes: int = 0  # bytes of local memory of a workgroup (without workgroups: of a thread)
@@ -65,6 +103,14 @@ class Target(NamedTuple):
     async_copies: bool = False  # has asynchronous copies from global to local memory that bypass registers
     bulk_copies: bool = False  # has TMA copies: one lane copies a box to local memory in the layout of matrix units
     n_units: int = 1  # workgroups that run in parallel, each with full local memory and registers
+    # Rates of one multiprocessor in a cycle; the defaults are those of NVIDIA's GPUs.
+    unit_multiply_adds: int = 128  # float32 multiply-adds without matrix units
+    matrix_bytes_per_cycle: int = 2048  # bytes of either operand that all its matrix units multiply
+    local_bytes_per_cycle: int = 128  # bytes of local memory that it reads
+    global_bytes_per_cycle: int = 16  # bytes of global memory that it reads
+    bank_bytes: int = 4  # bytes of a word that a bank of local memory delivers
+    schedulers: int = 4  # warp schedulers; a warp uses the matrix units of one
+    tensor_map: TensorMap = TensorMap()  # limits of bulk copies
     # Overlap of launches. "lanes": threads that wait at barriers; "graph": each waits for those it needs; "": none.
     concurrency: str = ""
     offsets: bool = False  # operands may start inside a buffer: kernels that differ only in offsets share a program
@@ -75,4 +121,4 @@ class Target(NamedTuple):
         return max(1, self.vector_bytes // itemsize)
 
 
-__all__ = ["MatrixUnit", "Target"]
+__all__ = ["CORES", "Core", "MatrixUnit", "Target", "TensorMap", "known_core"]

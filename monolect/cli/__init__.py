@@ -34,6 +34,7 @@ COMMANDS = {
     "accuracy": ("tables", "the largest error of each function"),
     "devices": ("tables", "the devices that are present, and what is missing for the others"),
     "settings": ("tables", "every setting, its current value and its meaning"),
+    "tuning": ("tables", "every number by which actions are chosen, why it has its value, and where it was measured"),
     "modules": ("tables", "every module and its purpose, from low layers to high ones"),
     "glossary": ("tables", "the field's terms, and the modules that implement them"),
 }

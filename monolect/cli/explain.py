@@ -21,6 +21,7 @@ from monolect.runtime import profile
 
 def add_options(parser: argparse.ArgumentParser, title: str) -> None:
     """Add the options of `monolect explain` to `parser`. `title` is the command's name, which this module ignores."""
+    parser.add_argument("--why", action="store_true", help="add what the heuristic weighed: candidates and their costs")
     parser.add_argument("--brief", action="store_true", help="leave out the IR and the generated code")
     parser.add_argument("location", metavar="FILE.py[:LINE]", help="the program, and the line whose kernels to show")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the program")
@@ -28,10 +29,10 @@ def add_options(parser: argparse.ArgumentParser, title: str) -> None:
 
 def command(options: argparse.Namespace) -> None:
     """Run the program and print its kernels."""
-    explain(options.location, options.arguments, options.brief)
+    explain(options.location, options.arguments, options.brief, options.why)
 
 
-def explain(location: str, arguments: Sequence[str], brief: bool = False) -> None:
+def explain(location: str, arguments: Sequence[str], brief: bool = False, why: bool = False) -> None:
     """Run the program FILE.py[:LINE] and print its kernels, or those of one line. Raises ArgumentError for none."""
     file, line = split_location(location)
     kernels = [runs for runs in recorded(file, arguments) if line is None or line in lines_of(runs[0].call, file)]
@@ -43,7 +44,7 @@ def explain(location: str, arguments: Sequence[str], brief: bool = False) -> Non
         )
     if len(kernels) > 1:
         print(profile.kernel_table([min(runs, key=lambda k: k.time_ns) for runs in kernels]) + "\n")
-    print("\n\n".join(explain_kernel(runs[0], runs, brief) for runs in kernels))
+    print("\n\n".join(explain_kernel(runs[0], runs, brief, why) for runs in kernels))
 
 
 def split_location(location: str) -> tuple[str, int | None]:

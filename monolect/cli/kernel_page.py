@@ -22,7 +22,9 @@ from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.text import show
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.actions.plan import ACTIONS, Action, LoopPlan
+from monolect.optimize.classes import MEANINGS, classify
 from monolect.optimize.cpu.heuristic import choose
+from monolect.optimize.weighed import weighed
 from monolect.pipeline import lower_kernel
 from monolect.runtime.profile import KernelRun, device_of, origin_of, origins
 from monolect.runtime.realize.lowering import READY, searched
@@ -43,8 +45,10 @@ _TYPES = {
 }
 
 
-def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = False) -> str:
-    """Return the page of the kernel `k`, which ran as `runs`; with `brief`, without IR and code."""
+def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = False, why: bool = False) -> str:
+    """Return the page of the kernel `k`, which ran as `runs`; with `brief`, without IR and code; with `why`, with the
+    candidates that the heuristic weighed.
+    """
     sink = kernel_of(k.call)
     head = [
         f"kernel {k.name}",
@@ -60,10 +64,13 @@ def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = F
     (ready,) = searched([lower_kernel(sink, target, last=READY)], device_of(k.call))
     done = lower_kernel(ready, target, first="choose", last="apply")
     actions = (done.arg or KernelInfo()).actions or ()
-    out = [*head, "buffers", *_buffers(k.call), "computes", _indented(pseudocode(ready))]
+    kind = classify(ready)
+    out = [head[0], f"class  {kind}: {MEANINGS[kind]}", *head[1:]]
+    out += ["buffers", *_buffers(k.call), "computes", _indented(pseudocode(ready))]
     plan = LoopPlan(ready, target)
     out += ["actions", *(_actions(plan, actions, _reasons(ready, actions, target)) or ["  none"])]
     out += ["loops", *_loops(plan)]
+    out += ["weighed", *weighed(ready, target)] if why else []
     if not brief:
         out += ["kernel IR", show(sink), "generated code", loaded[k.call.src[0]].source or "(loaded from the cache)"]
     return "\n".join(out)

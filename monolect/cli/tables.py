@@ -21,6 +21,7 @@ from monolect.cli.devices import rows
 from monolect.cli.where import RULES_HEADER, find, modules, rules
 from monolect.ir.ops import ROWS, Row
 from monolect.optimize.actions.plan import ACTIONS
+from monolect.optimize.tuning import TABLE as TUNING
 from monolect.pipeline import PIPELINE
 from monolect.rules.accuracy import MAX_ULP, RUNNING_ULP, Bound
 
@@ -197,9 +198,16 @@ def _settings(options: argparse.Namespace) -> None:
         print("\n## Words of TRACE\n\n" + words[0].rpartition("\n\n")[2] + f"\n\n{words[2].rstrip()}")
 
 
+def _tuning(options: argparse.Namespace) -> None:
+    cells = [
+        (f"`{c.name}`" if options.markdown else c.name, c.value, c.unit, c.why, c.measured) for c in TUNING.values()
+    ]
+    _print_table(options, ("constant", "value", "unit", "why", "measured on"), cells)
+
+
 _PRINTERS = {
     "ops": _ops, "passes": _passes, "rules": _rules, "actions": _actions, "accuracy": _accuracy, "devices": _devices,
-    "settings": _settings, "modules": _modules, "glossary": _glossary, "where": _where,
+    "settings": _settings, "modules": _modules, "glossary": _glossary, "where": _where, "tuning": _tuning,
 }  # fmt: skip
 
 

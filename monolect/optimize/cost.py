@@ -17,13 +17,10 @@ from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.tuning import MAX_GATHER_STRIDE, SLOW_OP_CYCLES
 from monolect.rules.decompose import decompose
 from monolect.rules.formula import UNLIKELY
 from monolect.rules.loops.carry import ROUNDED, rounded_sum
-
-MAX_GATHER_STRIDE = 4  # elements; with smaller strides a target reads whole vectors and shuffles elements out of them
-# cycles of a vector operation that overlaps with others; LOAD and STORE access the L2 cache
-SLOW_OP_CYCLES = {"LOAD": 2, "STORE": 2, "DIV": 5, "RECIP": 5, "SQRT": 6}
 
 
 class StridedAccess(NamedTuple):
@@ -187,4 +184,4 @@ def _slow_ranges(x: UOp, c: int) -> frozenset[UOp]:
     return frozenset(few) if x.op == "IDIV" or n <= MAX_GATHER_STRIDE else frozenset()
 
 
-__all__ = ["MAX_GATHER_STRIDE", "Profile", "StridedAccess", "is_operation", "operations"]
+__all__ = ["Profile", "StridedAccess", "is_operation", "operations"]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import atexit
 import sys
+from importlib import import_module
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from monolect.backend.base import Program
 from monolect.backend.common.host import memory
@@ -71,17 +73,35 @@ def show_totals() -> None:
 
 
 def line(number: int, k: KernelRun, replayed: bool = False) -> str:
-    """Return one line of text for a kernel run: number, device, name, buffers, time, GFLOP/s, GB/s, the user's line.
+    """Return one line of text for a kernel run: number, device, name, class, buffers, time, GFLOP/s, GB/s, the user's
+    line.
 
     A replayed run is marked with "r" and printed in green.
     """
     ns = max(1, k.time_ns)
     dev = device_of(k.call)
-    text = (
-        f"{number:5}{'r' if replayed else ' '} {dev:7} {k.name:36} {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
-    )
+    text = f"{number:5}{'r' if replayed else ' '} {dev:7} {k.name:36} {class_of(k.call):16}"
+    text += f" {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
     text += f" {k.n_ops / ns:8.2f} GFLOP/s {k.n_bytes / ns:8.2f} GB/s  {origin_of(k.call)}".rstrip()
     return text if settings.NO_COLOR or not sys.stderr.isatty() else f"\033[{32 if replayed else 36}m{text}\033[0m"
+
+
+_classes: WeakKeyDictionary[UOp, str] = WeakKeyDictionary()
+
+
+def class_of(call: UOp) -> str:
+    """Return the name of the class of a CALL's kernel (`optimize/classes.py`).
+
+    It is "" for native code of the user's, for kernels that pack constants, and while TRACE prints rules, as the passes
+    that show a kernel's loops would print theirs again. The compiler is imported here: other runs may not need it.
+    """
+    sink = kernel_of(call)
+    if sink.op != "SINK" or (sink.arg is not None and sink.arg.fills) or "rules" in settings.tracing:
+        return ""
+    if (found := _classes.get(sink)) is None:
+        ready = import_module("monolect.pipeline").ready_kernel(sink, Device[device_of(call)].target)
+        found = _classes[sink] = str(import_module("monolect.optimize.classes").classify(ready))
+    return found
 
 
 def device_of(call: UOp) -> str:
@@ -177,6 +197,7 @@ __all__ = [
     "KernelRun",
     "Recorder",
     "captured",
+    "class_of",
     "compiled",
     "device_of",
     "kernel_table",

@@ -24,7 +24,7 @@ PAGES = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").rglob(
 EXECUTED = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
 FOUND = pkgutil.walk_packages(monolect.__path__, "monolect.")
 MODULES = sorted(m.name for m in FOUND if not m.name.endswith("__main__"))
-REFERENCE = ("ops", "passes", "rules", "actions", "accuracy", "settings", "devices", "modules", "glossary")
+REFERENCE = ("ops", "passes", "rules", "actions", "accuracy", "settings", "devices", "tuning", "modules", "glossary")
 
 
 def name_of(path: Path) -> str:

@@ -3,7 +3,8 @@
     python -m tests.optimize.choose > FILE
 
 It runs in a process of its own: the order of commutative operands is the order in which nodes were made, so it must not
-depend on which tests ran before. A line has the targets that choose alike, and their actions.
+depend on which tests ran before. The first line counts kernels
+by class. A line has the targets that choose alike, and their actions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import gc
 import gzip
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +22,7 @@ from monolect.base.target import Target
 from monolect.ir.text import parse
 from monolect.ir.uop import UOp
 from monolect.optimize.actions.plan import Action, LoopPlan
+from monolect.optimize.classes import KernelClass, classify
 from monolect.optimize.cpu.heuristic import choose
 from tests.optimize.targets import GPUS, PROCESSORS
 
@@ -82,12 +85,12 @@ def loops_text(plan: LoopPlan) -> str:
 
 
 def lines(k: Kernel) -> Iterator[str]:
-    """Yield the name of a kernel with its loops, then a line for the targets that choose alike."""
+    """Yield the name of a kernel with its class and loops, then a line for the targets that choose alike."""
     alike: dict[str, list[str]] = {}
     for target in k.targets:
         plan = chosen(k.sink, target)
         alike.setdefault("; ".join(map(action_text, plan.actions)) or "none", []).append(target.name)
-    yield f"{k.name} ({loops_text(plan)})"
+    yield f"{k.name}: {classify(k.sink)} ({loops_text(plan)})"
     for actions, names in alike.items():
         yield f"  {targets_text(names)}: {actions}"
 
@@ -95,7 +98,10 @@ def lines(k: Kernel) -> Iterator[str]:
 def main() -> None:
     """Print the choices."""
     gc.disable()
-    for k in kernels():
+    found = list(kernels())
+    of_class = Counter(classify(k.sink) for k in found)
+    print(f"{len(found)} kernels: " + ", ".join(f"{of_class[c]} {c}" for c in KernelClass if of_class[c]))
+    for k in found:
         print("\n".join(lines(k)))
 
 

@@ -20,7 +20,7 @@ SHOWN = 20  # kernels of which a failure shows the difference
 def by_kernel(text: str) -> dict[str, dict[str, list[str]]]:
     """Kernel -> target -> actions."""
     out: dict[str, dict[str, list[str]]] = {}
-    for line in text.splitlines():
+    for line in text.splitlines()[1:]:
         if not line.startswith("  "):
             out[line] = {}
             continue
@@ -35,7 +35,9 @@ def by_kernel(text: str) -> dict[str, dict[str, list[str]]]:
 def difference(wanted: str, found: str) -> list[str]:
     """What a person reads: for each kernel the targets whose actions changed, and the actions that differ."""
     old, new = by_kernel(wanted), by_kernel(found)
-    out = [f"no longer in the corpus: {k}" for k in old.keys() - new.keys()]
+    first = [text.partition("\n")[0] for text in (wanted, found)]
+    out = [f"- {first[0]}", f"+ {first[1]}"] if first[0] != first[1] else []
+    out += [f"no longer in the corpus: {k}" for k in old.keys() - new.keys()]
     out += [f"new in the corpus: {k}" for k in new.keys() - old.keys()]
     changed = {k: [t for t in new[k] if new[k][t] != old[k].get(t)] for k in new if k in old}
     changed = {k: ts for k, ts in changed.items() if ts}
@@ -74,7 +76,7 @@ def test_what_the_choices_show(found):
     kernels = by_kernel(found)
     assert len(kernels) > 500
     assert {len(ts) for ts in kernels.values()} == {2, 11, 13}  # of a GPU, of a processor, of both
-    product = kernels["matmul 1024 A·B #1 (1024 x 1024, sum 1024)"]
+    product = kernels["matmul 1024 A·B #1: gemm (1024 x 1024, sum 1024)"]
     assert all("PACK 1" in actions for t, actions in product.items() if not t.startswith("h100"))
     assert "SPLIT 1 16 UPCAST" in product["zen5 x2"] and "SPLIT 1 8 UPCAST" in product["avx2 x1"]
     assert any(a.startswith("TC ") for a in product["h100-tf32"])
@@ -84,8 +86,10 @@ def test_what_the_choices_show(found):
 
 
 def test_a_difference_can_be_read():
-    old = "add (8)\n  zen5 x1 x2, h100: SPLIT 0 4 UPCAST; PACK 1\nsum (9)\n  zen5 x1: none\n"
-    new = "add (8)\n  zen5 x1, h100: SPLIT 0 4 UPCAST; PACK 1\n  zen5 x2: SPLIT 0 8 UPCAST\nsum (9)\n  zen5 x1: none\n"
+    old = "2 kernels\nadd (8)\n  zen5 x1 x2, h100: SPLIT 0 4 UPCAST; PACK 1\nsum (9)\n  zen5 x1: none\n"
+    new = old.replace(
+        "x1 x2, h100: SPLIT 0 4 UPCAST; PACK 1", "x1, h100: SPLIT 0 4 UPCAST; PACK 1\n  zen5 x2: SPLIT 0 8 UPCAST"
+    )
     assert difference(old, new) == [
         "1 of 2 kernels changed: zen5 x2 1",
         "add (8)",

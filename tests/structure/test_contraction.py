@@ -16,8 +16,9 @@ from monolect.optimize.apply import apply_plan
 from monolect.optimize.blocks.packed import PackedBlock
 from monolect.optimize.cpu.contraction import Contraction
 from monolect.optimize.cpu.heuristic import Chooser
-from monolect.optimize.cpu.tile_cost import FULL_REGISTER_TILE, RegisterTile
+from monolect.optimize.cpu.tile_cost import RegisterTile
 from monolect.optimize.loops.partial_sums import are_sums_local, block_of_sum
+from monolect.optimize.tuning import FULL_REGISTER_TILE
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
 

@@ -98,7 +98,7 @@ def test_lanes_read_their_operands_without_waiting_for_each_other(layout, d):
     for u in plan.packs:
         block = SharedBlock(plan, u)
         places = [at * d.itemsize for at in block._read_offsets(block.dims)]
-        assert len(set(places)) == 32 and bank_cycles(places, 4, 32) <= 2
+        assert len(set(places)) == 32 and bank_cycles(places, 4, 32, 4) <= 2
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
@@ -133,7 +133,7 @@ def test_lanes_fill_core_matrices_without_waiting_for_each_other(d, layout):
         block = block_of(plan, u)
         v = block._vector(block.dims)
         places = [block._fill_offset(block.dims, lane * v) * d.itemsize for lane in range(32)]
-        assert v * d.itemsize == 16 and bank_cycles(places, 16, 32) == 4  # 512 bytes, 128 of them at once
+        assert v * d.itemsize == 16 and bank_cycles(places, 16, 32, 4) == 4  # 512 bytes, 128 of them at once
 
 
 HOPPER_GPU = GPU._replace(units=HOPPER, local_bytes=48 << 10, n_registers=255)

@@ -114,15 +114,15 @@ def test_lanes_do_not_meet_in_a_bank(name):
             if u.op in ("LOAD", "STORE") and memory_of(u.src[0]).op == "BUFFER":
                 places = [4 * place(u, lane, ir) for lane in range(GPU.warp)]
                 best = -(-len(set(places)) // GPU.local_banks)
-                assert bank_cycles(places, 4, GPU.local_banks) <= 4 * best
+                assert bank_cycles(places, 4, GPU.local_banks, 4) <= 4 * best
 
 
 def test_banks():
     """Lanes side by side, at a stride that meets in one bank, one more than that, all at one place; wide accesses."""
     lanes = range(32)
-    assert [bank_cycles([k * s for k in lanes], 4, 32) for s in (4, 128, 132, 0)] == [1, 32, 1, 1]
-    assert [bank_cycles([k * s for k in lanes], 16, 32) for s in (16, 128, 144)] == [4, 32, 4]
-    assert bank_cycles([k * 2 for k in lanes], 2, 32) == 1
+    assert [bank_cycles([k * s for k in lanes], 4, 32, 4) for s in (4, 128, 132, 0)] == [1, 32, 1, 1]
+    assert [bank_cycles([k * s for k in lanes], 16, 32, 4) for s in (16, 128, 144)] == [4, 32, 4]
+    assert bank_cycles([k * 2 for k in lanes], 2, 32, 4) == 1
 
 
 BARRIERS = {  # inside of loops, outside

@@ -66,7 +66,7 @@ def test_settings_prints_every_row_and_the_value_now(capsys):
     assert next(line for line in lines if line[0] == "THREADS")[1:3] == ["17", "0"]
 
 
-@pytest.mark.parametrize("table", ["ops", "passes", "rules", "accuracy", "devices", "settings"])
+@pytest.mark.parametrize("table", ["ops", "passes", "rules", "accuracy", "devices", "settings", "tuning"])
 def test_markdown_is_one_table_with_equal_columns(capsys, table):
     assert main([table, "--markdown"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
@@ -278,6 +278,7 @@ def test_explain_shows_each_kernel_from_line_to_code(capsys, program):
         assert out.count(f"\n{heading}\n") == 2, heading
     assert "\n  4: double = (x * 2).realize()\n" in out
     assert "p0[r0] = p1[r0] * 2.0\n" in out or "p0[r0] = p1[r0] + p1[r0]\n" in out
+    assert out.count("\nclass  ") == 2
     assert "2 kernels, " in out  # the table before the pages
     assert "define void" in out and "(loaded from the cache)" not in out
 
@@ -286,6 +287,29 @@ def test_explain_of_a_line_shows_its_kernels_only(capsys, program):
     assert main(["explain", f"{program}:4"]) == 0
     out = capsys.readouterr().out
     assert "program.py:4" in out and "program.py:5" not in out
+
+
+def test_why_shows_the_candidates_and_what_rules_chose(capsys, tmp_path):
+    file = tmp_path / "product.py"
+    file.write_text(
+        "from monolect import Tensor\n"
+        "x = Tensor.zeros(96, 80).contiguous().realize()\n"
+        "y = (x @ x.T.contiguous().realize()).realize()\n"
+        "z = (x + 1).realize()\n"
+    )
+    assert main(["explain", "--brief", "--why", f"{file}:3"]) == 0
+    page = capsys.readouterr().out.partition("class  gemm")[2].partition("\nweighed\n")[2]
+    assert "bytes reached: 98304 (p0 36864, p1 30720, p2 30720): L" in page
+    assert "chosen of tiles" in page and "tiles fit the registers" in page and "dot products" in page
+    totals = [line.split() for line in page.splitlines() if " rows, " in line]
+    for line in totals:
+        at = next(k for k, word in enumerate(line) if word.endswith("rows,")) + 2
+        total, *parts = map(float, line[at : at + 6])
+        assert total == pytest.approx(sum(parts), rel=0.02, abs=0.4)
+    assert main(["explain", "--brief", "--why", f"{file}:4"]) == 0
+    assert "no estimated times: the actions follow from rules" in capsys.readouterr().out
+    assert main(["explain", "--brief", f"{file}:4"]) == 0
+    assert "weighed" not in capsys.readouterr().out
 
 
 def test_a_brief_page_leaves_out_what_is_long(capsys, program):

@@ -24,15 +24,9 @@ from monolect.ir.ops import LoadArg
 from monolect.ir.rewrite.named_rules import Row
 from monolect.ir.uop import UOp, node, substitute, toposort
 from monolect.optimize.actions.kind import ActionKind, Move, Moves, numbered
-from monolect.optimize.loops.accesses import (
-    MAX_PREFETCH_BYTES,
-    buffer_bytes,
-    clamped_to_last,
-    index_loads,
-    row_loop,
-    vector_of,
-)
+from monolect.optimize.loops.accesses import buffer_bytes, clamped_to_last, index_loads, row_loop, vector_of
 from monolect.optimize.loops.nest import LoopNest
+from monolect.optimize.tuning import MAX_PREFETCH_BYTES
 
 MAX_PREFETCH_ROWS = 64  # iterations; the largest prefetch distance in rows
 PREFETCH_DISTANCES = (1024, 4096, 16384)  # bytes ahead of a load's address

@@ -78,7 +78,8 @@ class CoresBlock(SharedBlock):
         target, itemsize, v = self.plan.target, self.load.dtype.itemsize, self._vector(dims)
         fills = [self._fill_offset(dims, lane * v) * itemsize for lane in range(target.warp)]
         side = v if self._in_memory_order(dims)[0].dst == 1 else 1
-        return bank_cycles(fills, side * itemsize, target.local_banks), max(d.dst * d.size for d in dims)
+        cycles = bank_cycles(fills, side * itemsize, target.local_banks, target.bank_bytes)
+        return cycles, max(d.dst * d.size for d in dims)
 
 
 __all__ = ["CoresBlock", "reads_memory"]

@@ -34,18 +34,17 @@ from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.normal import TRUE, conjuncts, less, linear
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitute, toposort
-from monolect.optimize.loops.accesses import LINE_BYTES
 from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.nest import LoopNest
-
-ZERO = idx(0)
-MIN_WORDS_TO_TRANSPOSE = 6  # words of a row that a matrix unit reads; with fewer, no squares of words are transposed
-MIN_ROW_TO_TRANSPOSE = 5  # elements of a row; shorter rows are not transposed in squares
-MIN_ITERATIONS_TO_PEEL = 4  # iterations; the last iteration of a shorter copy loop is not peeled
-# short runs are copied with their gaps if the window has fewer than 2 elements per element read
-MAX_WINDOW_OVERREAD = 2
-SHORT_RUN = 8  # elements; contiguous runs shorter than this count as short
-RUNS_PREFETCHED = 8  # short runs ahead that are prefetched while they are copied
+from monolect.optimize.tuning import (
+    LINE_BYTES,
+    MAX_WINDOW_OVERREAD,
+    MIN_COPIES_TO_PEEL,
+    MIN_ROW_TO_TRANSPOSE,
+    MIN_WORDS_TO_TRANSPOSE,
+    RUNS_PREFETCHED,
+    SHORT_RUN,
+)
 
 
 class BlockDim(NamedTuple):
@@ -381,14 +380,14 @@ class PackedBlock:
         ids: count,
         memory: UOp,
         origin: UOp,
-        start: UOp = ZERO,
+        start: UOp | None = None,
         around: tuple[UOp, ...] = (),
     ) -> UOp:
-        """Return the loops that copy the block from `origin` to `memory`, at offset `start`."""
+        """Return the loops that copy the block from `origin` to `memory`, at offset `start`, by default 0."""
         u = self.load
         outer = {r: _sum((made[p], p.stride) for p in self.outer if p.root is r and p in made) for r in self.steps}
         values = dict(outer)
-        source, target, inside = substitute(self.index, outer), start, TRUE
+        source, target, inside = substitute(self.index, outer), idx(0) if start is None else start, TRUE
         loops = list(around)
         for pieces in self._copy_loops():
             first, v = pieces[0], idx(0)
@@ -541,7 +540,7 @@ def _peel_last(copy: UOp, ids: count, n_around: int) -> list[UOp]:
     around, inner = loops[:n_around], loops[n_around:]
     for r in inner:
         n = r.src[0].value
-        if r.arg[1] == "LOOP" and n >= MIN_ITERATIONS_TO_PEEL and gates and r in ranges(gates[0]):
+        if r.arg[1] == "LOOP" and n >= MIN_COPIES_TO_PEEL and gates and r in ranges(gates[0]):
             shorter = node("RANGE", (idx(n - 1),), r.arg)
             if shorter not in ranges(replace_ranges(gates[0], {r: shorter})):
                 others = [x for x in inner if x is not r]
@@ -564,4 +563,4 @@ def _sum(terms: Any) -> UOp:
     return out
 
 
-__all__ = ["BlockDim", "MIN_ROW_TO_TRANSPOSE", "PackedBlock", "SlidingWindow"]
+__all__ = ["BlockDim", "PackedBlock", "SlidingWindow"]

@@ -29,23 +29,21 @@ from monolect.ir.uop import UOp, const, idx, node, shape_source, substitute
 from monolect.optimize.blocks.packed import BlockDim, PackedBlock, _sum
 from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.nest import LoopNest
-
-BANK_BYTES = 4  # bytes of a word that a bank of local memory delivers in a cycle
-PIPELINE_REGISTER_SHARE = 8  # copies that are pipelined through registers may hold at most 1/8 of a lane's registers
+from monolect.optimize.tuning import PIPELINE_REGISTER_SHARE
 
 
-def bank_cycles(offsets: Sequence[int], n_bytes: int, banks: int) -> int:
-    """Return the cycles in which lanes access `n_bytes` at each of the byte offsets `offsets`, with one word per bank a
-    cycle.
+def bank_cycles(offsets: Sequence[int], n_bytes: int, banks: int, word_bytes: int) -> int:
+    """Return the cycles in which lanes access `n_bytes` at each of the byte offsets `offsets`, with one word of
+    `word_bytes` per bank a cycle.
 
     Example: 32 lanes of 4 bytes: contiguous 1 cycle; at strides of 128 bytes 32 cycles; at strides of 132 bytes 1
     cycle.
     """
-    words = max(1, n_bytes // BANK_BYTES)
+    words = max(1, n_bytes // word_bytes)
     at_once = max(1, banks // words)
     total = 0
     for k in range(0, len(offsets), at_once):
-        mine = {p // BANK_BYTES + i for p in offsets[k : k + at_once] for i in range(words)}
+        mine = {p // word_bytes + i for p in offsets[k : k + at_once] for i in range(words)}
         in_bank = [0] * banks
         for w in mine:
             in_bank[w % banks] += 1
@@ -73,7 +71,12 @@ class SharedBlock(PackedBlock):
         if not 2 <= self.n_buffers <= self.max_buffers:
             raise ActionError(what, expected=f"1 to {self.max_buffers} buffers", found=self.n_buffers)
         assert self.plan.workgroup is not None
-        held = self.elements * self.load.dtype.itemsize / BANK_BYTES / self.plan.workgroup.n_lanes(self.plan.axes)
+        held = (
+            self.elements
+            * self.load.dtype.itemsize
+            / self.plan.target.bank_bytes
+            / self.plan.workgroup.n_lanes(self.plan.axes)
+        )
         if not self.is_async and held > self.plan.target.n_registers // PIPELINE_REGISTER_SHARE:
             raise ActionError(
                 what, expected="registers for the elements that a lane copies for the next step", found=held
@@ -89,7 +92,7 @@ class SharedBlock(PackedBlock):
         """
         v, mine = self._vector(self.dims), self._in_memory_order(self.dims)
         side_by_side = v == 1 or mine[0].dst == 1
-        wide = v * self.load.dtype.itemsize >= BANK_BYTES
+        wide = v * self.load.dtype.itemsize >= self.plan.target.bank_bytes
         return self.plan.target.async_copies and self.n_buffers > 1 and not self.gated and side_by_side and wide
 
     @property
@@ -160,8 +163,8 @@ class SharedBlock(PackedBlock):
         fills = [self._fill_offset(dims, lane * v) * itemsize for lane in range(target.warp)]
         side = v if self._in_memory_order(dims)[0].dst == 1 else 1
         return (
-            bank_cycles(reads, width * itemsize, target.local_banks),
-            bank_cycles(fills, side * itemsize, target.local_banks),
+            bank_cycles(reads, width * itemsize, target.local_banks, target.bank_bytes),
+            bank_cycles(fills, side * itemsize, target.local_banks, target.bank_bytes),
             dims[-1].dst * dims[-1].size,
         )
 

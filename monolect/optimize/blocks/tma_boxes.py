@@ -23,10 +23,6 @@ from monolect.optimize.blocks.core_matrices import CoresBlock
 from monolect.optimize.blocks.packed import BlockDim, _sum
 from monolect.optimize.loops.axis_part import AxisPart
 
-MAX_AXES, MAX_BOX_EXTENT = 5, 256  # axes of a tensor map; elements of a box along one axis
-STRIDE_ALIGN_BYTES = 16  # bytes; strides and the first address must be multiples of it
-MAX_EXTENT = 1 << 31  # elements; the tensor map cannot have a longer axis
-
 
 class BoxBlock(CoresBlock):
     """The block of an operand that TMA copies, in `n_buffers` round-robin buffers. Raises ActionError where no box
@@ -62,8 +58,9 @@ class BoxBlock(CoresBlock):
                 "PACK by boxes", expected="a block of rows and steps", found="a block of other loops, too"
             )
         lines = self.extent(self.lines)
-        if lines % CORE_LINES or lines > MAX_BOX_EXTENT:
-            raise ActionError("PACK by boxes", expected=f"{CORE_LINES} to {MAX_BOX_EXTENT} lines", found=lines)
+        most = self.plan.target.tensor_map.box_extent
+        if lines % CORE_LINES or lines > most:
+            raise ActionError("PACK by boxes", expected=f"{CORE_LINES} to {most} lines", found=lines)
         near, far = self._cut(self.inner_axis, n)
         mine = tuple((p, p.stride) for p in self.inner if p.root is self.lines)
         return [near, BlockDim(lines, self.steps[self.lines], 0, {self.lines: 1}, mine), far]
@@ -78,14 +75,14 @@ class BoxBlock(CoresBlock):
         return sorted(self.steps, key=lambda r: (self.steps[r], r is not self.inner_axis))
 
     def _arg(self) -> TmaCopyArg:
-        axes, itemsize = self._axes(), self.load.dtype.itemsize
+        axes, itemsize, limits = self._axes(), self.load.dtype.itemsize, self.plan.target.tensor_map
         strides, sizes = tuple(self.steps[r] for r in axes), tuple(self.plan.size(r) or 0 for r in axes)
         start = linear(self.index)[0]
-        if any(s * itemsize % STRIDE_ALIGN_BYTES for s in (start, *strides[1:])) or strides[0] < 1 or start < 0:
-            raise ActionError("PACK by boxes", expected=f"strides of {STRIDE_ALIGN_BYTES} bytes", found=strides)
-        if any(b % a for a, b in zip(strides, strides[1:], strict=False)) or len(axes) > MAX_AXES:
+        if any(s * itemsize % limits.align_bytes for s in (start, *strides[1:])) or strides[0] < 1 or start < 0:
+            raise ActionError("PACK by boxes", expected=f"strides of {limits.align_bytes} bytes", found=strides)
+        if any(b % a for a, b in zip(strides, strides[1:], strict=False)) or len(axes) > limits.axes:
             raise ActionError("PACK by boxes", expected="strides that are multiples of each other", found=strides)
-        if not all(0 < n < MAX_EXTENT for n in sizes):
+        if not all(0 < n < limits.extent for n in sizes):
             raise ActionError("PACK by boxes", expected="constant sizes", found=sizes)
         near, lines, _ = self.dims
         box = tuple(near.size if r is self.inner_axis else lines.size if r is self.lines else 1 for r in axes)

@@ -25,24 +25,25 @@ from monolect.ir.uop import UOp
 from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.blocks.packed import PackedBlock
 from monolect.optimize.cost import StridedAccess
-from monolect.optimize.cpu.tile_cost import (
-    FEW_STREAMED_ROWS,
-    L2_MISS_CYCLES,
-    MAX_UNROLLED_LENGTH,
-    MIN_REUSE_TO_PACK,
-    RegisterTile,
-    TileCosts,
-)
-from monolect.optimize.loops.accesses import LINE_BYTES, next_row_distance
+from monolect.optimize.cpu.tile_cost import RegisterTile, TileCosts
+from monolect.optimize.loops.accesses import next_row_distance
 from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.partial_sums import needs_local_accumulator, partial_sum_bytes
-
-MIN_PRIVATE_PIECE_BYTES = 256  # bytes; two threads are taken to share a cache line where their row pieces are shorter
-SHARED_LINE_CYCLES = 70  # cycles, at least, for a cache line that two threads write; up to 1500, by their cores
-REPACK_CYCLES = 6  # extra cycles for a panel vector that every thread packs: nothing hides its cache misses
-MAX_STREAMED_ROWS_TO_UNROLL = 4  # rows of a streaming tile; broadcasts of more rows leave no registers to unroll with
-NEXT_ROWS_L2_FRACTION = 8  # the next rows are prefetched only if the few streamed rows take at most L2 / 8
-ROW_PREFETCH_BYTES = 1024  # bytes; distance at which each streamed row is prefetched
+from monolect.optimize.tuning import (
+    FEW_STREAMED_ROWS,
+    LINE_BYTES,
+    MAX_STREAMED_ROWS_TO_UNROLL,
+    MAX_UNROLLED_LENGTH,
+    MIN_PRIVATE_PIECE_BYTES,
+    MIN_REUSE_TO_PACK,
+    MIN_THREAD_MULTIPLY_ADDS,
+    NEXT_ROWS_L2_FRACTION,
+    OPS_PER_WORK_UNIT,
+    REPACK_CYCLES,
+    ROW_PREFETCH_BYTES,
+    SHARED_LINE_CYCLES,
+    UNROLL_STEPS,
+)
 
 
 class Contraction(TileCosts):
@@ -129,7 +130,7 @@ class Contraction(TileCosts):
         columns.
         """
         n = self.target.n_threads
-        if n < 2 or self.profile.work() * max(1, self.profile.n_ops // 8) < self.chooser.MIN_THREAD_MULTIPLY_ADDS:
+        if n < 2 or self.profile.work() * max(1, self.profile.n_ops // OPS_PER_WORK_UNIT) < MIN_THREAD_MULTIPLY_ADDS:
             return
         batches = [x for x in self.scope if all(x in a.steps for a in self.inside)]
         rows = [x for x in self.scope if x not in batches and all(x not in a.steps for a in panel)]
@@ -189,7 +190,7 @@ class Contraction(TileCosts):
         A model reads its weights once per call, so they come from memory. Prefetching does not pay where memory is busy
         all the time, or where each block of columns reads all broadcast rows from memory again.
         """
-        busy = L2_MISS_CYCLES > self.reuse(t, panel) * t.rows / 2
+        busy = self.target.l2_miss_cycles > self.reuse(t, panel) * t.rows / 2
         once = all(self.plan.is_frozen(a.uop) for a in panel) and not any(map(self.exceeds_l2, broadcasts))
         return once and self.target.streams and not busy
 
@@ -341,8 +342,10 @@ class Contraction(TileCosts):
             return
         if self.target.loads_first or (self.plan.unit is not None and self.plan.unit.n_tiles):
             return  # unrolled, the broadcasts of all steps would be loaded before the first is used
-        if n % 4 == 0:
-            self.chooser.act("SPLIT", i, (4, "UNROLL", False), "fewer loop steps")
+        if n % UNROLL_STEPS == 0:
+            self.chooser.act("SPLIT", i, (UNROLL_STEPS, "UNROLL", False), "fewer loop steps")
 
 
-__all__ = ["Contraction", "ROW_PREFETCH_BYTES"]
+__all__ = [
+    "Contraction",
+]

@@ -15,20 +15,25 @@ from math import prod
 from typing import NamedTuple
 
 from monolect.ir.uop import UOp
-from monolect.optimize.blocks.packed import MIN_ROW_TO_TRANSPOSE
-from monolect.optimize.cost import MAX_GATHER_STRIDE, StridedAccess
+from monolect.optimize.cost import StridedAccess
 from monolect.optimize.cpu.contraction import Contraction
-from monolect.optimize.cpu.tile_cost import GATHERED_COPY_CYCLES, L1_MISS_CYCLES, RegisterTile
+from monolect.optimize.cpu.tile_cost import RegisterTile
 from monolect.optimize.loops.accesses import buffer_bytes
-
-MIN_REUSE_TO_TRANSPOSE = 4  # row tiles that read a panel; with fewer, transposing the panel does not pay
-MIN_DOT_LENGTH = 3  # elements; shorter reductions are not vectorized as dot products
-MAX_SQUARE_SIDE = 7  # rows, or columns, of a square of dot products
-DOT_PREFETCH_BYTES = 2048  # bytes; distance at which rows from memory are prefetched
-FMA_LATENCY_CYCLES = 4  # cycles of a multiply-add, after which the next step of its accumulator can start
-LANE_SUM_CYCLES = 3  # cycles to add up the lanes of one accumulator, several of which overlap
-SQUARE_START_CYCLES = 12  # cycles from the last step of a square to the first step of the next
-MASKED_STEP_CYCLES = 2  # extra cycles of each step where the last vector of the reduction is masked
+from monolect.optimize.tuning import (
+    DOT_LOAD_CYCLES,
+    DOT_PREFETCH_BYTES,
+    GATHERED_COPY_CYCLES,
+    LANE_SUM_CYCLES,
+    MASKED_STEP_CYCLES,
+    MAX_GATHER_STRIDE,
+    MAX_SQUARE_SIDE,
+    MIN_DOT_LENGTH,
+    MIN_REUSE_TO_TRANSPOSE,
+    MIN_ROW_TO_TRANSPOSE,
+    SHUFFLED_COPY_CYCLES,
+    SQUARE_SIDES,
+    SQUARE_START_CYCLES,
+)
 
 
 class Square(NamedTuple):
@@ -87,7 +92,7 @@ class Dots(Contraction):
         if not found:
             return None
         outs = sorted((r for r in self.scope if self.plan.size(r) > 1), key=lambda r: -self.plan.size(r))
-        sides = [(r, next((k for k in (4, 5, 3, 2) if self.plan.size(r) % k == 0), 1)) for r in outs[:2]]
+        sides = [(r, next((k for k in SQUARE_SIDES if self.plan.size(r) % k == 0), 1)) for r in outs[:2]]
         return Square(float("inf"), found[0], tuple(sides))
 
     def squares(self, j: UOp) -> list[Square]:
@@ -126,7 +131,14 @@ class Dots(Contraction):
         vectors = [(a, prod(k for r, k in sides if r in a.steps)) for a in self.inside]
         n_sums, loads = prod(k for _, k in sides), sum(n for _, n in vectors)
         far = sum(n for a, n in vectors if a not in transposed and self.bytes_of(a) > self.target.l1_bytes)
-        step = max(max(n_sums, loads) / self.fma_rate(lanes), L1_MISS_CYCLES * far, FMA_LATENCY_CYCLES) + 0.1 * loads
+        step = (
+            max(
+                max(n_sums, loads) / self.fma_rate(lanes),
+                self.target.l1_miss_cycles * far,
+                self.target.multiply_add_cycles,
+            )
+            + DOT_LOAD_CYCLES * loads
+        )
         step += MASKED_STEP_CYCLES * bool(self.plan.extent(j) % lanes)
         n = prod(self.plan.extent(r) for r in self.scope) / n_sums
         # loads of frozen memory are packed once, before
@@ -142,7 +154,7 @@ class Dots(Contraction):
         along = max((self.plan.size(x) for x in a.steps if a.step(x) == 1), default=0)
         if along >= MIN_ROW_TO_TRANSPOSE:
             return self.transposed_copy_cycles(along)
-        return 2 * along if a.step(j) == along <= MAX_GATHER_STRIDE else GATHERED_COPY_CYCLES
+        return SHUFFLED_COPY_CYCLES * along if a.step(j) == along <= MAX_GATHER_STRIDE else GATHERED_COPY_CYCLES
 
     def commit_square(self, s: Square) -> None:
         """Split vectors and the square, share out threads, then pack, block or prefetch the operands."""

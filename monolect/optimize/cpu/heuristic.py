@@ -20,51 +20,51 @@ from monolect.ir.uop import UOp
 from monolect.optimize.actions.peel import ends_of_gates, peel_lengths, sections_of_gates
 from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.actions.prefetch import MAX_PREFETCH_ROWS
-from monolect.optimize.cost import MAX_GATHER_STRIDE, Profile, StridedAccess, is_operation, operations
-from monolect.optimize.cpu.contraction import ROW_PREFETCH_BYTES
+from monolect.optimize.cost import Profile, StridedAccess, is_operation, operations
 from monolect.optimize.cpu.dot_products import Dots
 from monolect.optimize.cpu.staged import Staged
-from monolect.optimize.cpu.tile_cost import (
-    FEW_STREAMED_ROWS,
-    L1_SET_PERIOD_BYTES,
-    MAX_STREAMED_ROWS,
-    STREAMED_TILE_VECTORS,
-    max_streamed_rows,
-)
+from monolect.optimize.cpu.tile_cost import max_streamed_rows
 from monolect.optimize.gpu.groups import Groups
-from monolect.optimize.loops.accesses import PAGE_BYTES, buffer_bytes, index_loads, vector_of
+from monolect.optimize.loops.accesses import buffer_bytes, index_loads, vector_of
 from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.partial_sums import group_count
-
-MIN_VECTOR_LENGTH = 3  # elements; shorter axes are not vectorized
-FAR_ROW_BYTES = 1024  # bytes; rows at least this far apart are not adjacent in cache
-STREAM_PREFETCH_BYTES = 4096  # bytes; distance at which contiguous streams are prefetched
-MIN_STREAM_ROW_BYTES = 64 << 10  # bytes, 16 pages; longer rows from memory are summed two at a time
-# rows multiplied by one loaded vector; four accumulators hide the latency of a multiply-add
-ROWS_PER_SHARED_VECTOR = 4
-L3_FRACTION = 4  # inputs below L3 / 4 are treated as cache-resident, not as bound by memory bandwidth
-MIN_REDUCTION_LENGTH = 4  # iterations; shorter reductions are not vectorized
-SCAN_ROW_COUNTS = (4, 5, 3, 7, 2)  # rows of a scan that are interleaved; the first count that divides the rows is taken
-MAX_UNROLLED_TAPS = 16  # iterations; nested short reductions are unrolled whole while their product stays within it
-# vector accumulators of a small reduction, best first; they take at most half of the registers
-ACCUMULATOR_COUNTS = (8, 7, 13, 12, 11, 10, 9, 6, 5, 4, 3, 2)
-MAX_OPS_FOR_MANY_ACCUMULATORS = 6  # ops; kernels with more need the other half of the registers for other values
-MIN_LANE_USE_GAIN = 1.5  # ratio of used lanes above which a vector along the reduction pays for its final lane sum
-MIN_ITERATIONS_TO_PEEL = 4  # iterations; shorter loops are not peeled
-MAX_OPS_TO_PEEL = 400  # ops; larger kernels are not peeled, as peeling duplicates the body 2 to 3 times
-MAX_OPS_TO_PEEL_TWICE = 100  # ops; larger kernels have one loop peeled, smaller ones two (up to 9 copies of the body)
-MAX_PADDING_SHARE = 16  # padding is accepted only if at most 1/16 of the iterations are padding
-MIN_OPS_PER_GATHER = 32  # arithmetic ops per gathered operand above which vectorizing with gathers pays
-MAX_OPS_TO_INTERLEAVE = 40  # ops; in larger kernels several vectors at once would only spill registers
+from monolect.optimize.tuning import (
+    ACCUMULATOR_COUNTS,
+    FAR_ROW_BYTES,
+    FEW_STREAMED_ROWS,
+    INVARIANT_VECTOR_COUNTS,
+    L3_FRACTION,
+    MAX_GATHER_STRIDE,
+    MAX_OPS_FOR_MANY_ACCUMULATORS,
+    MAX_OPS_TO_INTERLEAVE,
+    MAX_OPS_TO_PEEL,
+    MAX_OPS_TO_PEEL_TWICE,
+    MAX_PADDING_SHARE,
+    MAX_STREAMED_ROWS,
+    MAX_UNROLLED_TAPS,
+    MIN_ITERATIONS_TO_PEEL,
+    MIN_LANE_USE_GAIN,
+    MIN_OPS_PER_GATHER,
+    MIN_REDUCTION_LENGTH,
+    MIN_STREAM_BLOCKS,
+    MIN_STREAM_ROW_BYTES,
+    MIN_THREAD_CYCLES,
+    MIN_VECTOR_LENGTH,
+    PAGE_BYTES,
+    ROW_COUNTS,
+    ROW_PREFETCH_BYTES,
+    ROWS_PER_SHARED_VECTOR,
+    SCAN_ROW_COUNTS,
+    STREAM_PREFETCH_BYTES,
+    STREAMED_TILE_VECTORS,
+    STREAMED_VECTOR_COUNTS,
+    UNROLL_STEPS,
+    VECTOR_COUNTS,
+)
 
 
 class Chooser:
     """The decisions for one kernel. `reasons` has one text for each action of `plan.actions`."""
-
-    # multiply-adds; smaller contractions run on one thread, as waking threads costs more
-    MIN_THREAD_MULTIPLY_ADDS = 1 << 16
-    # cycles, about 2 us; smaller kernels run on one thread, as handing over half takes 0.4 to 0.8 us
-    MIN_THREAD_CYCLES = 1 << 13
 
     def __init__(self, plan: LoopPlan):
         self.plan = plan
@@ -183,10 +183,14 @@ class Chooser:
         Reductions over adjacent rows take many, so that memory is read in order. Rows that stream in parallel take few.
         """
         if self.streamed_row_count(r):
-            return (STREAMED_TILE_VECTORS,) if self.needs_software_prefetch() else (4, 3, 2)
+            return (STREAMED_TILE_VECTORS,) if self.needs_software_prefetch() else STREAMED_VECTOR_COUNTS
         cached = [j for j in self.plan.reduced if self.loads_along(r, j) and not self.has_far_rows(r, j)]
         small = len(cached) == len(self.plan.reduced) and self.profile.n_ops <= MAX_OPS_FOR_MANY_ACCUMULATORS
-        return ACCUMULATOR_COUNTS if small and any(self.plan.size(j) > MAX_UNROLLED_TAPS for j in cached) else (4, 2)
+        return (
+            ACCUMULATOR_COUNTS
+            if small and any(self.plan.size(j) > MAX_UNROLLED_TAPS for j in cached)
+            else VECTOR_COUNTS
+        )
 
     def loads_along(self, r: UOp, j: UOp) -> list:
         """The loads inside the reduction over j that move along r."""
@@ -262,7 +266,11 @@ class Chooser:
             return 0
         j, target = self.plan.reduced[0], self.plan.target
         n, item = self.plan.size(j), self.profile.itemsize
-        if n < 8 * MAX_STREAMED_ROWS or not self.has_far_rows(r, j) or self.profile.work() * item <= target.l2_bytes:
+        if (
+            n < MIN_STREAM_BLOCKS * MAX_STREAMED_ROWS
+            or not self.has_far_rows(r, j)
+            or self.profile.work() * item <= target.l2_bytes
+        ):
             return 0
         most = max_streamed_rows(target, [(a.step(j) or 0) * item for a in self.loads_along(r, j)])
         most = most if self.needs_software_prefetch() else min(most, FEW_STREAMED_ROWS)
@@ -285,8 +293,8 @@ class Chooser:
                 (a, ROW_PREFETCH_BYTES) for a in self.loads_along(r, j) if self.needs_software_prefetch()
             ]
             self.split_sum_blocks(j, self.plan.size(j) // rows, f"{rows} rows at once")
-            if rows % 4 == 0:
-                self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (4, "UNROLL", False), "fewer loop steps")
+            if rows % UNROLL_STEPS == 0:
+                self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (UNROLL_STEPS, "UNROLL", False), "fewer loop steps")
 
     def split_sum_blocks(self, j: UOp, n: int, why: str) -> None:
         """Split the reduction over j into `n` blocks, and the blocks into groups if they are many and partial
@@ -304,7 +312,7 @@ class Chooser:
             i, n = i + 1, n // many
         self.act("SPLIT", i, (n, "LOOP", True), why)
 
-    def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = (4, 2)) -> bool:
+    def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = VECTOR_COUNTS) -> bool:
         """Split r into (rest, vectors, lanes); return False if r is too short or the split is illegal.
 
         `vectors`: the numbers of vectors at a time to try, best first; the first that divides the rest is taken.
@@ -450,7 +458,7 @@ class Chooser:
         if len(moving) != 1 or buffer_bytes(moving[0].uop) <= target.l3_bytes:
             return None
         row_bytes = moving[0].uop.dtype.itemsize * (moving[0].step(r) or 0)
-        most = max_streamed_rows(target, [L1_SET_PERIOD_BYTES])
+        most = max_streamed_rows(target, [target.l1_period_bytes])
         k = next((k for k in range(min(most, n // target.n_threads), 3, -1) if n % k == 0), 0)
         whole = plan.divisor(j) % self.lanes == 0
         return (moving[0], r, k) if k and whole and row_bytes > PAGE_BYTES else None
@@ -542,7 +550,7 @@ class Chooser:
     def interleave_accumulators(self, r: UOp, inside: list[StridedAccess]) -> None:
         """Compute up to four results along r at once, as each step of a reduction waits for the previous one."""
         n, threads = self.plan.size(r), self.plan.target.n_threads
-        k = next((k for k in (4, 3, 2) if k * threads <= n and n % k == 0), 1)
+        k = next((k for k in ROW_COUNTS if k * threads <= n and n % k == 0), 1)
         if k > 1 and self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE and any(a.step(r) for a in inside):
             self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} sums in flight")
 
@@ -576,7 +584,9 @@ class Chooser:
         for r in reversed(self.plan.outputs):
             unit = all(a.step(r) == 1 for a in self.profile.stores)
             if unit and self.plan.extent(r) >= self.lanes and not any(r in a.steps for a in inside):
-                return self.split_vector(r, "UPCAST", "each step of the sum reads the same for all lanes", (4, 5, 3, 2))
+                return self.split_vector(
+                    r, "UPCAST", "each step of the sum reads the same for all lanes", INVARIANT_VECTOR_COUNTS
+                )
         return False
 
     # ---- threads -----------------------------------------------------------------------------------------------------
@@ -590,7 +600,7 @@ class Chooser:
         Loops in `uneven` have later iterations with more work: threads take their iterations round-robin.
         """
         n = self.plan.target.n_threads
-        if n < 2 or self.profile.operations() < self.MIN_THREAD_CYCLES * self.lanes:
+        if n < 2 or self.profile.operations() < MIN_THREAD_CYCLES * self.lanes:
             return
         loops = [
             (i, p)

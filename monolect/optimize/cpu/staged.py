@@ -19,13 +19,20 @@ from monolect.optimize.actions.bound import mask_limit
 from monolect.optimize.cost import StridedAccess
 from monolect.optimize.cpu.contraction import Contraction
 from monolect.optimize.cpu.tile_cost import RegisterTile
+from monolect.optimize.tuning import (
+    MAX_TILE_ROWS,
+    MIN_REDUCTION_LENGTH,
+    MIN_VECTOR_LENGTH,
+    ROWS_PER_SHARED_VECTOR,
+    SCRATCH_FRACTION,
+    VECTOR_COUNTS,
+)
 
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser
 
 # cycles, row, how many rows, the tile of each product
 Choice = tuple[float, UOp | None, int, list[RegisterTile | None]]
-SCRATCH_FRACTION = 4  # scratch buffers of a block of rows may take at most local memory / 4
 
 
 class Staged:
@@ -85,7 +92,7 @@ class Staged:
                         mine[t.rows] = t
             options.append(mine)
         found = []
-        for k in range(1, 15):
+        for k in range(1, MAX_TILE_ROWS + 1):
             tiles = [mine.get(k) for mine in options]
             if (row is None and k > 1) or not self.fits(k) or (row is not None and None in tiles):
                 continue
@@ -129,11 +136,11 @@ class Staged:
             self.along(j, shaped)
         for e in self.plan.scratch.fills.values():
             inner = e.src[-1]
-            if inner not in shaped and self.plan.extent(inner) >= 3:
+            if inner not in shaped and self.plan.extent(inner) >= MIN_VECTOR_LENGTH:
                 self.chooser.split_vector(inner, "UPCAST", "a scratch value along its row", ())
         if not self.products:
             for x in self.plan.outputs[::-1]:
-                if x not in self.around and x not in self.plan.scratch.own and self.plan.extent(x) >= 3:
+                if x not in self.around and x not in self.plan.scratch.own and self.plan.extent(x) >= MIN_VECTOR_LENGTH:
                     self.chooser.split_vector(x, "UPCAST", "contiguous in the output")
         if row is not None and k > 1:
             if self.plan.divisor(row) % k:
@@ -149,18 +156,20 @@ class Staged:
         own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]
         if (
             self.profile.is_contiguous(j, inside)
-            and self.plan.extent(j) >= 4
+            and self.plan.extent(j) >= MIN_REDUCTION_LENGTH
             and not self.chooser.contains_reduction(j)
         ):
-            self.chooser.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", () if self.products else (4, 2))
+            self.chooser.split_vector(
+                j, "GROUP_REDUCE", "contiguous in the reduction", () if self.products else VECTOR_COUNTS
+            )
             shaped.update(own)
             for x in own[-1:]:
-                if self.plan.divisor(x) % 4 == 0:
+                if self.plan.divisor(x) % ROWS_PER_SHARED_VECTOR == 0:
                     why = "dot products that share operands"
-                    self.chooser.act("SPLIT", self.plan.axis_of(x), (4, "UPCAST", False), why)
+                    self.chooser.act("SPLIT", self.plan.axis_of(x), (ROWS_PER_SHARED_VECTOR, "UPCAST", False), why)
             return
         for x in own[-1:]:
-            if x not in shaped and self.profile.is_contiguous(x, inside) and self.plan.extent(x) >= 3:
+            if x not in shaped and self.profile.is_contiguous(x, inside) and self.plan.extent(x) >= MIN_VECTOR_LENGTH:
                 shaped.add(x)
                 self.chooser.split_vector(x, "UPCAST", "contiguous in what is read")
 

@@ -24,52 +24,68 @@ from monolect.ir.uop import UOp
 from monolect.optimize.actions.matrix_unit import check, flips
 from monolect.optimize.blocks.packed import PackedBlock
 from monolect.optimize.cost import StridedAccess
-from monolect.optimize.loops.accesses import PAGE_BYTES, buffer_bytes
+from monolect.optimize.loops.accesses import buffer_bytes
+from monolect.optimize.tuning import (
+    BROADCAST_LINE_CYCLES,
+    CONFLICT_LINE_CYCLES,
+    FULL_REGISTER_TILE,
+    FULL_REGISTER_TILE_FACTOR,
+    GATED_SCALAR_LOADS,
+    GATED_STORE_CYCLES,
+    GATED_SUM_CYCLES,
+    GATHERED_COPY_CYCLES,
+    MAX_STREAMED_ROWS,
+    MAX_STREAMED_TILE_ROWS,
+    MAX_TILE_ROWS,
+    MAX_TILE_VECTORS,
+    MAX_UNROLLED_LENGTH,
+    MIN_BLOCK_COLUMNS,
+    MIN_BLOCK_DEPTH,
+    MIN_REPACKED_BLOCK_COLUMNS,
+    MIN_REUSE_TO_PACK,
+    MIN_ROWS_FOR_UNIT,
+    MIN_STREAM_BLOCKS,
+    PAGE_BYTES,
+    PARTIAL_WORD_CYCLES,
+    ROW_COPY_CYCLES,
+    ROW_START_CYCLES,
+    ROW_STEP_CYCLES,
+    SCALAR_STORE_CYCLES,
+    SIGN_FLIP_REGISTERS,
+    STREAMED_TILE_VECTORS,
+    STREAMED_VECTOR_CYCLES,
+    SUM_MOVE_CYCLES,
+    TILE_LOAD_CYCLES,
+    TRANSPOSED_COPY_CYCLES,
+    TRANSPOSED_STORE_CYCLES,
+    VECTOR_STEP_CYCLES,
+)
 
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser
 
-MAX_UNROLLED_LENGTH = 8  # iterations; an inner reduction loop up to this long is unrolled completely
-MIN_REUSE_TO_PACK = 4  # row tiles that read a panel; a panel with fewer readers is not packed
-SIGN_FLIP_REGISTERS = 1  # vector registers for the constant that flips the sign bit of a matrix unit's operand
-MAX_TILE_ROWS = 14  # rows of a register tile, or rows of matrix-unit tiles
-MIN_ROWS_FOR_UNIT = 16  # rows; with fewer, laying out a panel for a matrix unit does not pay
-MIN_BLOCK_DEPTH = 256  # reduction steps of a cache block, also where the tile is wide
-MIN_BLOCK_COLUMNS = 128  # columns assumed for a cache block when its depth is chosen; fewer columns mean deeper blocks
-MIN_REPACKED_BLOCK_COLUMNS = 1024  # the same where broadcast operands are packed again for each block of columns
-L1_SET_PERIOD_BYTES = 4096  # bytes; rows at multiples of it share the sets of the L1 cache
-TRANSPOSED_STORE_CYCLES = 4  # cycles, at least, to transpose a vector of a tile in registers before storing it
-GATED_STORE_CYCLES = 1  # extra cycles for each stored vector where the last tile has rows beyond the end
-GATED_SUM_CYCLES = 4  # the same for each vector of partial sums, which is loaded and stored
-PARTIAL_WORD_CYCLES = 20  # cycles to copy one word for a matrix unit when the tile's rows fill no whole word
-TRANSPOSED_COPY_CYCLES = 7  # cycles to copy one vector of a whole square that is transposed
-GATHERED_COPY_CYCLES = 40  # cycles to copy one vector element by element
-L1_MISS_CYCLES = 2  # cycles to load a vector that misses the L1 cache
-BROADCAST_LINE_CYCLES = 3  # cycles for a cache line of the broadcast operand that each tile reads again
-# extra cycles for a panel vector that streams from L2, with one multiply-add a cycle; with two it is hidden
-STREAMED_VECTOR_CYCLES = 0.15
-# (vectors, rows) of the AVX-512 tile that uses all 32 registers; alone of these tiles it needs no room for the next
-# step's loads
-FULL_REGISTER_TILE = (4, 6)
-# factor on that tile's estimated cost: it reads half the broadcast cache lines of the 2x8 tile. Measured against 2x8:
-# 1024x1024 1.03, with a shared L1 cache 1.2, 128 rows 1.0 (the last tile repeats some), with scratch values 0.96
-FULL_REGISTER_TILE_FACTOR = 0.985
-L2_MISS_CYCLES = 12  # extra cycles for a vector that misses the L2 cache, while nothing overlaps
-L3_MISS_CYCLES = 24  # cycles on top of L2_MISS_CYCLES for a vector that also misses the L3 cache
-SUM_MOVE_CYCLES = 1.5  # cycles to load and store a vector of sums between two blocks of streamed rows
-MAX_STREAMED_ROWS = 16  # panel rows that are streamed in parallel from memory
-# panel rows that are streamed in parallel on cores with two multiply-adds a cycle. Their hardware prefetchers follow
-# streams: one row of sums needs no prefetch (1x4096x4096: 2.0 to 1.75 ms), several prefetch the next rows (8 rows: 1.85
-# to 1.4 ms)
-FEW_STREAMED_ROWS = 4
-MAX_STREAMED_TILE_ROWS = 16  # accumulator rows of a streaming tile; each broadcast is an operand of an instruction
-STREAMED_TILE_VECTORS = 1  # vectors of each streamed row; short pieces of many rows keep more loads in flight
-
 
 def max_streamed_rows(target: Target, strides: Iterable[int]) -> int:
     """Number of rows with these strides in bytes that can stream in parallel without exceeding their L1 cache sets."""
-    apart = max(gcd(n, L1_SET_PERIOD_BYTES) for n in strides)
+    apart = max(gcd(n, target.l1_period_bytes) for n in strides)
     return max(1, min(MAX_STREAMED_ROWS, target.l1_bytes // apart))
+
+
+class CostTerms(NamedTuple):
+    """The parts of a cost, in cycles on one thread. `steps`, `start` and `stores` are those of one of `tiles`."""
+
+    tiles: int
+    steps: float  # multiply-adds, or the loads that take longer, with the misses of L1 that are not hidden
+    start: float  # begin and end of the sums
+    stores: float  # stores of results, and of partial sums between blocks of the reduction
+    packing: float
+    memory: float  # misses of the L2 and L3 caches, each operand once
+    factor: float = 1
+
+    @property
+    def total(self) -> float:
+        """Cycles of the whole kernel."""
+        return (self.tiles * (self.steps + self.start + self.stores) + self.packing + self.memory) * self.factor
 
 
 class RegisterTile(NamedTuple):
@@ -86,6 +102,7 @@ class RegisterTile(NamedTuple):
     rows: int
     unit: MatrixUnit | None = None
     streams: bool = False
+    terms: CostTerms | None = None
 
 
 class TileCosts:
@@ -142,7 +159,7 @@ class TileCosts:
         for unit in self.units(c, lanes, panel) or [None]:  # type: ignore[list-item]
             for r in rows or [None]:  # type: ignore[list-item]
                 m = self.plan.extent(r) if r is not None else 1
-                for v in range(1, min(8, -(-n // lanes)) + 1):
+                for v in range(1, min(MAX_TILE_VECTORS, -(-n // lanes)) + 1):
                     tall = unit.m if unit is not None else 1
                     for k in range(tall, tall * min(-(-m // tall), MAX_TILE_ROWS) + 1, tall):
                         often = unit is not None or not far or again // k >= MIN_REUSE_TO_PACK
@@ -150,14 +167,14 @@ class TileCosts:
                             (v, k) == FULL_REGISTER_TILE and unit is None and self.is_plain(c, lanes * v, broadcasts)
                         )
                         if often and (tight or self.fits(v, k, broadcasts, r, unit)):
-                            cost = self.cost(c, r, lanes, v, k, panel, broadcasts, unit) * (
-                                FULL_REGISTER_TILE_FACTOR if tight else 1
-                            )
-                            out.append(RegisterTile(cost, c, r, lanes, v, k, unit))
+                            terms = self.cost(c, r, lanes, v, k, panel, broadcasts, unit)
+                            terms = terms._replace(factor=FULL_REGISTER_TILE_FACTOR) if tight else terms
+                            out.append(RegisterTile(terms.total, c, r, lanes, v, k, unit, terms=terms))
                 if far and unit is None:
                     for k in range(1, min(m, MAX_STREAMED_TILE_ROWS) + 1):
-                        cost = self.streaming_cost(c, r, lanes, k, panel, broadcasts)
-                        out.append(RegisterTile(cost, c, r, lanes, STREAMED_TILE_VECTORS, k, streams=True))
+                        terms = self.streaming_cost(c, r, lanes, k, panel, broadcasts)
+                        more = (None, True, terms)  # unit, streams, terms
+                        out.append(RegisterTile(terms.total, c, r, lanes, STREAMED_TILE_VECTORS, k, *more))
         return out
 
     def units(self, c: UOp, lanes: int, panel: list[StridedAccess]) -> list[MatrixUnit]:
@@ -225,7 +242,7 @@ class TileCosts:
         panel: list[StridedAccess],
         broadcasts: list[StridedAccess],
         unit: MatrixUnit | None,
-    ) -> float:
+    ) -> CostTerms:
         """Cycles of the whole kernel with this tile, on one thread."""
         n, m = self.plan.size(c), self.plan.extent(r) if r is not None else 1
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
@@ -243,18 +260,27 @@ class TileCosts:
             mine = [a for a in broadcasts if any(j in a.steps for j in js)]
             gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
             vectors = v * sum(any(j in a.steps for j in js) for a in panel)
-            scalars_read = k * (len(mine) + 4 * gated)
+            scalars_read = k * (len(mine) + GATED_SCALAR_LOADS * gated)
             loads = vectors + (scalars_read if n > lanes else scalars_read * fma_rate / 2)
             # cache lines loaded again in each step
             missed = k * sum(self.has_set_conflicts(a, r, k) for a in mine) / lanes
-            step = max(max(v * k, loads) / fma_rate, vectors * L1_MISS_CYCLES * exceeds_l1, 4)
-            step += 0.15 * v + 0.03 * k + 4 * missed + vectors * L1_MISS_CYCLES * again
+            step = max(
+                max(v * k, loads) / fma_rate,
+                vectors * self.target.l1_miss_cycles * exceeds_l1,
+                self.target.multiply_add_cycles,
+            )
+            step += (
+                VECTOR_STEP_CYCLES * v
+                + ROW_STEP_CYCLES * k
+                + CONFLICT_LINE_CYCLES * missed
+                + vectors * self.target.l1_miss_cycles * again
+            )
             lost = exceeds_l1 or self.columns_are_outer(c, r)  # the L1 cache no longer holds the operands
             if self.target.multiply_adds == 1 and lost:
                 reread = sum(not any(self.is_window(a, r, j) for j in js) for a in mine)
                 step += BROADCAST_LINE_CYCLES * reread * k / lanes + STREAMED_VECTOR_CYCLES * vectors * exceeds_l1
             if unit is not None and unit.n_tiles:  # the unit takes one row a cycle
-                step = v * k + 0.1 * (v * unit.m + k)
+                step = v * k + TILE_LOAD_CYCLES * (v * unit.m + k)
             steps += self.depth(js) / at_once * step
         # loads of frozen memory are packed once, before
         copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]
@@ -271,24 +297,29 @@ class TileCosts:
                 else n
             )
             copying += sum(self.row_copy_cycles(a, -(-n // max(wide, lanes * v)), k, unit) for a in repacked)
-        start = 8 * k // (unit.m if unit is not None else 1)
+        start = ROW_START_CYCLES * k // (unit.m if unit is not None else 1)
         gated = (GATED_STORE_CYCLES if blocks == 1 else GATED_SUM_CYCLES) if m % k else 0
         storing, waiting = self.store_cycles(c, r, lanes, k), self.spill_cycles(c, r, lanes, k)
         sums = v * k * (storing + gated + 2 * (blocks - 1) * (waiting + gated))
-        return tiles * (steps + start + sums) + copying + self.memory_cycles(self.inside)
+        return CostTerms(tiles, steps, start, sums, copying, self.memory_cycles(self.inside))
 
     def streaming_cost(
         self, c: UOp, r: UOp | None, lanes: int, k: int, panel: list[StridedAccess], broadcasts: list[StridedAccess]
-    ) -> float:
+    ) -> CostTerms:
         """Cycles of the whole kernel with k rows of accumulators and streamed panel rows, on one thread."""
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
         m, v = self.plan.extent(r) if r is not None else 1, STREAMED_TILE_VECTORS
         tiles = -(-self.plan.size(c) // (lanes * v)) * -(-m // k) * others
-        step = max(v * k, v * len(panel) + k * len(broadcasts)) / self.fma_rate(lanes) + 0.15 * v + 0.03 * k
+        step = (
+            max(v * k, v * len(panel) + k * len(broadcasts)) / self.fma_rate(lanes)
+            + VECTOR_STEP_CYCLES * v
+            + ROW_STEP_CYCLES * k
+        )
         step += SUM_MOVE_CYCLES * v * k / self.streamed_row_count(panel)
-        total = tiles * (self.depth(self.contracted) * step + 8 * k + v * k * self.store_cycles(c, r, lanes, k))
+        steps, stores = self.depth(self.contracted) * step, v * k * self.store_cycles(c, r, lanes, k)
         long = self.plan.size(c) * self.item // self.target.n_threads // self.column_pieces(c, r) >= PAGE_BYTES
-        return total + self.memory_cycles(broadcasts if long else self.inside)
+        memory = self.memory_cycles(broadcasts if long else self.inside)
+        return CostTerms(tiles, steps, ROW_START_CYCLES * k, stores, 0, memory)
 
     def column_pieces(self, c: UOp, r: UOp | None) -> int:
         """Number of pieces of a thread's columns, so that the sums of one piece fit half of the L2 cache."""
@@ -332,7 +363,7 @@ class TileCosts:
         to; False for an operand that is packed.
         """
         stride = abs(a.step(r) or 0) * a.uop.dtype.itemsize if r is not None else 0
-        too_many = stride > 0 and k * gcd(stride, L1_SET_PERIOD_BYTES) > self.target.l1_bytes * 2 // 3
+        too_many = stride > 0 and k * gcd(stride, self.target.l1_period_bytes) > self.target.l1_bytes * 2 // 3
         return too_many and not self.wants_pack(a)
 
     def store_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
@@ -345,7 +376,7 @@ class TileCosts:
         if all(a.step(c) == 1 for a in stores):
             return 1
         along = r is not None and all(a.step(r) == 1 for a in stores)
-        return max(TRANSPOSED_STORE_CYCLES, lanes * k.bit_count() / k) if along else 2 * lanes
+        return max(TRANSPOSED_STORE_CYCLES, lanes * k.bit_count() / k) if along else SCALAR_STORE_CYCLES * lanes
 
     def spill_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
         """Cycles to store or load a vector of partial sums between two blocks of the reduction.
@@ -362,7 +393,7 @@ class TileCosts:
         along = max((self.plan.size(j) for j in self.contracted if a.step(j) == 1), default=0)
         transposed = min(GATHERED_COPY_CYCLES, self.transposed_copy_cycles(max(along, 1)))
         each = transposed if along >= 3 and a.step(c) not in (2, 3, 4) else GATHERED_COPY_CYCLES
-        return each + self.operands_exceed_l2() * L2_MISS_CYCLES
+        return each + self.operands_exceed_l2() * self.target.l2_miss_cycles
 
     def transposed_copy_cycles(self, along: int) -> float:
         """Cycles per vector to transpose squares of rows with `along` contiguous elements; the last square may be
@@ -386,8 +417,8 @@ class TileCosts:
         n = prod(self.plan.extent(x) for x in a.steps)
         vectors = n / self.target.lanes(a.uop.dtype.itemsize)
         odd = unit is not None and unit.pair > 1 and (k < 4 or k & (k - 1))
-        each = PARTIAL_WORD_CYCLES * n / (k * unit.pair) if unit is not None and odd else 2 * vectors
-        return each * times + vectors * (times - 1) * self.exceeds_l2(a) * L2_MISS_CYCLES
+        each = PARTIAL_WORD_CYCLES * n / (k * unit.pair) if unit is not None and odd else ROW_COPY_CYCLES * vectors
+        return each * times + vectors * (times - 1) * self.exceeds_l2(a) * self.target.l2_miss_cycles
 
     def memory_cycles(self, accesses: list[StridedAccess]) -> float:
         """Cycles to stream every access once from the cache level or memory that holds it, not overlapped with other
@@ -397,8 +428,8 @@ class TileCosts:
         for a in accesses:
             n_bytes = buffer_bytes(a.uop)
             # each thread has its own L2 cache
-            each = L2_MISS_CYCLES * (n_bytes > self.target.n_threads * self.target.l2_bytes)
-            each += L3_MISS_CYCLES * (n_bytes > self.target.l3_bytes)
+            each = self.target.l2_miss_cycles * (n_bytes > self.target.n_threads * self.target.l2_bytes)
+            each += self.target.l3_miss_cycles * (n_bytes > self.target.l3_bytes)
             cycles += each * prod(self.plan.extent(x) for x in a.steps) / self.target.lanes(a.uop.dtype.itemsize)
         return cycles
 
@@ -421,7 +452,10 @@ class TileCosts:
 
     def may_stream(self, c: UOp, panel: list[StridedAccess]) -> bool:
         """Whether a panel comes from beyond L2 and is long enough to stream a few of its rows in parallel."""
-        long = self.plan.size(self.deepest) >= 8 * MAX_STREAMED_ROWS and self.plan.size(c) >= 8 * self.chooser.lanes
+        long = (
+            self.plan.size(self.deepest) >= MIN_STREAM_BLOCKS * MAX_STREAMED_ROWS
+            and self.plan.size(c) >= MIN_STREAM_BLOCKS * self.chooser.lanes
+        )
         return len(self.contracted) == 1 and long and self.panel_exceeds_l2(c, panel)
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
@@ -494,17 +528,8 @@ class TileCosts:
 
 
 __all__ = [
-    "FEW_STREAMED_ROWS",
-    "FULL_REGISTER_TILE",
-    "GATHERED_COPY_CYCLES",
-    "L1_MISS_CYCLES",
-    "L1_SET_PERIOD_BYTES",
-    "L2_MISS_CYCLES",
-    "MAX_STREAMED_ROWS",
-    "MAX_UNROLLED_LENGTH",
-    "MIN_REUSE_TO_PACK",
+    "CostTerms",
     "RegisterTile",
-    "STREAMED_TILE_VECTORS",
     "TileCosts",
     "max_streamed_rows",
 ]

@@ -17,16 +17,18 @@ from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp
 from monolect.optimize.cost import StridedAccess
 from monolect.optimize.gpu.tiles import WorkgroupTiles
+from monolect.optimize.tuning import (
+    GRID_ROW_GROUPS,
+    MAX_LANES,
+    MIN_COLUMN_LANES,
+    MIN_TERMS_PER_LANE,
+    SQUARE_LANE_ROWS,
+    SQUARE_SIDE,
+    SYMBOLIC_EXTENT,
+)
 
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser
-
-MAX_LANES = 256  # lanes of a workgroup; more lanes only wait for each other
-GRID_ROW_GROUPS = 256  # workgroups along the first grid dimension, where one dimension is too short
-MIN_COLUMN_LANES = 8  # lanes along contiguous columns; fewer lanes would not use whole memory transactions
-SQUARE_SIDE = 32  # elements; side of a block that is transposed in local memory
-MIN_TERMS_PER_LANE = 4  # terms of a reduction for each lane; with fewer, lanes do not share the reduction
-SQUARE_LANE_ROWS = 8  # rows of lanes that copy a square
 
 
 class Groups:
@@ -102,7 +104,7 @@ class Groups:
             return 1
         while v > 1 and (self.size(c) % v or any(not aligned(a, c, v) for a in mine)):
             v //= 2
-        elements = prod(self.size(r) or 64 for r in self.free)
+        elements = prod(self.size(r) or SYMBOLIC_EXTENT for r in self.free)
         return v if elements // v >= self.target.n_units * self.target.warp else 1
 
     # ---- reductions shared by lanes ----------------------------------------------------------------------------------

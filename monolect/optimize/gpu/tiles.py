@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from monolect.ir.uop import UOp
 from monolect.optimize.blocks.core_matrices import reads_memory
 from monolect.optimize.gpu.warp_tiles import WarpTiles
+from monolect.optimize.tuning import (
+    BOX_BUFFER_COUNTS,
+    ELEMENTS_PER_LANE,
+    LANES_PER_SIDE,
+    MAX_LANES,
+    MIN_TILE_SIDE,
+    STEP_LENGTHS,
+    STORED_WEIGHT,
+    SYMBOLIC_EXTENT,
+)
 
 if TYPE_CHECKING:
     from monolect.optimize.cpu.heuristic import Chooser
-
-FMAS_PER_CYCLE = 128  # multiply-adds of a multiprocessor in a cycle
-LOCAL_BYTES_PER_CYCLE = 128  # bytes of local memory that a multiprocessor reads in a cycle
-GLOBAL_BYTES_PER_CYCLE = 16  # bytes of global memory that a multiprocessor reads in a cycle
-STEP_LENGTHS = (16, 32, 8, 4, 2)  # iterations of the reduction that are copied at once, best first
-MAX_LANES = 256  # lanes of a workgroup; two such workgroups on a multiprocessor hide each other's latency
-MIN_TILE_SIDE = 4  # elements; tiles on shorter axes share too little
 
 
 class WorkgroupTile(NamedTuple):
@@ -106,7 +109,10 @@ class WorkgroupTiles:
         """
         load, why = self.plan.loads.index(u), "lanes share what they read"
         if self.target.bulk_copies and reads_memory(self.plan, u):
-            if any(self.act("PACK", load, n, "boxes that are copied while other boxes are multiplied") for n in (4, 3)):
+            if any(
+                self.act("PACK", load, n, "boxes that are copied while other boxes are multiplied")
+                for n in BOX_BUFFER_COUNTS
+            ):
                 return
         if self.target.warp == 1 or not self.act("PACK", load, 2, f"{why}, and copy the next step meanwhile"):
             self.act("PACK", load, None, why)
@@ -115,7 +121,7 @@ class WorkgroupTiles:
     def candidates(self, c: UOp, m: UOp) -> list[WorkgroupTile]:
         """Every tile for which a workgroup has enough lanes and a lane enough registers."""
         most = min(MAX_LANES, self.target.max_local or MAX_LANES)
-        sides = product((32, 16, 8, 4), (16, 8, 4, 2, 1), (1, 4, 8), (8, 4, 2, 1))
+        sides = product(*LANES_PER_SIDE, *ELEMENTS_PER_LANE)
         return [
             WorkgroupTile(self.cost(c, m, (lc, lm), (rc, rm)), (lc, lm), (rc, rm))
             for lc, lm, rc, rm in sides
@@ -125,19 +131,23 @@ class WorkgroupTiles:
     def cost(self, c: UOp, m: UOp, lanes: tuple[int, int], each: tuple[int, int]) -> float:
         """Cycles until the last multiprocessor is done; partly filled warps cost as much as full ones."""
         columns, rows = lanes[0] * each[0], lanes[1] * each[1]
-        others = prod(self.size(x) or 64 for x in self.scope if x not in (c, m))
-        depth = prod(self.size(j) or 64 for j in self.contracted)
+        others = prod(self.size(x) or SYMBOLIC_EXTENT for x in self.scope if x not in (c, m))
+        depth = prod(self.size(j) or SYMBOLIC_EXTENT for j in self.contracted)
         tiles = -(-self.size(c) // columns) * -(-self.size(m) // rows) * others
         warps = -(-prod(lanes) // self.target.warp) * self.target.warp
         itemsize = self.profile.itemsize
         panels = sum(columns for a in self.inside if c in a.steps) + sum(rows for a in self.inside if c not in a.steps)
         busy = max(
-            warps * prod(each) / FMAS_PER_CYCLE,
-            warps * sum(each) * itemsize / LOCAL_BYTES_PER_CYCLE / 2,  # a whole warp reads half of the operands at once
-            panels * itemsize / GLOBAL_BYTES_PER_CYCLE,
+            warps * prod(each) / self.target.unit_multiply_adds,
+            warps
+            * sum(each)
+            * itemsize
+            / self.target.local_bytes_per_cycle
+            / 2,  # a whole warp reads half of the operands at once
+            panels * itemsize / self.target.global_bytes_per_cycle,
         )
         return -(-tiles // self.target.n_units) * (
-            depth * (busy + 1) + 4 * columns * rows * itemsize / GLOBAL_BYTES_PER_CYCLE
+            depth * (busy + 1) + STORED_WEIGHT * columns * rows * itemsize / self.target.global_bytes_per_cycle
         )
 
     # ---- the actions -------------------------------------------------------------------------------------------------
@@ -155,7 +165,7 @@ class WorkgroupTiles:
         """Split the longest reduction into steps whose blocks fit half of local memory."""
         j = max(self.contracted, key=self.size)
         axis, n = self.axis_of(j), self.size(j)
-        others = prod(self.size(x) or 64 for x in self.contracted if x is not j)
+        others = prod(self.size(x) or SYMBOLIC_EXTENT for x in self.contracted if x is not j)
         room = self.target.local_bytes // 2 // (sum(tile.sizes) * self.profile.itemsize * others)
         fits = [k for k in STEP_LENGTHS if k <= room]
         if not fits or n <= fits[0]:

@@ -22,20 +22,21 @@ from monolect.base.errors import ActionError
 from monolect.base.matrix_units import n_elements
 from monolect.base.target import MatrixUnit
 from monolect.ir.uop import UOp
+from monolect.optimize.tuning import (
+    ASYNC_STEPS_PER_COPY,
+    CORE_GAP_SHARE,
+    MAX_LANES,
+    STEPS_PER_COPY,
+    STORED_WEIGHT,
+    SYMBOLIC_EXTENT,
+    TILES_PER_SIDE,
+    UNIT_REGISTER_SHARE,
+    WARP_GRIDS,
+)
 
 if TYPE_CHECKING:
     from monolect.optimize.actions.plan import LoopPlan
     from monolect.optimize.gpu.tiles import WorkgroupTiles
-
-UNIT_BYTES_PER_CYCLE = 2048  # bytes of either operand that all matrix units of a multiprocessor multiply in a cycle
-SCHEDULERS = 4  # warp schedulers of a multiprocessor; a warp uses the matrix units of one
-LOCAL_BYTES_PER_CYCLE = 128  # bytes of local memory that a multiprocessor reads in a cycle
-GLOBAL_BYTES_PER_CYCLE = 16  # bytes of global memory that a multiprocessor reads in a cycle
-# warps of a workgroup along (rows, columns) that are tried
-WARP_GRIDS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
-TILES_PER_SIDE = (8, 4, 2, 1)  # tiles of the unit along one side of a warp's tile that are tried
-STEPS_PER_COPY = (2, 4, 1)  # unit steps whose operands are copied at once, best first
-ASYNC_STEPS_PER_COPY = (4, 2, 1)  # the same for a unit that multiplies while the next operands are copied
 
 
 class WarpTile(NamedTuple):
@@ -99,10 +100,10 @@ class WarpTiles:
         for warps, rows, columns in product(WARP_GRIDS, TILES_PER_SIDE, TILES_PER_SIDE):
             words = rows * held[0] * unit.a.itemsize // 4 + columns * held[1] * unit.b.itemsize // 4
             lanes = prod(warps) * unit.threads
-            room = rows * columns * held[2] + words <= target.n_registers * 3 // 4
+            room = rows * columns * held[2] + words <= target.n_registers * UNIT_REGISTER_SHARE
             if (
                 room
-                and lanes <= min(256, target.max_local or lanes)
+                and lanes <= min(MAX_LANES, target.max_local or lanes)
                 and self.steps_per_copy(unit, warps, (rows, columns))
             ):
                 out.append(WarpTile(self.cost(unit, warps, (rows, columns)), unit, warps, (rows, columns)))
@@ -113,11 +114,11 @@ class WarpTiles:
         local memory; 0 if none does.
         """
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
-        others = prod(self.plan.size(x) or 64 for x in self.tiles.contracted if x is not self.j)
+        others = prod(self.plan.size(x) or SYMBOLIC_EXTENT for x in self.tiles.contracted if x is not self.j)
         step_bytes = (rows * unit.a.itemsize + columns * unit.b.itemsize) * unit.k * others
         n = -(-self.plan.size(self.j) // unit.k)
         room = self.plan.target.local_bytes // 2
-        room -= room // 16 if unit.from_memory else 0  # room for gaps between core matrices
+        room -= room // CORE_GAP_SHARE if unit.from_memory else 0  # room for gaps between core matrices
         fits = [
             k
             for k in (ASYNC_STEPS_PER_COPY if unit.from_memory else STEPS_PER_COPY)
@@ -129,23 +130,25 @@ class WarpTiles:
         """Cycles until the last multiprocessor is done."""
         size, target = self.plan.size, self.plan.target
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
-        others = prod(size(x) or 64 for x in self.tiles.scope if x not in (self.c, self.m))
+        others = prod(size(x) or SYMBOLIC_EXTENT for x in self.tiles.scope if x not in (self.c, self.m))
         groups = -(-size(self.m) // rows) * -(-size(self.c) // columns) * others
-        steps = prod(size(x) or 64 for x in self.tiles.contracted if x is not self.j) * -(-size(self.j) // unit.k)
+        steps = prod(size(x) or SYMBOLIC_EXTENT for x in self.tiles.contracted if x is not self.j) * -(
+            -size(self.j) // unit.k
+        )
         itemsize, n = unit.a.itemsize, prod(warps)
-        multiplied = prod(each) * unit.m * unit.n * unit.k * itemsize / UNIT_BYTES_PER_CYCLE
-        read = n * (each[0] * unit.m + each[1] * unit.n) * unit.k * itemsize / LOCAL_BYTES_PER_CYCLE
-        copied = (rows + columns) * unit.k * itemsize / GLOBAL_BYTES_PER_CYCLE
+        multiplied = prod(each) * unit.m * unit.n * unit.k * itemsize / target.matrix_bytes_per_cycle
+        read = n * (each[0] * unit.m + each[1] * unit.n) * unit.k * itemsize / target.local_bytes_per_cycle
+        copied = (rows + columns) * unit.k * itemsize / target.global_bytes_per_cycle
         # it reads local memory for each product, and uses all units of the multiprocessor, at twice the rate
         if unit.from_memory:
             multiplied, read = (
                 n * multiplied / 2,
-                n * prod(each) * (unit.m + unit.n) * unit.k * itemsize / LOCAL_BYTES_PER_CYCLE,
+                n * prod(each) * (unit.m + unit.n) * unit.k * itemsize / target.local_bytes_per_cycle,
             )
         else:
-            multiplied *= SCHEDULERS * -(-n // SCHEDULERS)
+            multiplied *= target.schedulers * -(-n // target.schedulers)
         busy = max(multiplied, read, copied)
-        stored = 4 * rows * columns * self.tiles.profile.itemsize / GLOBAL_BYTES_PER_CYCLE
+        stored = STORED_WEIGHT * rows * columns * self.tiles.profile.itemsize / target.global_bytes_per_cycle
         return -(-groups // target.n_units) * (steps * (busy + unit.k) + stored)
 
     def act(self, tile: WarpTile) -> None:

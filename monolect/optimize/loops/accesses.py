@@ -9,10 +9,7 @@ from monolect.ir.rewrite.normal import count, linear, smaller
 from monolect.ir.uop import UOp, toposort
 from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.nest import LoopNest
-
-MAX_PREFETCH_BYTES = 1 << 20  # bytes; the largest prefetch distance
-PAGE_BYTES = 4096  # bytes; hardware prefetchers follow a stream within a page
-LINE_BYTES = 64  # bytes of a cache line
+from monolect.optimize.tuning import LINE_BYTES, MAX_PREFETCH_BYTES, PAGE_BYTES
 
 
 def buffer_bytes(u: UOp) -> int:
@@ -70,14 +67,4 @@ def clamped_to_last(r: UOp, e: UOp) -> UOp:
     return smaller(e, r.src[0] + -1)
 
 
-__all__ = [
-    "LINE_BYTES",
-    "MAX_PREFETCH_BYTES",
-    "PAGE_BYTES",
-    "buffer_bytes",
-    "clamped_to_last",
-    "index_loads",
-    "next_row_distance",
-    "row_loop",
-    "vector_of",
-]
+__all__ = ["buffer_bytes", "clamped_to_last", "index_loads", "next_row_distance", "row_loop", "vector_of"]

@@ -17,10 +17,7 @@ from monolect.base.errors import ActionError
 from monolect.ir.rewrite.normal import linear
 from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.nest import LoopNest
-
-MIN_BLOCKS_TO_GROUP = 64  # blocks; with fewer, their roundings do not justify a second buffer for sums
-MIN_GROUPING_GAIN = 4  # factor by which groups must reduce the number of roundings
-SHORT_BLOCK_STEPS = 32  # reduction steps; up to this block length, tiles of several rows accumulate in local memory
+from monolect.optimize.tuning import MIN_BLOCKS_TO_GROUP, MIN_GROUPING_GAIN, SHORT_BLOCK_STEPS
 
 
 def blocks_of_sum(plan: LoopNest) -> list[AxisPart]:

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from monolect.backend.common.llvm.calls import Calls
 from monolect.backend.common.pages import register_compiler_library
 from monolect.base.errors import CompileError
+from monolect.base.target import Target, known_core
 
 # Linux's name of a processor flag -> LLVM's name of the feature. Other flags do not change code.
 _X86_FEATURES: Final[dict[str, str]] = {
@@ -167,12 +168,9 @@ def _processor_flags() -> frozenset[str]:
 
 
 def _multiply_adds(vector_bytes: int, l1d_bytes: int) -> int:
-    """Return how many multiply-adds of whole vectors start in a cycle.
-
-    AMD's first processors with 512-bit vectors (Zen 4) have 256-bit units, so only one starts. Later ones have 512-bit
-    units and a larger L1 cache. The flag sse4a identifies AMD.
-    """
-    return 1 if vector_bytes == 64 and l1d_bytes <= 32 << 10 and "sse4a" in _processor_flags() else 2
+    """Return how many multiply-adds of whole vectors start in a cycle."""
+    core = known_core(_processor_flags(), vector_bytes, l1d_bytes)
+    return core.multiply_adds if core is not None else Target._field_defaults["multiply_adds"]
 
 
 def _cache_sizes() -> dict[int, int]:

@@ -1,0 +1,107 @@
+"""Describe what the heuristic weighed for one kernel: candidates and the terms of their costs, for `explain --why`.
+
+What it is for: a sum of products on a processor, whose register tiles have estimated costs: the best tiles, by how much
+the others cost more, and dot products. For other kernels the heuristic estimates no time and follows rules. Then the
+page has the bytes of each operand and the smallest cache that holds them.
+What it is not: a measurement, or a cost that the heuristic did not compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from monolect.base.target import Target
+from monolect.ir.placement import memory_of
+from monolect.ir.uop import UOp
+from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.cpu.dot_products import Dots
+from monolect.optimize.cpu.heuristic import Chooser
+from monolect.optimize.cpu.tile_cost import RegisterTile
+from monolect.optimize.loops.accesses import buffer_bytes
+
+
+def weighed(ready: UOp, target: Target, most: int = 6) -> Iterator[str]:
+    """Yield the lines about a kernel that is ready for the choice of actions, with at most `most` tiles."""
+    plan = LoopPlan(ready, target)
+    yield from _memory(plan)
+    chooser = Chooser(plan)
+    contracted = [j for j in plan.reduced if chooser.profile.reuses(j)]
+    if not contracted or plan.is_given or plan.has_vectors or chooser.lanes == 1:
+        yield "  no estimated times: the actions follow from rules"
+        return
+    if target.workgroups or plan.scratch.fills:
+        yield "  candidates were compared by one cost each, whose terms are not kept"
+        return
+    if chooser.vectorize_invariant_axis(contracted):
+        yield f"  no estimated times: {chooser.reasons[-1]}"
+        return
+    product = Dots(chooser, contracted)
+    tiles = [t for c in product.scope for t in product.tiles(c)]
+    yield from _tiles(plan, tiles, most)
+    yield from _dots(product, min(tiles, key=lambda t: t.cost, default=None))
+
+
+def _memory(plan: LoopPlan) -> Iterator[str]:
+    """Yield the bytes that the kernel can reach and the smallest cache that holds them, and those of each buffer."""
+    target = plan.target
+    caches = (("L1", target.l1_bytes), ("L2", target.l2_bytes), ("L3", target.l3_bytes))
+    of = {memory_of(u.src[0]): buffer_bytes(u) for u in (*plan.loads, *plan.stores)}
+    of = {b: n for b, n in of.items() if b.op == "PARAM"}
+    total = sum(of.values())
+    level = next((name for name, n in caches if total <= n), "DRAM") if not target.workgroups else "global memory"
+    each = ", ".join(f"p{b.arg.slot} {n}" for b, n in sorted(of.items(), key=lambda x: x[0].arg.slot))
+    yield f"  bytes reached: {total} ({each}): {level}"
+
+
+def _tiles(plan: LoopPlan, tiles: list[RegisterTile], most: int) -> Iterator[str]:
+    """Yield a line for the cheapest tile of each kind and number of vectors, in k cycles on one thread."""
+    cheapest: dict[tuple[object, ...], RegisterTile] = {}
+    for t in sorted(tiles, key=lambda t: t.cost):
+        cheapest.setdefault((t.c, t.lanes, t.vectors, t.unit, t.streams), t)
+    if not cheapest:
+        yield "  no register tile fits"
+        return
+    heads = (
+        ("total", 9),
+        ("compute+L1", 10),
+        ("start", 8),
+        ("stores", 8),
+        ("packing", 8),
+        ("L2+DRAM", 8),
+        ("edges", 6),
+    )
+    columns = " ".join(f"{name:>{w}}" for name, w in heads)
+    yield f"  {'tile, k cycles on one thread':38} {columns}  compared with the best"
+    best = next(iter(cheapest.values())).cost
+    for t in list(cheapest.values())[:most]:
+        x = t.terms
+        assert x is not None
+        kind = t.unit.name if t.unit is not None else "streamed" if t.streams else "registers"
+        name = f"r{t.c.arg[0]}: {t.vectors} x {t.lanes}, {t.rows} rows, {kind}"
+        parts = (t.cost, x.tiles * x.steps, x.tiles * x.start, x.tiles * x.stores, x.packing, x.memory)
+        numbers = " ".join(f"{n / 1e3:{w}.1f}" for n, (_, w) in zip(parts, heads, strict=False))
+        numbers += f" {_beyond_edges(plan, t):6.1%}"
+        yield f"  {name:38} {numbers}  {'chosen of tiles' if t.cost == best else f'{t.cost / best - 1:+.1%}'}"
+    yield f"  {len(tiles)} tiles fit the registers"
+
+
+def _beyond_edges(plan: LoopPlan, t: RegisterTile) -> float:
+    """Return the work beyond the edges, as a share of the useful work; `steps` and `stores` contain it."""
+    n, m = plan.size(t.c), plan.extent(t.row) if t.row is not None else 1
+    wide = t.lanes * t.vectors
+    return -(-n // wide) * wide * -(-m // t.rows) * t.rows / (n * m) - 1
+
+
+def _dots(product: Dots, tile: RegisterTile | None) -> Iterator[str]:
+    """Yield a line about the best square of dot products, if there is one."""
+    square = product.best_square()
+    if square is None:
+        yield "  no dot products: no operand is contiguous along the sum"
+        return
+    sides = " x ".join(str(k) for _, k in square.sides)
+    taken = "chosen" if product.better_square(tile) is not None else "not chosen"
+    cost = "no estimate" if square.cost == float("inf") else f"{square.cost / 1e3:.1f} k cycles"
+    yield f"  dot products along r{square.j.arg[0]}, {sides or 1} at once: {cost}, {taken}"
+
+
+__all__ = ["weighed"]
