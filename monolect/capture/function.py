@@ -18,6 +18,7 @@ import functools
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 from monolect.autograd.gradient import Backward, replace
@@ -157,7 +158,10 @@ class Function:
         if found.holds():
             return True
         f = self.__wrapped__  # type: ignore[attr-defined]
-        return bool(found.key == Dependencies((args, kwargs, f), self.attribute_names, by_kind=True).key)
+        now = Dependencies((args, kwargs, f), self.attribute_names, by_kind=True)
+        # a key by kind does not tell which Tensor is where: the function may have exchanged two of a kind
+        same = len(found.tensors) == len(now.tensors) and all(map(is_, found.tensors, now.tensors))
+        return bool(same and found.key == now.key)
 
 
 def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:

@@ -1,7 +1,8 @@
 """Define the optimizers SGD, Adam, AdamW and RMSprop.
 
 What it is for: `step()` computes new parameters from gradients and realizes parameters and state in one batch.
-What it is not: it has no parameter groups and no schedules (set `lr`).
+What it is not: it has no parameter groups and no schedules (set `lr`). It notes which parameters have equal numbers of
+steps, so its state is restored by `load_state_dict`, not by writing to the tensors of `state_dict`.
 
 The learning rate and each parameter's number of steps are one small tensor on the device, and the corrections that
 depend on them are computed there. So every step builds the same graph, which is compiled once and can be captured and
@@ -95,9 +96,8 @@ class Optimizer:
     """
 
     slots: tuple[str, ...] = ()
-    unread = (
-        "_lr",
-    )  # attributes that `step` does not read; a captured step depends on one only if its own code names it
+    optional_slots: dict[str, str] = {}  # slots that are there only if the optimizer was made with the setting named
+    unread = ("_lr",)  # attributes that a step does not read; a captured step depends on one only if its code names it
 
     def __init__(self, params: Iterable[Tensor], lr: float):
         self.params = list({id(p): p for p in params}.values())
@@ -177,6 +177,8 @@ class Optimizer:
     def schedule_step(self) -> list[Tensor]:
         """Assign the updates of `step` without computing them; return the changed tensors, to realize with others.
 
+        Raises ArgumentError for a setting that was 0 or False when the optimizer was made and needs a state.
+
         `loss.realize(*optimizer.schedule_step())` computes loss and step in one batch.
 
         >>> w = Tensor([1.0], requires_grad=True)
@@ -184,6 +186,10 @@ class Optimizer:
         >>> loss.realize(*SGD([w], lr=0.25).schedule_step()).item(), w.item()
         (1.0, 0.5)
         """
+        for slot, setting in self.optional_slots.items():
+            if getattr(self, setting) and slot not in self.slots:
+                kind, found = type(self).__name__, getattr(self, setting)
+                raise ArgumentError(f"{kind}: {setting}", expected=f"{setting} given to {kind}(...)", found=found)
         has_grad = [p.grad is not None for p in self.params]
         if not any(has_grad):
             return []
@@ -259,6 +265,8 @@ class SGD(Optimizer):
     [0.5]
     """
 
+    optional_slots = {"momentum": "momentum"}
+
     def __init__(
         self,
         params: Iterable[Tensor],
@@ -284,7 +292,7 @@ class SGD(Optimizer):
         lr, is_first = shared
         if self.weight_decay:
             grad = grad + p * self.weight_decay
-        if state:
+        if self.momentum:
             (buffer,) = state
             added = grad if is_first is None else is_first.where(grad, grad * (1.0 - self.dampening))
             buffer.assign((buffer * self.momentum + added).cast(buffer.dtype))
@@ -368,6 +376,8 @@ class RMSprop(Optimizer):
     >>> RMSprop([Tensor([1.0], requires_grad=True)]).lr
     0.01
     """
+
+    optional_slots = {"mean": "centered", "momentum": "momentum"}
 
     def __init__(
         self,

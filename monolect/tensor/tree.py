@@ -38,9 +38,12 @@ def bytes_of(x: Any) -> bytes | None:
         return memoryview(x).tobytes()
     except (TypeError, ValueError, BufferError):
         pass
+    if not hasattr(type(x), "__array__"):
+        return None
     try:
-        return bytes_of(np.asarray(x)) if hasattr(type(x), "__array__") else None
-    except Exception:  # another library may raise any error, such as PyTorch for a tensor that requires a gradient
+        values = x.detach() if getattr(x, "requires_grad", False) else x  # of such a tensor PyTorch makes no array
+        return bytes_of(np.asarray(values))
+    except Exception:  # another library may raise any error
         return None
 
 

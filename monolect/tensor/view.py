@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import count
+from math import prod
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +151,23 @@ def target_of(t: Any) -> tuple[Tensor, Make]:
 
 
 def computed_by(t: Any) -> Tensor:
-    """Return the Tensor to realize so that `t` has a value: the root of the view `t` if the root has a pending write,
-    else `t`.
+    """Return the Tensor to realize so that `t` has a value: the root if it has a pending write, or if the view `t`
+    shows all of it and another Tensor may show it, too; else `t`.
     """
-    return root_of(t) if t._is_view and base_of(t._uop).op == "AFTER" else t
+    if not t._is_view or (base_of(t._uop).op != "AFTER" and (is_alone(t) or not _shows_all(t))):
+        return t
+    return root_of(t)
+
+
+def _shows_all(t: Any) -> bool:
+    """Whether the view `t` is known to show each element of its root, once."""
+    shape = t.shape
+    while t._is_view:
+        if t._view.writes is None:
+            return False
+        t = t._view.parent
+    whole = t.shape
+    return all(n.__class__ is int for n in (*shape, *whole)) and prod(shape) == prod(whole)
 
 
 def settle(t: Any, before: UOp, value: UOp) -> None:

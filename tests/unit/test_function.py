@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import threading
 import weakref
-from collections import namedtuple
+from collections import deque, namedtuple
 from collections.abc import Callable
 from itertools import repeat
 from unittest.mock import Mock
@@ -575,3 +575,34 @@ def test_an_argument_that_is_a_view_is_the_leaf_that_it_was(outer) -> None:
     assert f().tolist() == [12.0, 14.0]
     v.requires_grad_(False)
     assert f().tolist() == [10.0, 12.0]
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+def test_tensors_that_change_places_do_so_at_each_call(precompile) -> None:
+    """Two tensors of a kind: the key of the call is the same before and after, whichever is first."""
+
+    def results(wrap: Callable) -> list[list[float]]:
+        pair, ring = [Tensor([1.0]), Tensor([2.0])], deque(Tensor([k]) for k in (1.0, 10.0, 100.0))
+
+        def step(x: Tensor) -> Tensor:
+            pair[0], pair[1] = pair[1], pair[0]
+            ring.rotate(1)
+            return x * pair[0] + ring[0]
+
+        call = wrap(step)
+        return [call(Tensor([1.0])).tolist() for _ in range(6)]
+
+    assert results(lambda f: function(f, precompile=precompile)) == results(lambda f: f)
+
+
+def test_a_state_that_is_put_back_is_traced_once() -> None:
+    pair = [Tensor([1.0]), Tensor([2.0])]
+
+    def step(x: Tensor) -> Tensor:
+        pair.reverse()
+        y = x * pair[0]
+        pair.reverse()
+        return y
+
+    f, runs = counting(step)
+    assert [f(Tensor([k])).item() for k in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0] and len(runs) == 1

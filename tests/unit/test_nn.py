@@ -321,6 +321,44 @@ def test_a_captured_step_that_reads_the_learning_rate_as_a_number_is_another_whe
     assert step(Tensor([1.0])).item() == 0.25 and len(step.captures) == 2
 
 
+OFF: list[tuple[str, dict, str]] = [
+    ("SGD", {"momentum": 0.9}, "momentum"),
+    ("SGD", {"momentum": 0.9, "nesterov": True}, "momentum"),
+    ("RMSprop", {"momentum": 0.9, "centered": True}, "momentum"),
+    ("RMSprop", {"centered": True}, "centered"),
+]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit])
+@pytest.mark.parametrize("name, options, setting", OFF)
+def test_a_setting_that_is_off_for_some_steps(name: str, options: dict, setting: str, wrap) -> None:
+    """Its state is not changed meanwhile, as in PyTorch."""
+    p, q = Tensor(np.array([1.0, 2.0]), requires_grad=True), torch.tensor([1.0, 2.0], dtype=torch.float64)
+    mine = getattr(nn.optim, name)([p], lr=0.1, **options)
+    other = getattr(torch.optim, name)([q.requires_grad_()], lr=0.1, **options)
+    step = wrap(mine.step)
+    for k in range(9):
+        value = options[setting] if k // 3 != 1 else type(options[setting])()
+        setattr(mine, setting, value)
+        other.param_groups[0][setting] = value
+        p.grad, q.grad = Tensor(np.array([1.0, k])), torch.tensor([1.0, k], dtype=torch.float64)
+        step()
+        other.step()
+        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name, setting", [("SGD", "momentum"), ("RMSprop", "momentum"), ("RMSprop", "centered")])
+def test_a_setting_without_its_state_is_refused(name: str, setting: str) -> None:
+    p = Tensor([1.0], requires_grad=True)
+    optimizer = getattr(nn.optim, name)([p], lr=0.5)
+    setattr(optimizer, setting, 0.5)
+    p.grad = Tensor([1.0])
+    for call in (optimizer.step, optimizer.schedule_step):
+        with pytest.raises(ArgumentError, match=f"{setting} given to {name}"):
+            call()
+    assert p.tolist() == [1.0] and optimizer.state_dict()["numbers.0"].tolist() == [0.5, 0.0]
+
+
 def test_steps_without_gradients_change_nothing() -> None:
     p, q = Tensor([1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
     optimizer = nn.optim.Adam([p, q], lr=0.1)

@@ -10,6 +10,7 @@ import functools
 import logging
 import operator
 import os
+import queue
 import random
 import secrets
 import subprocess
@@ -114,6 +115,10 @@ class Whole(int):
     pass
 
 
+class Own(np.ndarray):
+    pass
+
+
 class Named(Tensor):
     k: float
 
@@ -135,6 +140,30 @@ def in_environment(k: float) -> None:
     os.environ[ENVIRONMENT] = str(k)
 
 
+def box(value) -> types.SimpleNamespace:
+    return types.SimpleNamespace(k=value)
+
+
+def made_by(d: collections.defaultdict, k: float) -> None:
+    """`d` is empty, and makes `k` of a name that it lacks."""
+    d.clear()
+    d.default_factory = lambda: k
+
+
+def put_alone(q: queue.Queue, k: float) -> None:
+    while not q.empty():
+        q.get()
+    q.put(k)
+
+
+def fill(q: queue.Queue | queue.SimpleQueue, k: float) -> None:
+    """`q` has `k` items."""
+    while not q.empty():
+        q.get()
+    for _ in range(int(k)):
+        q.put(0.0)
+
+
 def through_memory(name: str):
     """What shows bytes, or has attributes beside its items."""
     a, c, view = np.array([2.0, 0.0]), ctypes.c_float(2.0), array.array("f", [2.0])
@@ -142,7 +171,21 @@ def through_memory(name: str):
     named, whole, f = Named([1.0]), [Whole(2)], types.FunctionType(of_two.__code__, globals())
     big = np.full(100_000, 2.0, np.float32)[::3]
     in_environment(2.0)
+    own, record, factory = np.array([2.0, 0.0]).view(Own), np.zeros(1, [("k", "f4")])[0], collections.defaultdict(int)
+    recent, waiting, waiting_in_c = box(collections.deque(maxlen=2)), queue.Queue(), queue.SimpleQueue()
+    p = torch.tensor([2.0], requires_grad=True)
     return {
+        "an array of a class of its own": (lambda x: x * float(own[0]), at(own, 0)),
+        "a record": (lambda x: x * float(record["k"]), at(record, "k")),
+        "the limit of a deque": (
+            lambda x: x * recent.k.maxlen,
+            lambda k: setattr(recent, "k", collections.deque(maxlen=int(k))),
+        ),
+        "the factory of a dict": (lambda x: x * factory["k"], lambda k: made_by(factory, k)),
+        "a queue": (lambda x: x * waiting.queue[0], lambda k: put_alone(waiting, k)),
+        "the size of a queue": (lambda x: x * waiting.qsize(), lambda k: fill(waiting, k)),
+        "the size of a queue in C": (lambda x: x * waiting_in_c.qsize(), lambda k: fill(waiting_in_c, k)),
+        "a parameter of PyTorch's": (lambda x: x * float(p.detach()[0]), lambda k: p.data.fill_(k)),
         "an array": (lambda x: x * float(a[0]), at(a, 0)),
         "a part of a large array": (lambda x: x * float(big[7]), at(big, 7)),
         "an array that is read in place": (lambda x: x * Tensor(a[:1].astype("f4")), at(a, 0)),
@@ -246,6 +289,8 @@ MEMORY = (
     "an array|a part of a large array|an array that is read in place|a number in C|an array of Python's|"
     "a tensor of PyTorch's|a list with attributes|an attribute by __getattr__|a computed name|attrgetter|"
     "a tensor with attributes|a number of a class of its own|an attribute of a function|the code of a function|"
+    "an array of a class of its own|a record|the limit of a deque|the factory of a dict|a queue|the size of a queue|"
+    "the size of a queue in C|a parameter of PyTorch's|"
     "a context variable|the environment|the environment by a function|globals|a library's number"
 )
 NAMES = """a list|a list that grows|the end of a list|a dict|deep inside|a set|a deque|a mapping|a list of tensors

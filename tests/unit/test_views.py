@@ -123,6 +123,33 @@ def test_a_leaf_that_is_a_view_shares_memory() -> None:
     assert w.tolist() == [3.0, 4.0]
 
 
+WHOLE = {
+    "detach": Tensor.detach,
+    "reshape": lambda t: t.reshape(2, 2),
+    "T": lambda t: t.reshape(2, 2).T,
+    "flipped": lambda t: t[::-1],
+    "copy": copy.copy,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_view_of_all_elements_is_computed_with_its_base(name: str) -> None:
+    array = np.ones(4)
+    base = Tensor(array) * 2
+    held, dropped = WHOLE[name](base), WHOLE[name](Tensor(array) * 3)
+    held.realize(dropped)
+    array[:] = 9.0
+    assert base.tolist() == [2.0] * 4
+    assert held.flatten().tolist() == [2.0] * 4 and dropped.flatten().tolist() == [3.0] * 4
+
+
+def test_a_part_is_computed_alone() -> None:
+    base = Tensor(np.ones((4, 4))) * 2
+    part, repeated = base[:2], base[:1].expand(4, 4)
+    part.realize(repeated)
+    assert base.uop.op == "MUL" and part.tolist() == [[2.0] * 4] * 2 and repeated.tolist() == [[2.0] * 4] * 4
+
+
 def test_copies_of_views() -> None:
     t = table()
     both = copy.deepcopy([t, t[0]])

@@ -5,8 +5,8 @@ steer the function: numbers and texts, the items of lists and dicts, the positio
 arguments, closures, defaults and globals, and the attributes of objects, classes and modules that the code names. (Of
 layers and optimizers it follows all attributes, except plain values that no code names.) Constructors are read only if
 the code may make an object. The walk notes a guard for each location that it read.
-What it is not: a proof. Code of other libraries is not read, except that of the function's own package. An object of a
-C type without a buffer of bytes, such as a file, is not read either.
+What it is not: a proof. Code of other libraries is not read, except that of the function's own package. Of an object of
+a C type without a buffer of bytes, such as a file, only attributes with plain values are read.
 Invariant: equal keys mean equal values at the same locations. `is_complete` is False if the walk met something that can
 change while the key does not.
 """
@@ -25,11 +25,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from itertools import chain
 from operator import attrgetter, methodcaller
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from monolect.base.disk.hashing import blake2b
 from monolect.base.dtype import DType
-from monolect.base.numpy import is_array, is_scalar
+from monolect.base.numpy import is_array, is_scalar, np
 from monolect.capture.environment import nondeterminism
 from monolect.capture.environment.bytecode import ABSENT, ANY, names_in, names_of_module
 from monolect.capture.environment.guards import (
@@ -37,8 +38,11 @@ from monolect.capture.environment.guards import (
     ArrayElements,
     ContextValue,
     Guards,
+    NativeAttributes,
+    QueueSize,
     SubclassList,
     cell_content,
+    is_fixed,
     is_plain,
 )
 from monolect.ir.uop import UOp
@@ -53,6 +57,8 @@ _LIBRARY_VALUES = (types.FunctionType, types.BuiltinMethodType, type(os.environ)
 _WEAK_CONTAINERS: Any = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 Parts = Iterator[tuple[Any, str]]  # (value, its name for error messages)
 _CONSTRUCTORS = frozenset(("__new__", "__init__", "__post_init__"))  # methods that run only when an object is made
+_STEERING = frozenset(("maxlen", "default_factory"))  # attributes in C that methods of containers read
+_QUEUES = frozenset((("queue", "Queue"), ("asyncio.queues", "Queue")))  # (module, class): the library reads their items
 # ids of functions that take names of attributes as texts, or list all names
 _REFLECTION = tuple(map(id, (getattr, hasattr, vars, dir, eval, exec, attrgetter, methodcaller)))
 
@@ -124,7 +130,7 @@ class Dependencies(Guards):
             else:
                 self._numbers[id(x)] = len(self._numbers)
                 self._alive.append(x)
-                stack.extend(reversed(list(self._inside(x, name))))
+                stack.extend(reversed([*self._inside(x, name), *self._native_attributes(x)]))
             self._names += [name] * (len(self._key) - len(self._names))
         known, self.attributes = self.attributes, self.attributes | self._new_names
         return known == self.attributes
@@ -194,7 +200,7 @@ class Dependencies(Guards):
         if isinstance(x, enum.Enum):
             self._key.append(plain(x))
             return chain(_named_parts(name, x._value_), self._object(x, name))
-        if isinstance(x, bytes | range | DType | UOp) or is_scalar(x):
+        if isinstance(x, bytes | range | DType | UOp) or (is_scalar(x) and not _is_record(x)):
             self._key.append(plain(x))
             return iter(())
         if not self._is_users(type(x).__module__) and _is_wrapper(x):  # such as a jitted function
@@ -208,6 +214,22 @@ class Dependencies(Guards):
             self._key.append(x.shape)
             return self._container(ArrayElements(x), name)
         return self._object(x, name)
+
+    def _native_attributes(self, x: Any) -> Parts:
+        """Yield the attributes that a type in C computes or stores: those that the code names or its methods read.
+
+        Of computed ones only plain values: others, as `T` of an array, are made of what is read in other ways.
+        """
+        kind: Any = type(x)
+        if not (kinds := _native_kinds(kind)):
+            return
+        found = NativeAttributes(x)
+        for k in sorted(k for k in kinds if k in self.attributes or k in _STEERING):
+            value = found.get(k, EMPTY)
+            if kinds[k] is types.MemberDescriptorType or is_fixed(value):
+                self.entries.append((found, k, value))
+                yield k, k
+                yield value, k
 
     def _dict(self, x: dict, name: str) -> Parts:
         self._key.append((type(x), len(x)))
@@ -358,6 +380,9 @@ class Dependencies(Guards):
         if not users and (own is None or bytes_of(x) is not None):
             self._unknown_object(x, name)
             return
+        if users and _has_buffer(x):  # an array of a class of the user's
+            self.arrays.append((x, content := content_of(x)))
+            self._key.append(_digest(content))
         has_value = not users and not internal and type(x).__hash__ not in (None, object.__hash__)
         self._key.append((type(x), x if has_value else _numeric_value(x)))
         for c in users:
@@ -380,6 +405,9 @@ class Dependencies(Guards):
             found = set(own if every else self.attributes.intersection(own))
             if not users and type(x).__module__ in sys.stdlib_module_names:  # nor is code of the standard library
                 found.update(k for k, v in own.items() if v.__class__ in PLAIN)
+            if any((c.__module__, c.__name__) in _QUEUES for c in kinds):
+                found.update(("queue", "_queue"))
+                found.intersection_update(own)
             if not internal:
                 self._watch_new_attributes(own)
                 if not users or hasattr(type(x), "__getattr__"):
@@ -423,10 +451,13 @@ class Dependencies(Guards):
         if isinstance(x, Iterator) and not isinstance(x, io.IOBase):
             self.iterators.append(name)
             self.is_complete = False
-        if (data := bytes_of(x)) is not None:
+        if bytes_of(x) is not None:
             self.arrays.append((x, content := content_of(x)))
-            self._key.append((type(x), *map(str, content[1:]), blake2b(data, digest_size=20).digest()))
+            self._key.append((type(x), *_digest(content)))
             return
+        if isinstance(x, SimpleQueue):
+            self.sizes.append((size := QueueSize(x), n := len(size)))
+            self._key.append(n)
         try:
             hash(x)
         except TypeError:
@@ -507,6 +538,37 @@ def _is_wrapper(x: Any) -> bool:
 def _numeric_value(x: Any) -> Any:
     """Return what a key holds for an object of a subclass of int (an int) or of float (its repr); else None."""
     return repr(float(x)) if isinstance(x, float) else int(x) if isinstance(x, int) else None
+
+
+def _digest(content: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what a key holds for the `content_of` an array."""
+    data, *layout = content
+    return *map(str, layout), blake2b(data, digest_size=20).digest()
+
+
+def _has_buffer(x: Any) -> bool:
+    """Whether `x` gives its bytes without code of the user, such as `__array__`."""
+    try:
+        memoryview(x).release()
+    except (TypeError, ValueError, BufferError):
+        return False
+    return True
+
+
+def _is_record(x: Any) -> bool:
+    """Whether `x` is a record of NumPy, a scalar that can change."""
+    return is_scalar(x) and isinstance(x, np.void)
+
+
+@functools.lru_cache(256)
+def _native_kinds(kind: type) -> dict[str, type]:
+    """Return the kinds of the attributes that Python and NumPy define in C for objects of `kind`, by their names.
+
+    Those of other libraries may do anything when they are read.
+    """
+    kinds = types.GetSetDescriptorType, types.MemberDescriptorType
+    classes = [c for c in kind.__mro__ if _top_package(c.__module__) in (*sys.stdlib_module_names, "numpy")]
+    return {k: type(v) for c in classes for k, v in vars(c).items() if isinstance(v, kinds) and k[:2] != "__"}
 
 
 @functools.lru_cache(256)

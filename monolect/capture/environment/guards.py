@@ -37,6 +37,39 @@ class ContextValue:
         return self.variable.get(default)
 
 
+class NativeAttributes:
+    """The attributes that a type in C computes or stores, such as `maxlen` of a deque, as a mapping.
+
+    A computed value is a new object at each read: one that is equal to the last is given as the last.
+    """
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+        self.last: dict[str, Any] = {}
+
+    def get(self, key: str, default: Any) -> Any:
+        """Return the attribute `key`, or `default` where reading it raises."""
+        try:
+            value = getattr(self.of, key, default)
+        except Exception:  # a memoryview that was released, a file that was detached
+            return default
+        last = self.last.get(key, default)
+        if last.__class__ is value.__class__ and is_fixed(value) and repr(last) == repr(value):
+            return last
+        self.last[key] = value
+        return value
+
+
+class QueueSize:
+    """A queue in C, of which only the number of items is known, as a container."""
+
+    def __init__(self, queue: Any) -> None:
+        self.queue = queue
+
+    def __len__(self) -> int:
+        return int(self.queue.qsize())
+
+
 class ArrayElements:
     """A NumPy array of objects as a sequence."""
 
@@ -106,6 +139,11 @@ def cell_content(cell: types.CellType) -> Any:
         return EMPTY
 
 
+def is_fixed(value: Any) -> bool:
+    """Whether `value` is a number, a text, or a tuple of those."""
+    return value.__class__ in PLAIN or (value.__class__ is tuple and PLAIN.issuperset(map(type, value)))
+
+
 def is_plain(value: Any) -> bool:
     """Whether `value` is a number, a text, or a list, set or dict of those: such as a counter or a log."""
     kind = value.__class__
@@ -114,4 +152,15 @@ def is_plain(value: Any) -> bool:
     return kind in PLAIN or (kind in _LISTS and PLAIN.issuperset(map(type, value)))
 
 
-__all__ = ["EMPTY", "ContextValue", "ArrayElements", "Guards", "SubclassList", "cell_content", "is_plain"]
+__all__ = [
+    "EMPTY",
+    "ArrayElements",
+    "ContextValue",
+    "Guards",
+    "NativeAttributes",
+    "QueueSize",
+    "SubclassList",
+    "cell_content",
+    "is_fixed",
+    "is_plain",
+]
