@@ -61,7 +61,9 @@ __all__ = [
 
 def _check_names(names: list[str]) -> None:
     """Check that DISABLE may have `names`. Raises SettingError."""
-    import_module("monolect.pipeline").check_disabled(names)  # imported late: it imports the whole compiler
+    from monolect.pipeline import check_disabled  # imported only for DISABLE: it imports the whole compiler
+
+    check_disabled(names)
 
 
 _settings.check_names = _check_names
@@ -84,15 +86,17 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return import_module("monolect.nn")
-    if name not in _LATE:
-        raise AttributeError(f"module 'monolect' has no attribute {name!r}")
-    with collection_paused():
-        found = getattr(import_module(_LATE[name]), name)
-    globals()[name] = found  # later uses do not call __getattr__
-    return found
+if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names
+
+    def __getattr__(name: str) -> Any:
+        if name == "nn":
+            return import_module("monolect.nn")
+        if name not in _LATE:
+            raise AttributeError(f"module 'monolect' has no attribute {name!r}")
+        with collection_paused():
+            found = getattr(import_module(_LATE[name]), name)
+        globals()[name] = found  # later uses do not call __getattr__
+        return found
 
 
 def __dir__() -> list[str]:

@@ -67,10 +67,10 @@ from monolect.schedule.rewrites.closed_forms import closed_forms
 from monolect.schedule.rewrites.join_parts import join_parts
 from monolect.schedule.rewrites.join_products import join_products
 from monolect.schedule.rewrites.masked_sums import masked_sums
+from monolect.schedule.rewrites.shard import shard
 from monolect.schedule.rewrites.split_reductions import split_reductions
 from monolect.schedule.rewrites.split_scatters import split_scatters
 from monolect.schedule.rewrites.split_softmax import split_softmax
-from monolect.schedule.shard import shard
 
 T, K, P, C = Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.COMMAND
 

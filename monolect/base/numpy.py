@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,12 +30,12 @@ else:
     np = _Numpy("numpy")
 
 
-def is_array(x: Any) -> bool:
+def is_array(x: Any) -> TypeGuard[np.ndarray]:
     """Whether `x` is a NumPy array."""
     return "numpy" in sys.modules and isinstance(x, np.ndarray)
 
 
-def is_scalar(x: Any) -> bool:
+def is_scalar(x: Any) -> TypeGuard[np.generic]:
     """Whether `x` is a NumPy scalar."""
     return "numpy" in sys.modules and isinstance(x, np.generic)
 

@@ -29,7 +29,7 @@ from monolect.capture.returned import Leaf
 from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
-from monolect.runtime.realize.execute import running
+from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.capture import Capture, Fresh, Output
 from monolect.runtime.replay.in_progress import NotKept, under_way
 from monolect.tensor import random as random_state

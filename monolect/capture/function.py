@@ -19,7 +19,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 from monolect.autograd.gradient import Backward, replace
 from monolect.base.dtype import dtypes
@@ -33,7 +33,8 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
-from monolect.runtime.realize.execute import placeholders, running
+from monolect.runtime.realize.execute import placeholders
+from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import NotKept, changes
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
@@ -43,6 +44,9 @@ from monolect.tensor.tree import check_results, flatten, unflatten
 from monolect.tensor.view import root_of
 
 MAX_TRACES = 64  # per function; the oldest trace is dropped beyond it
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
 _numbers = itertools.count()
 Gradient = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Any]
 
@@ -66,10 +70,10 @@ class Trace(NamedTuple):
     leaves: tuple[Leaf, ...]  # of the results; a root is an index in `Dependencies.tensors`, or an external view
 
 
-class Function:
+class Function(Generic[P, R]):
     """A function of Tensors with a bounded cache of its traces; see `function`."""
 
-    def __init__(self, f: Callable[..., Any], precompile: bool, gradient: Gradient | None):
+    def __init__(self, f: Callable[P, R], precompile: bool, gradient: Gradient | None) -> None:
         functools.update_wrapper(self, f)  # first: attributes of `f` do not replace those below
         self.op = "CALL" if precompile else "FUNCTION"
         self.traces: OrderedDict[Any, Trace] = OrderedDict()
@@ -80,9 +84,14 @@ class Function:
             self.name = name = CallName(f"{self.name or 'function'}#{next(_numbers)}")
             name.backward = _backward_on_nodes(gradient)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Function[P, R]: ...
+    @overload
+    def __get__(self: Function[Concatenate[Any, Q], R], instance: object, owner: Any = None) -> Callable[Q, R]: ...
+    def __get__(self, instance: object, owner: Any = None) -> Any:
         """Return a method whose first argument is the instance."""
-        return self if instance is None else functools.partial(self, instance)
+        call: Callable[..., Any] = self
+        return call if instance is None else functools.partial(call, instance)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
         """Return a Function of the copied function, without traces; return itself if copying gives the same
@@ -95,7 +104,7 @@ class Function:
         parts = self.__wrapped__, self.op == "CALL", self.gradient  # type: ignore[attr-defined]
         return global_name(self) or (Function, parts)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         given: list[Tensor] = []
         flatten((args, kwargs), given)
         views = {id(t): t for t in given if t._is_view}
@@ -164,6 +173,12 @@ class Function:
         return bool(same and found.key == now.key)
 
 
+@overload
+def function(f: Callable[P, R], *, precompile: bool = False, gradient: Gradient | None = None) -> Function[P, R]: ...
+@overload
+def function(
+    *, precompile: bool = False, gradient: Gradient | None = None
+) -> Callable[[Callable[P, R]], Function[P, R]]: ...
 def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:
     """Make `f` a graph fragment: a call adds one node, and runs `f` only for a new signature.
 

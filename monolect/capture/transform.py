@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from monolect.autograd.gradient import gradients, replace
 from monolect.autograd.graph import full
@@ -19,8 +19,11 @@ from monolect.runtime.replay.in_progress import changes
 from monolect.tensor.base import on_device_of
 from monolect.tensor.tensor import Tensor, watched
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
+
+def grad(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[P, Any]:
     """Return a function that computes the gradient of the scalar function `f` by one or several arguments.
 
     An argument may be a tensor, or lists, tuples and dicts of tensors; its gradient has the same structure. With
@@ -32,7 +35,7 @@ def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: boo
     both = value_and_grad(f, argnums, has_aux)
 
     @wraps(f)
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: P.args, **kwargs: P.kwargs) -> Any:
         value, g = both(*args, **kwargs)
         return (g, value[1]) if has_aux else g
 
@@ -40,8 +43,8 @@ def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: boo
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+    f: Callable[P, R], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]:
     """Like `grad`, but the new function returns (value, gradient); with `has_aux` ((value, aux), gradient).
 
     >>> value, g = value_and_grad(lambda x: x * x)(Tensor(3.0))
@@ -54,10 +57,12 @@ def value_and_grad(
     if not wanted or not all(isinstance(k, int) for k in wanted):
         raise ArgumentError("grad: argnums", expected="an int, or a tuple of ints", found=repr(argnums)[:80])
 
+    call: Callable[..., Any] = f
+
     @wraps(f)
-    def both(*args: Any, **kwargs: Any) -> Any:
+    def both(*args: P.args, **kwargs: P.kwargs) -> Any:
         placeholders: dict[UOp, UOp] = {}
-        inner = list(args)
+        inner: list[Any] = list(args)
         for k in wanted:
             if not -len(args) <= k < len(args):
                 raise ArgumentError("argnums names no argument", expected=f"below {len(args)}", found=k)
@@ -66,7 +71,7 @@ def value_and_grad(
         outer, watched.nodes = watched.nodes, (*watched.nodes, *placeholders)
         try:
             with changes.inside():  # an inner step runs unjitted: a replay has no derivative
-                out = f(*inner, **kwargs)
+                out = call(*inner, **kwargs)
         finally:
             watched.nodes = outer
         if has_aux and (not isinstance(out, tuple | list) or len(out) != 2):

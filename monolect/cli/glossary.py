@@ -90,7 +90,7 @@ TERMS = _rows(
     (
         "captured step",
         "A function whose kernels were recorded once and are replayed as one command buffer.",
-        "capture/jit.py capture/recording.py capture/fast_path.py",
+        "capture/step.py capture/recording.py capture/fast_path.py",
         "jit, trace, graph capture, usual call, fast path",
     ),
     (
@@ -396,7 +396,7 @@ TERMS = _rows(
     (
         "sharding",
         "A tensor in parts on several devices.",
-        "schedule/shard.py ir/placement.py",
+        "schedule/rewrites/shard.py ir/placement.py",
         "axis, collective, multi-device",
     ),
     (

@@ -7,8 +7,7 @@ They have their own module because a process that finds all its kernels in cache
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from monolect.base.errors import InternalError
 from monolect.base.settings import settings
@@ -57,6 +56,8 @@ class Services:
     # (kernel, target) -> blocks that the kernel's plan packs of its frozen PARAMs
     packed_blocks: Callable[[UOp, Target], tuple[Packed, ...]] | None = None
     budget: Callable[[UOp], Budget] | None = None  # step -> budget for packed copies of its constants
+    # (row, step, target) -> step: runs a pass where a setting checks or traces passes
+    run_pass: Callable[[Pass, UOp, Target], UOp] | None = None
 
 
 services = Services()
@@ -138,11 +139,9 @@ def run(row: Pass, step: UOp, target: Target) -> UOp:
     """Run one pass, unless it is disabled; through the pipeline's runner if a setting checks or traces passes."""
     if not settings.looking:
         return step if row.name in settings.disabled else row.run(step, target)
-    pipeline: Any = import_module("monolect.pipeline")
-    out: UOp = pipeline.run_pass(row, step, target)
-    if settings.STOP_AFTER == row.name:
-        raise pipeline.nothing_to_run()
-    return out
+    if services.run_pass is None:
+        raise InternalError("the runtime runs passes under a trace", expected="monolect.runtime imported", found="none")
+    return services.run_pass(row, step, target)
 
 
 __all__ = ["COMMAND", "Pass", "Programs", "Services", "joined", "lower", "planned", "run", "services"]

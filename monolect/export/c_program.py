@@ -7,7 +7,7 @@ from typing import Any
 
 from monolect.backend.c import cross_targets
 from monolect.base.errors import ExportError
-from monolect.capture.jit import Jit
+from monolect.capture.step import Jit
 from monolect.command.forms import buffer_bytes
 from monolect.export.c_source import TEMPLATES, Source
 from monolect.export.data import array_text, head_of, identity, segment_data

@@ -17,9 +17,9 @@ from monolect.base.dtype import DType
 from monolect.base.errors import ArgumentError, DeviceError, ExportError, FileFormatError, JitError, VerifyError
 from monolect.base.settings import STEERING
 from monolect.base.target import Target
-from monolect.capture import saved
 from monolect.capture.captured import Captured
-from monolect.capture.jit import Jit
+from monolect.capture.files import saved
+from monolect.capture.step import Jit
 from monolect.command.forms import FILES, base_of, calls_in, items_of, kernel_of, new_slot, operands_of, program_of
 from monolect.command.rewrites.join import items_of_run
 from monolect.export.names import Names

@@ -15,7 +15,7 @@ from monolect.backend.base import Call
 from monolect.backend.cpu import cross_targets
 from monolect.base.dtype import DType
 from monolect.base.errors import ArgumentError, ExportError
-from monolect.capture.jit import Jit
+from monolect.capture.step import Jit
 from monolect.command.forms import buffer_bytes
 from monolect.export.c_program import filled
 from monolect.export.c_source import FIRST_CHECK, bounds, error_texts, quoted, size_names

@@ -13,7 +13,7 @@ from typing import Any
 
 from monolect.base.collector import collection_paused
 from monolect.base.errors import ArgumentError
-from monolect.capture.jit import Jit
+from monolect.capture.step import Jit
 from monolect.export.c_program import c_files
 from monolect.export.names import identifier
 from monolect.export.wasm import wasm_files

@@ -3,8 +3,8 @@
 Source: names follow torch.nn and torch.optim.
 """
 
-from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from monolect.nn import optim, state
 from monolect.nn.activation import (
@@ -46,11 +46,17 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Import `nn.datasets` at its first use, so that starting up does not import file readers."""
-    if name == "datasets":
-        return import_module("monolect.nn.datasets")
-    raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")
+if TYPE_CHECKING:
+    from monolect.nn import datasets
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        """Import `nn.datasets` at its first use, so that starting up does not import file readers."""
+        if name == "datasets":
+            import monolect.nn.datasets as datasets  # imported at its first use
+
+            return datasets
+        raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

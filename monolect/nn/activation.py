@@ -7,9 +7,10 @@ Source: torch.nn.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from monolect.nn.module import Module
+from monolect.tensor.base import PerAxis
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
@@ -154,7 +155,12 @@ class MaxPool2d(Module):
     """
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
     ):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.dilation, self.ceil_mode = dilation, ceil_mode
@@ -178,9 +184,9 @@ class AvgPool2d(Module):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ):
@@ -204,7 +210,7 @@ class AdaptiveAvgPool2d(Module):
     [[[[1.0]]]]
     """
 
-    def __init__(self, output_size: Any):
+    def __init__(self, output_size: int | Sequence[int | None]):
         self.output_size = output_size
 
     def forward(self, x: Tensor) -> Tensor:

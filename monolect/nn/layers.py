@@ -9,15 +9,15 @@ Source: torch.nn.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
 
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.graphs.windows import as_ints
 from monolect.nn.module import Module
-from monolect.tensor.base import as_int, as_sizes
+from monolect.tensor.base import PerAxis, as_int, as_sizes
 from monolect.tensor.creation import check_sizes
 from monolect.tensor.deferred import defer
 from monolect.tensor.guard import guard_methods
@@ -66,10 +66,10 @@ class _Conv(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: PerAxis,
+        stride: PerAxis = 1,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
         groups: int = 1,
         bias: bool = True,
     ):
@@ -207,7 +207,13 @@ class LayerNorm(Module):
     (2, 4)
     """
 
-    def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True):
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ):
         shape = check_sizes(as_sizes((normalized_shape,), "normalized_shape"))
         self.normalized_shape, self.eps = shape, eps
         self.weight = _filled(shape, 1.0) if elementwise_affine else None
@@ -230,7 +236,9 @@ class RMSNorm(Module):
     (2, 4)
     """
 
-    def __init__(self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True):
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+    ):
         shape = check_sizes(as_sizes((normalized_shape,), "normalized_shape"))
         self.normalized_shape, self.eps = shape, eps
         self.weight = _filled(shape, 1.0) if elementwise_affine else None

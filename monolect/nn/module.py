@@ -9,12 +9,23 @@ Invariant: names in a state dict are PyTorch's, so weights move between the two 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
 from monolect.base.errors import AxisError, DTypeError
 from monolect.nn.state import get_state_dict, load_state_dict
+from monolect.tensor.base import Data
 from monolect.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    P = ParamSpec("P")
+    R_co = TypeVar("R_co", covariant=True)
+
+    class _HasForward(Protocol[P, R_co]):
+        def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    class _CallForward:
+        def __get__(self, module: _HasForward[P, R_co], owner: Any = None) -> Callable[P, R_co]: ...
 
 
 class Module:
@@ -41,8 +52,12 @@ class Module:
         """
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+    if TYPE_CHECKING:
+        __call__ = _CallForward()  # a call takes and returns what `forward` of the subclass does
+    else:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return self.forward(*args, **kwargs)
 
     # ---- contents ----------------------------------------------------------------------------------------------------
     def _entries(self) -> dict[str, Any]:
@@ -114,7 +129,7 @@ class Module:
         """
         return get_state_dict(self)
 
-    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, Data], strict: bool = True) -> None:
         """Copy the tensors of `state` into those of the same names. Raises as `nn.state.load_state_dict`.
 
         >>> a, b = nn.Linear(2, 2), nn.Linear(2, 2)
@@ -202,6 +217,9 @@ class Module:
         return "\n".join([f"{type(self).__name__}({extra}", *(f"  {line}" for line in lines), ")"])
 
 
+Layer: TypeAlias = "Module | Callable[[Tensor], Tensor]"
+
+
 class Sequential(Module):
     """Apply modules, or functions of one tensor, one after the other. Raises DTypeError for a layer that is not
     callable.
@@ -210,9 +228,10 @@ class Sequential(Module):
     [4.0]
     """
 
-    def __init__(self, *layers: Any):
+    def __init__(self, *layers: Layer | Sequence[Layer]):
         self.layers: list[Any] = []
-        for layer in layers[0] if len(layers) == 1 and isinstance(layers[0], list | tuple) else layers:
+        given: Any = layers[0] if len(layers) == 1 and isinstance(layers[0], list | tuple) else layers
+        for layer in given:
             self.append(layer)
 
     def _entries(self) -> dict[str, Any]:
@@ -226,13 +245,13 @@ class Sequential(Module):
             text = f"Tensor.{called}" if is_method else getattr(layer, "__qualname__", repr(layer))
             yield name, repr(layer) if isinstance(layer, Module) else text
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply each layer to the result of the previous one."""
         for layer in self.layers:
             x = layer(x)
         return x
 
-    def append(self, layer: Any) -> Self:
+    def append(self, layer: Layer) -> Self:
         """Add a layer at the end and return this module. Raises DTypeError where the layer is not callable.
 
         >>> Sequential(lambda x: x + 1).append(lambda x: x * 2)(Tensor([1.0])).tolist()
@@ -249,7 +268,11 @@ class Sequential(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.layers)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return Sequential(*self.layers[index])
         if not -len(self.layers) <= index < len(self.layers):
@@ -264,7 +287,7 @@ class ModuleList(Sequential):
     2
     """
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Raise NotImplementedError, because a list does not say how its modules are used."""
         raise NotImplementedError("a ModuleList has no forward; iterate over it")
 

@@ -16,7 +16,7 @@ Source: torch.optim, including the order in which weight decay and momentum are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, log
 from typing import Any
 
@@ -26,7 +26,7 @@ from monolect.base.dtype import DType, dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError
 from monolect.ir.uop import build
 from monolect.nn.state import load_state_dict
-from monolect.tensor.base import restore_on_failure
+from monolect.tensor.base import Data, restore_on_failure
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.index import view
 from monolect.tensor.tensor import Tensor
@@ -234,7 +234,7 @@ class Optimizer:
         """
         return {f"{k}.{i}": t for k, ts in self._entries().items() for i, t in enumerate(ts)}
 
-    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, Data], strict: bool = True) -> None:
         """Restore the tensors of `state_dict`. Raises as `nn.state.load_state_dict`, and then changes nothing.
 
         >>> w = Tensor([1.0], requires_grad=True)

@@ -8,17 +8,18 @@ Invariant: `load_state_dict` checks everything before it changes anything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
-from monolect.tensor.base import restore_on_failure
+from monolect.tensor.base import Data, restore_on_failure
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
 _SHOWN = 5  # names in an error message; the others are counted
 
 
-def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
+def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors reachable from `obj` through attributes, lists, tuples and dicts, by dotted name, in order.
 
     A tensor reachable under two names is listed under both. `prefix` is put before each name.
@@ -53,7 +54,7 @@ def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...],
             _collect(value, f"{name}.{key}" if name else str(key), out, (*path, id(obj)), owners)
 
 
-def get_parameters(obj: Any) -> list[Tensor]:
+def get_parameters(obj: object) -> list[Tensor]:
     """Return the tensors reachable from `obj` that require a gradient, each once.
 
     >>> get_parameters({"a": Tensor([1.0], requires_grad=True), "b": Tensor([2.0])})[0].tolist()
@@ -64,7 +65,7 @@ def get_parameters(obj: Any) -> list[Tensor]:
 
 
 @guarded
-def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> None:
+def load_state_dict(obj: object, state: Mapping[str, Data], strict: bool = True) -> None:
     """Copy the tensors of `state` into those of the same names in `obj`, in one batch.
 
     Values may be Tensors or NumPy arrays. With `strict`, the names must be the same. Raises ArgumentError for different
@@ -86,7 +87,8 @@ def load_state_dict(obj: Any, state: dict[str, Any], strict: bool = True) -> Non
     for name, target in own.items():
         if name not in state:
             continue
-        value = state[name] if isinstance(state[name], Tensor) else Tensor(state[name])
+        given = state[name]
+        value = given if isinstance(given, Tensor) else Tensor(given)
         if value.shape != target.shape:
             raise ShapeError(f"state dict: {name}", expected=target.shape, found=value.shape)
         if value.dtype is not target.dtype:

@@ -23,8 +23,9 @@ from monolect.ir.check.prove import is_inside
 from monolect.ir.ops import ELEMENTWISE, BufferArg, KernelInfo, ParamArg
 from monolect.ir.rewrite.normal import TRUE, count
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, substitute, toposort
+from monolect.schedule.kernel_graph import Kernel, Store
 from monolect.schedule.materialize import is_empty
-from monolect.schedule.partition import Kernel, Partition, Store
+from monolect.schedule.partition import Partition
 from monolect.schedule.ranges import (
     FIRST_REDUCE_RANGE,
     Index,

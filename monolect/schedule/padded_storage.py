@@ -14,16 +14,14 @@ Invariant: the border blocks and the interior are disjoint, and together they co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from monolect.ir.bounds import size_max
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.rewrite.normal import TRUE, count
 from monolect.ir.uop import UOp, build, node
+from monolect.schedule.kernel_graph import KernelGraph
 from monolect.schedule.ranges import Index, full_index, sources
-
-if TYPE_CHECKING:
-    from monolect.schedule.partition import Partition
 
 MAX_PADDED_RATIO = 4  # padded elements per element of the value; above it, the unused border costs more than a copy
 
@@ -70,7 +68,7 @@ def _renumbered(i: UOp, number: int) -> UOp:
     return node("RANGE", i.src, (number, i.arg[1])) if i.op == "RANGE" else i
 
 
-def padded_value(part: Partition, u: UOp) -> PaddedValue | None:
+def padded_value(part: KernelGraph, u: UOp) -> PaddedValue | None:
     """Return `u`, which is to be stored, as a PaddedValue, or None where storing into the interior saves no copy."""
     if u.op != "WHERE" or u.src[1].op != "PAD" or u.src[2].op != "CONST":
         return None

@@ -9,14 +9,14 @@ A kernel is an ordered chain of blocks of output ranges. A reduction is fused if
 chain, so that it is computed exactly once per outer iteration. Softmax, layernorm and RMSnorm over rows become one
 kernel for this reason. A value that would be recomputed many times is stored instead when a buffer costs less.
 
-Invariant: kernels form a DAG: `later[k]` holds, as bits, the kernels that must run after k.
+Invariant: those of `kernel_graph`; each value is visited after all its consumers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.ir.bounds import ranges, size_max
@@ -24,7 +24,17 @@ from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.placement import device
 from monolect.ir.rewrite.normal import TRUE, count, linear
 from monolect.ir.uop import UOp, node
-from monolect.schedule.materialize import Cost, costs, is_forced, is_join, operands_of, reuses, scanned_axis
+from monolect.schedule.kernel_graph import (
+    MAX_KERNEL_VALUES,
+    MAX_STORES,
+    Demand,
+    KernelGraph,
+    RangeSet,
+    Store,
+    is_innermost,
+    refined,
+)
+from monolect.schedule.materialize import costs, is_forced, is_join, operands_of, reuses, scanned_axis
 from monolect.schedule.padded_storage import PaddedValue, padded_value
 from monolect.schedule.ranges import (
     Index,
@@ -33,6 +43,8 @@ from monolect.schedule.ranges import (
     effect_target,
     full_index,
     overwrites,
+    ranges_of,
+    size,
     sources,
     value_sources,
 )
@@ -43,23 +55,17 @@ from monolect.schedule.scratch import (
     is_worth_scratch,
     main_source,
     moves_innermost_out,
-    ranges_of,
     scratch_value,
-    size,
 )
 from monolect.schedule.traversal import walk
-
-RangeSet = frozenset[UOp]
 
 HEAVY_OPS = 8  # weighted ops; above it, storing a value beats computing it again in a second kernel
 # terms per element of a reduction; from this length on, storing the sum is cheaper than fusing it
 MIN_REDUCTION_FOR_BUFFER = 512
 EPILOGUE_OPS = 32  # weighted ops; an epilogue of a contraction up to this size is fused for free
-MAX_KERNEL_VALUES = 600  # values in a kernel; a larger kernel is cut, so that code generation time stays linear
 # values; a reduction is fused only if the kernel has room for this many more, so that cuts fall on reductions
 ROOM_TO_REDUCE = 60
 REDUCE_SIZE = 12  # values that a reduction counts as, since it is a loop
-MAX_STORES = 12  # stores in a kernel
 MIN_SUMMED_ROWS = 128  # summed rows; a sum of fewer rows is fused like any other reduction
 MIN_ROW_BYTES = 1 << 10  # bytes of a summed row; from this stride on, reading several rows per iteration is 4x faster
 MIN_SUMMED_BYTES = 1 << 20  # bytes of all rows; a smaller sum stays in the cache, so its order does not matter
@@ -68,94 +74,7 @@ ENOUGH_PARALLEL = 8  # outer iterations; with fewer, a large kernel is not fused
 MULTIPLES = frozenset(("MUL", "RESHAPE", "EXPAND", "PERMUTE", "CONTIGUOUS_BACKWARD", "DETACH"))
 
 
-class Demand(NamedTuple):
-    """A request of kernel `kernel` for element `index` of a value, under `gate`, in output ranges `out` and reductions
-    `red`.
-    """
-
-    kernel: int
-    index: Index  # type: ignore[assignment]  # hides the method of tuple
-    gate: UOp
-    out: RangeSet
-    red: tuple[UOp, ...]
-    linear: bool = False  # whether the value is a factor of each term of the sum over the last of `red`
-
-
-class Store(NamedTuple):
-    """A kernel writes the value `node` at `index`, or runs the effect `effect` of the AFTER `node` there."""
-
-    node: UOp
-    index: Index  # type: ignore[assignment]  # hides the method of tuple
-    effect: UOp | None = None
-
-
-class Kernel:
-    """A kernel under construction: its blocks of output ranges, its stores, and properties of its values."""
-
-    __slots__ = ("blocks", "device", "later", "n_values", "reuse", "scan", "staged", "stores")
-
-    def __init__(self, blocks: list[RangeSet], stores: list[Store], dev: Any):
-        self.blocks, self.stores, self.device = [b for b in blocks if b], stores, dev
-        self.later = 0
-        self.n_values = 0
-        self.reuse = False  # contains a contraction, which is tiled on its own
-        self.scan: UOp | None = None  # the RANGE of the loop that carries scans; it is innermost
-        self.staged = False  # has scratch values in local memory
-
-    def all_ranges(self) -> RangeSet:
-        """Return the output ranges of all blocks."""
-        return frozenset().union(*self.blocks) if self.blocks else frozenset()
-
-    def refined(self, want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
-        """Return the kernel's blocks with `want` made a prefix, or None: see the function `refined`."""
-        return refined(self.blocks, want, out)
-
-
-def refined(blocks: list[RangeSet], want: RangeSet, out: RangeSet | None = None) -> list[RangeSet] | None:
-    """Return `blocks` with one split where necessary, so that the union of the first few is `want`; None if impossible.
-
-    With `out`, only the ranges of `out` in each block count.
-    """
-    left = want
-    done: list[RangeSet] = []
-    for i, b in enumerate(blocks):
-        if not left:
-            break
-        here = b if out is None else b & out
-        if here <= left:
-            left, done = left - here, [*done, b]
-        elif left <= b:
-            return [*done, left, b - left, *blocks[i + 1 :]]
-        else:
-            return None
-    return blocks if not left else None
-
-
-def is_innermost(scan: UOp | None, blocks: list[RangeSet]) -> bool:
-    """Whether the loop that carries scans is in the last of `blocks`, or there is none.
-
-    A scan restarts in each iteration of every other loop, so no other loop may be nested in its loop.
-    """
-    kept = [b for b in blocks if b]
-    return not any(scan in b for b in kept[:-1])
-
-
-def is_nest(blocks: list[RangeSet], stores: list[Store]) -> bool:
-    """Whether each of `blocks` has the same outer blocks in every store that uses it, so that stores can share loops.
-
-    Stores over (i, j) and (i, k) share i. A third store over (i, j, k) would nest k inside j, but the second has no j.
-    """
-    around: dict[RangeSet, RangeSet] = {}
-    for s in stores:
-        own, outer = ranges_of(s.index), frozenset[UOp]()
-        for b in filter(own.intersection, blocks):
-            if around.setdefault(b, outer) != outer:
-                return False
-            outer |= b
-    return True
-
-
-class Partition:
+class Partition(KernelGraph):
     """The walk over the graph and its result.
 
     `stored[v]` is (kernel, index) for each value with a buffer; `staged[v]` describes each value in local memory;
@@ -163,13 +82,12 @@ class Partition:
     """
 
     def __init__(self, roots: list[UOp], default_device: str, local_bytes: int = 0):
+        super().__init__()
         self.roots = roots
         self.order = walk(roots)
         self.forced = {u for u in self.order if is_forced(u)} | set(roots)
-        self.cost: dict[UOp, Cost] = costs(self.order, self.forced)
+        self.cost = costs(self.order, self.forced)
         self.demands: dict[UOp, list[Demand]] = {}
-        self.kernels: list[Kernel | None] = []
-        self.alias: list[int] = []  # union-find over kernel numbers
         self.stored: dict[UOp, tuple[int, Index]] = {}
         # kernels that need the whole buffer of a value, because they have effects on it
         self.whole: dict[UOp, set[int]] = {}
@@ -178,93 +96,6 @@ class Partition:
         self.n_scratch_ranges = 0
         self.default_device = default_device
         self.local_bytes = local_bytes  # local memory of each thread; 0 if the target has none
-
-    # ---- kernels -----------------------------------------------------------------------------------------------------
-    def find(self, k: int) -> int:
-        """Return the number of the kernel that kernel k was merged into."""
-        while self.alias[k] != k:
-            self.alias[k] = self.alias[self.alias[k]]
-            k = self.alias[k]
-        return k
-
-    def kernel(self, k: int) -> Kernel:
-        """Return the kernel with number k, which must not be merged into another."""
-        out = self.kernels[k]
-        assert out is not None
-        return out
-
-    def new_kernel(self, blocks: list[RangeSet], stores: list[Store], dev: Any, consumers: set[int]) -> int:
-        """Add a kernel whose results `consumers` read, and return its number. No other kernel runs before it yet."""
-        k = len(self.kernels)
-        self.kernels.append(Kernel(blocks, stores, dev))
-        self.alias.append(k)
-        self.kernel(k).later = self._after(consumers)
-        return k
-
-    def _after(self, kernels: set[int]) -> int:
-        """Return, as bits, `kernels` and all kernels that must run after them."""
-        bits = 0
-        for k in kernels:
-            bits |= 1 << k | self.kernel(k).later
-        return bits
-
-    def run_after(self, k: int, consumers: set[int]) -> None:
-        """Record that `consumers` run after kernel k, whose results they read."""
-        mine, bits = self.kernel(k), self._after(consumers - {k})
-        if bits & ~mine.later:
-            mine.later |= bits
-            for other in self.kernels:
-                if other is not None and other.later >> k & 1:
-                    other.later |= bits
-
-    def merge(self, a: int, b: int, blocks: list[RangeSet]) -> int:
-        """Merge kernel b into kernel a, with the chain `blocks`; return a."""
-        ka, kb = self.kernel(a), self.kernel(b)
-        ka.blocks, ka.stores = blocks, ka.stores + kb.stores
-        ka.n_values += kb.n_values
-        ka.reuse |= kb.reuse
-        ka.scan = ka.scan or kb.scan
-        self.kernels[b] = None
-        self.alias[b] = a
-        both = 1 << a | 1 << b
-        ka.later = (ka.later | kb.later) & ~both
-        for other in self.kernels:
-            if other is not None and other is not ka and other.later & both:
-                other.later = (other.later & ~(1 << b)) | 1 << a | ka.later
-        return a
-
-    def mergeable(self, a: int, b: int, along: bool) -> list[RangeSet] | None:
-        """Return the chain of blocks of kernels a and b merged, or None if they must stay separate.
-
-        `along`: whether the value that both read depends on their loops. If it does not, merging saves no loads, and
-        kernels with different loops would lose vectorization; then only kernels with equal ranges are merged.
-        """
-        ka, kb = self.kernel(a), self.kernel(b)
-        if ka.device != kb.device or ka.reuse or kb.reuse or ka.later >> b & 1 or kb.later >> a & 1:
-            return None
-        if ka.scan is not kb.scan and ka.scan is not None and kb.scan is not None:
-            return None
-        if len(ka.stores) + len(kb.stores) > MAX_STORES or ka.n_values + kb.n_values > MAX_KERNEL_VALUES:
-            return None
-        if any(s.effect is not None for s in ka.stores + kb.stores):
-            return None
-        ra, rb = ka.all_ranges(), kb.all_ranges()
-        common = ra & rb
-        if (not common and (ra or rb)) or (not along and ra != rb):
-            return None
-        ba = ka.refined(common)
-        bb = kb.refined(common)
-        if ba is None or bb is None:
-            return None
-        prefix: RangeSet = frozenset()
-        for block in bb:  # split a's blocks where b's common part is split
-            prefix |= block
-            if prefix <= common and (ba := refined(ba, prefix)) is None:
-                return None
-        assert ba is not None
-        blocks = [*ba, *(b for b in bb if not b <= common)]
-        fits = is_innermost(ka.scan or kb.scan, blocks) and is_nest(blocks, ka.stores + kb.stores)
-        return blocks if fits else None
 
     # ---- the walk ----------------------------------------------------------------------------------------------------
     def run(self) -> Partition:
@@ -658,4 +489,4 @@ def _is_linear(i: UOp) -> bool:
     return all(x.op == "RANGE" for x, _ in linear(i)[1])
 
 
-__all__ = ["Demand", "Kernel", "Partition", "Store", "refined"]
+__all__ = ["Partition"]

@@ -12,11 +12,13 @@ Invariant: under its gate each returned index is inside of its source.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
+from math import prod
 from typing import Any
 
 from monolect.base.errors import InternalError
-from monolect.ir.bounds import min_max, ranges
+from monolect.ir.bounds import min_max, ranges, size_max
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.rewrite.normal import TRUE, count, smaller, within
 from monolect.ir.uop import UOp, build, idx, node
@@ -330,6 +332,16 @@ def _bound(r: UOp) -> Any:
     return r.src[0].value if r.src[0].op == "CONST" else r.src[0]
 
 
+def size(rs: Iterable[UOp]) -> int:
+    """Return the maximum number of iterations of the loop nest over the RANGEs `rs`."""
+    return prod(size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0]) for r in rs)
+
+
+def ranges_of(index: Index) -> frozenset[UOp]:
+    """Return the RANGEs of all axes of `index`."""
+    return frozenset().union(*(ranges(i) for i in index)) if index else frozenset()
+
+
 __all__ = [
     "FIRST_REDUCE_RANGE",
     "Index",
@@ -342,7 +354,9 @@ __all__ = [
     "full_index",
     "overwrites",
     "placeholder",
+    "ranges_of",
     "reshape_index",
+    "size",
     "sources",
     "stored_value",
     "value_sources",

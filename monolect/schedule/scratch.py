@@ -13,18 +13,15 @@ Invariant: the index of a scratch value consists of full RANGEs: outer loops or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.rewrite.normal import TRUE, count, is_zero, unbroadcast
 from monolect.ir.uop import UOp, node
-from monolect.schedule.ranges import Index, covers, sources
-
-if TYPE_CHECKING:
-    from monolect.schedule.partition import Demand, Partition
+from monolect.schedule.kernel_graph import Demand, KernelGraph
+from monolect.schedule.ranges import Index, covers, ranges_of, size, sources
 
 FIRST_RANGE = 500  # numbers of the loops of scratch values, until the kernel is built
 MIN_ROWS = 8  # iterations of the outer loops; with fewer, threads would be idle
@@ -44,7 +41,7 @@ class ScratchValue(NamedTuple):
     inner: tuple[int, ...]
 
 
-def is_worth_scratch(part: Partition, u: UOp, demands: list[Demand]) -> bool:
+def is_worth_scratch(part: KernelGraph, u: UOp, demands: list[Demand]) -> bool:
     """Whether several loops would compute `u` again, and `u` is an expensive function or derived from a contraction.
 
     A derived value counts in a kernel with scratch values, or as a factor of another contraction if it depends on
@@ -58,7 +55,7 @@ def is_worth_scratch(part: Partition, u: UOp, demands: list[Demand]) -> bool:
     return cost.rows and any(d.linear and d.out - ranges_of(d.index) for d in demands)
 
 
-def is_expensive(part: Partition, u: UOp, demands: list[Demand]) -> bool:
+def is_expensive(part: KernelGraph, u: UOp, demands: list[Demand]) -> bool:
     """Whether several loops along a row would compute the expensive function `u`, in a kernel without contraction or
     scratch.
 
@@ -70,7 +67,7 @@ def is_expensive(part: Partition, u: UOp, demands: list[Demand]) -> bool:
     return not (k.reuse or k.staged) and any(d.red for d in demands)
 
 
-def scratch_value(part: Partition, u: UOp, demands: list[Demand]) -> ScratchValue | None:
+def scratch_value(part: KernelGraph, u: UOp, demands: list[Demand]) -> ScratchValue | None:
     """Return `u` as a ScratchValue of the one kernel that demands it, or None if that is impossible or does not pay."""
     if not part.local_bytes or not demands:
         return None
@@ -112,7 +109,7 @@ def scratch_value(part: Partition, u: UOp, demands: list[Demand]) -> ScratchValu
     return ScratchValue(number, tuple(index), tuple(inner))
 
 
-def fits(part: Partition, u: UOp, row: int, demands: list[Demand], outer: frozenset[UOp]) -> bool:
+def fits(part: KernelGraph, u: UOp, row: int, demands: list[Demand], outer: frozenset[UOp]) -> bool:
     """Whether there are enough rows for all threads, and several rows of `u` fit local memory with the contractions'
     operands.
 
@@ -127,7 +124,7 @@ def fits(part: Partition, u: UOp, row: int, demands: list[Demand], outer: frozen
     return row <= longest_row(u.dtype.itemsize, per_element, part.local_bytes)
 
 
-def fits_without_products(part: Partition, u: UOp, row: int, inner: list[int], outer: frozenset[UOp]) -> bool:
+def fits_without_products(part: KernelGraph, u: UOp, row: int, inner: list[int], outer: frozenset[UOp]) -> bool:
     """Whether rows of a value that no contraction reads are contiguous, long enough, and small enough for local memory.
 
     There must also be enough rows for all threads, or so few elements that one thread computes them.
@@ -181,16 +178,6 @@ def moves_innermost_out(rs: frozenset[UOp], blocks: list[frozenset[UOp]]) -> boo
     return bool(order) and order[-1] in rs and not rs.issuperset(order)
 
 
-def size(rs: Iterable[UOp]) -> int:
-    """Return the maximum number of iterations of the loop nest over the RANGEs `rs`."""
-    return prod(size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0]) for r in rs)
-
-
-def ranges_of(index: Index) -> frozenset[UOp]:
-    """Return the RANGEs of all axes of `index`."""
-    return frozenset().union(*(ranges(i) for i in index)) if index else frozenset()
-
-
 __all__ = [
     "FIRST_RANGE",
     "LINEAR_OPS",
@@ -203,8 +190,6 @@ __all__ = [
     "longest_row",
     "main_source",
     "moves_innermost_out",
-    "ranges_of",
     "scratch_value",
-    "size",
     "zeroes_masked_rows",
 ]

@@ -9,9 +9,9 @@ Invariant: nothing here runs a computation, and each error is raised at the user
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 from weakref import ref
 
 from monolect.autograd.operands import same_device
@@ -25,13 +25,126 @@ from monolect.ir.placement import device as device_of
 from monolect.ir.uop import UOp, build
 
 if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
+    import builtins
+    from types import EllipsisType
+
+    from monolect.base.numpy import np
+    from monolect.tensor.variable import Variable
+
+    class Named(Protocol):
+        """An object that names a device."""
+
+        @property
+        def name(self) -> str: ...
+
+    class Shared(Protocol):
+        """An object that gives its memory through DLPack."""
+
+        def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+        def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    class Arrayed(Protocol):
+        """An object that is an array for NumPy."""
+
+        def __array__(self) -> np.ndarray: ...
+
+
+AnyTensor = TypeVar("AnyTensor", bound="TensorBase")
+# Types of arguments. They are texts: nothing is imported for them when a program runs.
+Number: TypeAlias = "int | float"
+PerAxis: TypeAlias = "int | Sequence[int]"  # one int for all axes, or one for each
+Axes: TypeAlias = "int | Sequence[int] | None"  # None for all
+Size: TypeAlias = "int | UOp | Variable"  # of one axis; a node or a Variable where it is symbolic
+Sizes: TypeAlias = "Size | Sequence[Size]"  # as in `zeros(2, 3)` and in `zeros((2, 3))`
+DTypeLike: TypeAlias = "DType | str | type | np.dtype"
+DeviceLike: TypeAlias = "str | Named"
+TensorLike: TypeAlias = "TensorBase | Number | UOp | Variable | np.ndarray | np.generic"  # an operand
+Data: TypeAlias = "TensorLike | Arrayed | Sequence[Data]"  # what becomes a tensor
+Index: TypeAlias = (
+    "int | slice | EllipsisType | TensorBase | UOp | Variable | np.ndarray | np.generic | Sequence | None"
+)
+Key: TypeAlias = "Index | tuple[Index, ...]"  # of `x[key]`
 
 _new = object.__new__
 MOST_ELEMENTS: int = dtypes.int64.max  # elements of a tensor or of one axis; more raise ShapeError
 
 
-class TensorBase:
+if TYPE_CHECKING:
+
+    class _Joined:
+        """Methods of the joined class that a family calls in another; the class is checked as a whole."""
+
+        @property
+        def requires_grad(self) -> builtins.bool: ...
+        @requires_grad.setter
+        def requires_grad(self, value: builtins.bool) -> None: ...
+        def __neg__(self) -> Self: ...
+        def __add__(self, other: TensorLike) -> Self: ...
+        def __radd__(self, other: TensorLike) -> Self: ...
+        def __sub__(self, other: TensorLike) -> Self: ...
+        def __rsub__(self, other: TensorLike) -> Self: ...
+        def __mul__(self, other: TensorLike) -> Self: ...
+        def __rmul__(self, other: TensorLike) -> Self: ...
+        def __truediv__(self, other: TensorLike) -> Self: ...
+        def __rtruediv__(self, other: TensorLike) -> Self: ...
+        def __pow__(self, other: TensorLike) -> Self: ...
+        def __eq__(self, other: TensorLike) -> Self: ...  # type: ignore[override]
+        def __ne__(self, other: TensorLike) -> Self: ...  # type: ignore[override]
+        def __lt__(self, other: TensorLike) -> Self: ...
+        def __gt__(self, other: TensorLike) -> Self: ...
+        def __le__(self, other: TensorLike) -> Self: ...
+        def __ge__(self, other: TensorLike) -> Self: ...
+        def __getitem__(self, key: Key) -> Self: ...
+        def __invert__(self) -> Self: ...
+
+        abs: Callable[..., Self]
+        all: Callable[..., Self]
+        bool: Callable[..., Self]
+        cast: Callable[..., Self]
+        clone: Callable[..., Self]
+        cumsum: Callable[..., Self]
+        detach: Callable[..., Self]
+        double: Callable[..., Self]
+        dropout: Callable[..., Self]
+        eq: Callable[..., Self]
+        exp: Callable[..., Self]
+        expand: Callable[..., Self]
+        flatten: Callable[..., Self]
+        float: Callable[..., Self]
+        isfinite: Callable[..., Self]
+        log: Callable[..., Self]
+        log_softmax: Callable[..., Self]
+        logsigmoid: Callable[..., Self]
+        maximum: Callable[..., Self]
+        mean: Callable[..., Self]
+        minimum: Callable[..., Self]
+        movedim: Callable[..., Self]
+        ne: Callable[..., Self]
+        rand: Callable[..., Self]
+        requires_grad_: Callable[..., Self]
+        reshape: Callable[..., Self]
+        rsqrt: Callable[..., Self]
+        softmax: Callable[..., Self]
+        square: Callable[..., Self]
+        squeeze: Callable[..., Self]
+        sum: Callable[..., Self]
+        to: Callable[..., Self]
+        unsqueeze: Callable[..., Self]
+        where: Callable[..., Self]
+        _all_false: Callable[..., Self]
+        _scalar: Callable[..., Self]
+        item: Callable[[], Any]
+        numel: Callable[[], Any]
+        numpy: Callable[[], np.ndarray]
+        _store: Callable[..., None]
+        _value: Callable[[], UOp]
+        _value_to_write: Callable[..., Any]
+
+else:
+    _Joined = object
+
+
+class TensorBase(_Joined):
     """Hold the fields of a Tensor and the argument checks that its methods share.
 
     A view builds `_uop` from the node of its base at each use (`tensor/view.py`).
@@ -46,33 +159,13 @@ class TensorBase:
     _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
 
-    if TYPE_CHECKING:
-        # A method of one family may call any method of another; the joined class is checked as a whole.
-        def __getattr__(self, name: str) -> Any: ...
-        def __neg__(self) -> Tensor: ...
-        def __add__(self, other: Any) -> Tensor: ...
-        def __radd__(self, other: Any) -> Tensor: ...
-        def __sub__(self, other: Any) -> Tensor: ...
-        def __rsub__(self, other: Any) -> Tensor: ...
-        def __mul__(self, other: Any) -> Tensor: ...
-        def __rmul__(self, other: Any) -> Tensor: ...
-        def __truediv__(self, other: Any) -> Tensor: ...
-        def __rtruediv__(self, other: Any) -> Tensor: ...
-        def __pow__(self, other: Any) -> Tensor: ...
-        def __lt__(self, other: Any) -> Tensor: ...
-        def __gt__(self, other: Any) -> Tensor: ...
-        def __le__(self, other: Any) -> Tensor: ...
-        def __ge__(self, other: Any) -> Tensor: ...
-        def __getitem__(self, key: Any) -> Tensor: ...
-        def __invert__(self) -> Tensor: ...
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not cls._is_view:
             cls._kind = cls
 
     @classmethod
-    def _wrap(cls, uop: UOp) -> Tensor:
+    def _wrap(cls, uop: UOp) -> Self:
         """Return a Tensor of the node `uop`. A node without an origin gets the user's current line as its origin."""
         t: Any = _new(cls)
         t._uop = uop
@@ -94,7 +187,7 @@ class TensorBase:
         return self._uop.dtype
 
     @property
-    def shape(self) -> tuple:
+    def shape(self) -> tuple[Any, ...]:
         """The size of each axis: an int, or an index node (UOp) where the size is symbolic.
 
         >>> Tensor([[1, 2, 3]]).shape
@@ -112,13 +205,14 @@ class TensorBase:
         return len(self._uop.shape)
 
     @property
-    def device(self) -> Any:
-        """The name of the device of the value; a tuple of names for a value on several devices.
+    def device(self) -> str:
+        """The name of the device of the value.
 
         >>> Tensor([1.0], device="python").device
         'python'
         """
-        return device_of(self._uop) or Device.default
+        name: str = device_of(self._uop) or Device.default
+        return name
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
     def _axis(self, dim: Any, rank: int | None = None) -> int:
@@ -278,6 +372,18 @@ def refuse_shape(name: str, expected: tuple, found: tuple) -> ShapeError:
 
 
 __all__ = [
+    "Axes",
+    "Data",
+    "DTypeLike",
+    "DeviceLike",
+    "Index",
+    "PerAxis",
+    "Key",
+    "Number",
+    "Size",
+    "Sizes",
+    "TensorLike",
+    "AnyTensor",
     "TensorBase",
     "as_device",
     "as_int",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.numpy import np
@@ -22,13 +22,11 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, new_buffer, node, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
-from monolect.runtime.realize.execute import realize, running
+from monolect.runtime.realize.execute import realize
+from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import changes, refuse_while_capturing
 from monolect.tensor.base import TensorBase
 from monolect.tensor.view import aliases, detached, is_alone, same_view_of, shown, strides
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 
 class CopyMixin(TensorBase):
@@ -36,13 +34,13 @@ class CopyMixin(TensorBase):
 
     __slots__ = ()
 
-    def __copy__(self) -> Tensor:
+    def __copy__(self) -> Self:
         """Return another Tensor of the same memory and with the same `grad`."""
         new = detached(self) if self._requires_grad else aliases(self, lambda u: u)
         new.__setstate__(self.__getstate__())
         return new
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return another Tensor with the same value in its own memory and a copy of `grad`.
 
         The deep copy of a view is a view of the copy of its base.
@@ -82,11 +80,11 @@ class CopyMixin(TensorBase):
         device = "cpu" if is_on_disk(self.device) else self.device
         return _from_values, (self._kind, values, device), self.__getstate__()
 
-    def __getstate__(self) -> tuple[bool, Tensor | None, dict[str, Any] | None]:
+    def __getstate__(self) -> tuple[bool, Self | None, dict[str, Any] | None]:
         """Return the state apart from the value: (requires_grad, grad, attributes of a subclass or None)."""
         return self._requires_grad, self._grad, getattr(self, "__dict__", None)
 
-    def __setstate__(self, state: tuple[bool, Tensor | None, dict[str, Any] | None]) -> None:
+    def __setstate__(self, state: tuple[bool, TensorBase | None, dict[str, Any] | None]) -> None:
         is_leaf, self._grad, attributes = state
         if is_leaf:
             self.requires_grad_()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from array import array as packed
 from math import ceil, isinf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
 from monolect.autograd.special import absolute
@@ -20,12 +20,23 @@ from monolect.base.numpy import is_array, is_scalar, np
 from monolect.ir.rewrite.normal import less, negate
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.buffer import LETTERS, from_bytes, from_numpy, open_disk
-from monolect.tensor.base import TensorBase, as_device, as_int, as_size, as_sizes, check_sizes, on_device
+from monolect.tensor.base import (
+    DeviceLike,
+    DTypeLike,
+    Number,
+    Size,
+    Sizes,
+    TensorBase,
+    TensorLike,
+    as_device,
+    as_int,
+    as_size,
+    as_sizes,
+    check_sizes,
+    on_device,
+)
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.index import check_range
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 
 def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
@@ -127,7 +138,7 @@ class CreationMixin(TensorBase):
     __slots__ = ()
 
     @classmethod
-    def _make(cls, uop: UOp, device: Any, requires_grad: bool) -> Tensor:
+    def _make(cls, uop: UOp, device: Any, requires_grad: bool) -> Self:
         t = cls._wrap(uop if device is None else on_device(uop, as_device(device)))
         if requires_grad:
             t.requires_grad = True
@@ -135,8 +146,14 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def full(
-        cls, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-    ) -> Tensor:
+        cls,
+        size: Sizes,
+        fill_value: TensorLike,
+        *,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Return a tensor of shape `size` (an int or a tuple) filled with `fill_value`.
 
         `fill_value` is a number, or a tensor that broadcasts to `size`. The dtype defaults to that of the value: bool,
@@ -156,7 +173,9 @@ class CreationMixin(TensorBase):
         return cls._make(full(shape, _checked(value, d, given), d), device, requires_grad)
 
     @classmethod
-    def zeros(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    def zeros(
+        cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Self:
         """Return zeros of shape `size` (ints or one tuple), float32 unless `dtype` is given.
 
         Raises ShapeError for a negative size.
@@ -168,7 +187,9 @@ class CreationMixin(TensorBase):
         return cls._make(full(check_sizes(as_sizes(size)), 0, d), device, requires_grad)
 
     @classmethod
-    def ones(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    def ones(
+        cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Self:
         """Return ones of shape `size` (ints or one tuple), float32 unless `dtype` is given.
 
         Raises ShapeError for a negative size.
@@ -180,7 +201,9 @@ class CreationMixin(TensorBase):
         return cls._make(full(check_sizes(as_sizes(size)), 1, d), device, requires_grad)
 
     @classmethod
-    def empty(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    def empty(
+        cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Self:
         """Return an uninitialized tensor of shape `size`, float32 unless `dtype` is given; assign to it before reading
         it.
 
@@ -193,7 +216,9 @@ class CreationMixin(TensorBase):
         out.requires_grad = requires_grad
         return out
 
-    def full_like(self, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def full_like(
+        self, fill_value: TensorLike, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+    ) -> Self:
         """Return a tensor of this shape filled with `fill_value`; dtype and device default to this tensor's.
 
         >>> Tensor.ones(2, 3).full_like(7).shape
@@ -202,7 +227,7 @@ class CreationMixin(TensorBase):
         d = self.dtype if dtype is None else as_dtype(dtype)
         return self._wrap(on_device(full(self.shape, fill_value, d), as_device(device or self.device)))
 
-    def zeros_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def zeros_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
         """Return zeros of this shape; dtype and device default to this tensor's.
 
         >>> Tensor([1, 2]).zeros_like().tolist()
@@ -210,7 +235,7 @@ class CreationMixin(TensorBase):
         """
         return self.full_like(0, dtype=dtype, device=device)
 
-    def ones_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def ones_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
         """Return ones of this shape; dtype and device default to this tensor's.
 
         >>> Tensor([5, 6]).ones_like(dtype=dtypes.float32).tolist()
@@ -218,7 +243,7 @@ class CreationMixin(TensorBase):
         """
         return self.full_like(1, dtype=dtype, device=device)
 
-    def empty_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def empty_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
         """Return an uninitialized tensor of this shape; dtype and device default to this tensor's. See `empty`.
 
         >>> Tensor.ones(2, 3).empty_like().shape
@@ -228,7 +253,7 @@ class CreationMixin(TensorBase):
         return self._wrap(new_buffer(self.shape, d, as_device(device or self.device)))
 
     @classmethod
-    def buffer(cls, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    def buffer(cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
         """Return float32 zeros (or zeros of `dtype`) of shape `size` in a buffer that assignments update in place.
 
         >>> t = Tensor.buffer(3)
@@ -243,14 +268,14 @@ class CreationMixin(TensorBase):
     @classmethod
     def arange(
         cls,
-        start: Any,
-        end: Any = None,
-        step: Any = 1,
+        start: Number | Size,
+        end: Number | Size | None = None,
+        step: Number | Size = 1,
         *,
-        dtype: Any = None,
-        device: Any = None,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
         requires_grad: bool = False,
-    ) -> Tensor:
+    ) -> Self:
         """Return the 1-d tensor start, start + step, ... below `end` (above it for a negative step).
 
         With one argument it counts from 0. The dtype is int64 if all arguments are ints, else float32. `end` may be a
@@ -259,35 +284,40 @@ class CreationMixin(TensorBase):
         >>> Tensor.arange(2, 10, 3).tolist()
         [2, 5, 8]
         """
-        start, end, step = (x.item() if is_scalar(x) else x for x in (start, end, step))
-        if end is None:
-            start, end = 0, start
-        if step == 0:
-            raise ArgumentError("arange: the step must not be zero", expected="a step other than 0", found=step)
-        numbers = (start, end, step)
+        given_numbers: tuple[Any, ...] = (0, start, step) if end is None else (start, end, step)
+        numbers = first, last, by = tuple([x.item() if is_scalar(x) else x for x in given_numbers])
+        if by == 0:
+            raise ArgumentError("arange: the step must not be zero", expected="a step other than 0", found=by)
         if any(x.__class__ is UOp or hasattr(x, "uop") for x in numbers):
-            (n,) = check_sizes((as_size(end, "end"),)) if start == 0 and step == 1 else _no_symbolic(numbers)
+            (n,) = check_sizes((as_size(last, "end"),)) if first == 0 and by == 1 else _no_symbolic(numbers)
         else:
-            n = max(0, ceil((end - start) / step))
+            n = max(0, ceil((last - first) / by))
         floats = any(isinstance(x, float) for x in numbers)
         given = None if dtype is None else as_dtype(dtype)
         d = given or (dtypes.float32 if floats else dtypes.int64)
         if n.__class__ is int and n:
-            for x in (start, start + (n - 1) * step):
+            for x in (first, first + (n - 1) * by):
                 _checked(x, d, given)
         counter = d if d.is_int else dtypes.int64 if floats else dtypes.int32
         u = iota(n, counter)
         if d.is_float:
             wide = dtypes.float64 if d.bits == 64 else dtypes.float32
             u = cast(u, wide)
-        u = u if step == 1 else e("MUL", u, step)
-        u = u if start == 0 else e("ADD", u, start)
+        u = u if by == 1 else e("MUL", u, by)
+        u = u if first == 0 else e("ADD", u, first)
         return cls._make(cast(u, d), device, requires_grad)
 
     @classmethod
     def linspace(
-        cls, start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-    ) -> Tensor:
+        cls,
+        start: float,
+        end: float,
+        steps: int,
+        *,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Return `steps` evenly spaced numbers from `start` to `end`, both included; float32 unless `dtype` is given.
 
         Raises ArgumentError for negative `steps`.
@@ -318,8 +348,14 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def eye(
-        cls, n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-    ) -> Tensor:
+        cls,
+        n: int,
+        m: int | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Return an (n, m) matrix with ones on the diagonal, zeros elsewhere; m defaults to n, the dtype to float32.
 
         >>> Tensor.eye(2, 3).tolist()
@@ -330,7 +366,7 @@ class CreationMixin(TensorBase):
         same = negate(build("CMPNE", iota(n, axis=0, rank=2), iota(m, axis=1, rank=2)))
         return cls._make(cast(same, d), device, requires_grad)
 
-    def tril(self, diagonal: int = 0) -> Tensor:
+    def tril(self, diagonal: int = 0) -> Self:
         """Return this tensor with zeros above the diagonal number `diagonal` of its last two axes.
 
         Diagonal 0 is the main one, 1 the one above it. Raises ShapeError for fewer than 2 axes.
@@ -340,7 +376,7 @@ class CreationMixin(TensorBase):
         """
         return self._triangle(diagonal, lower=True)
 
-    def triu(self, diagonal: int = 0) -> Tensor:
+    def triu(self, diagonal: int = 0) -> Self:
         """Return this tensor with zeros below the diagonal number `diagonal` of its last two axes.
 
         Diagonal 0 is the main one, 1 the one above it. Raises ShapeError for fewer than 2 axes.
@@ -350,7 +386,7 @@ class CreationMixin(TensorBase):
         """
         return self._triangle(diagonal, lower=False)
 
-    def _triangle(self, diagonal: int, lower: bool) -> Tensor:
+    def _triangle(self, diagonal: int, lower: bool) -> Self:
         u, rank = self._uop, self.ndim
         if rank < 2:
             raise ShapeError("tril and triu need a matrix", expected="at least 2 axes", found=f"shape {self.shape}")
@@ -359,7 +395,7 @@ class CreationMixin(TensorBase):
         mask = less(column, row + 1) if lower else less(row + -1, column)
         return self._wrap(build("WHERE", mask, u, const(0, u.dtype)))
 
-    def one_hot(self, num_classes: int) -> Tensor:
+    def one_hot(self, num_classes: int) -> Self:
         """Return int64 of shape (*shape, num_classes): 1 at the class that each element names, 0 elsewhere.
 
         Raises DTypeError for floats, ArgumentError for num_classes below 1, and under `CHECK_BOUNDS=1` IndexRangeError
@@ -380,7 +416,7 @@ class CreationMixin(TensorBase):
         return self._wrap(cast(same, dtypes.int64))
 
     @classmethod
-    def from_numpy(cls, array: Any) -> Tensor:
+    def from_numpy(cls, array: np.ndarray) -> Self:
         """Return a tensor of a NumPy array; it shares the array's memory where layout and alignment allow.
 
         >>> a = np.zeros(16, np.float32)
@@ -389,10 +425,10 @@ class CreationMixin(TensorBase):
         >>> t[0].item()
         7.0
         """
-        return cls(np.asarray(array))  # type: ignore[call-arg,return-value]
+        return cls(np.asarray(array))  # type: ignore[call-arg]
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Tensor:
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Map a file and return its bytes as a uint8 tensor of shape (n,) on the device `disk:path`.
 
         A slice that is moved to another device, and bitcast there, reads only its own pages. Raises FileFormatError

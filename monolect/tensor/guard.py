@@ -13,11 +13,12 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from types import FunctionType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from monolect.base.errors import ArgumentError, InternalError, IRError, MonolectError, ShapeError
 from monolect.base.origin import provenance
 
+F = TypeVar("F", bound=Callable[..., Any])
 FAILURES = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, AssertionError, RecursionError)
 COMPILER = frozenset(("rules", "schedule", "optimize", "lower", "command", "backend"))  # folders that see no arguments
 UNGUARDED = frozenset(  # names: cheap operators that check their operand, and methods that compute
@@ -28,7 +29,7 @@ UNGUARDED = frozenset(  # names: cheap operators that check their operand, and m
 )
 
 
-def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
+def guarded(f: F, name: str = "") -> F:
     """Wrap `f` so that the Python errors in FAILURES become an ArgumentError that shows the signature of `f`.
 
     An IRError becomes a ShapeError; other errors of monolect's tree pass. `name` is the method's name in messages.
@@ -57,7 +58,7 @@ def guarded(f: Callable[..., Any], name: str = "") -> Callable[..., Any]:
 
     # provenance reports this name
     method.__code__ = method.__code__.replace(co_name=f.__name__)  # type: ignore[attr-defined]
-    return method
+    return method  # type: ignore[return-value]
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

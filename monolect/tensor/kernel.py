@@ -11,9 +11,10 @@ from __future__ import annotations
 import ctypes
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 from monolect.autograd.operands import same_device
+from monolect.backend.common.host.native import native_functions
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import as_dtype
 from monolect.base.errors import ArgumentError, VerifyError
@@ -22,14 +23,19 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, new_buffer, node, shape_source, toposort
-from monolect.runtime.realize.execute import native_functions
-from monolect.tensor.base import as_device, as_sizes
+from monolect.tensor.base import DTypeLike, as_device, as_sizes
 from monolect.tensor.tensor import Tensor
 
+Result: TypeAlias = "tuple[int | Sequence[int], DTypeLike]"  # (shape, dtype)
+Code: TypeAlias = int | Callable[..., Any]  # an address, or a ctypes function pointer
 _POINTER: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # base class of all ctypes function pointers
 
 
-def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
+@overload
+def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Result) -> Tensor: ...
+@overload
+def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: list[Result]) -> list[Tensor]: ...
+def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Result | list[Result]) -> Any:
     """Return the Tensors that one kernel computes; `kernel` writes it in the kernel dialect.
 
     `out` is (shape, dtype) of the result, or a list of those for several results. A result is undefined until the
@@ -71,7 +77,11 @@ def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Any) -> Any:
     return _called(sink, results, inputs, out)
 
 
-def native_function(code: Any, *inputs: Tensor, out: Any, name: str = "native") -> Any:
+@overload
+def native_function(code: Code, *inputs: Tensor, out: Result, name: str = "native") -> Tensor: ...
+@overload
+def native_function(code: Code, *inputs: Tensor, out: list[Result], name: str = "native") -> list[Tensor]: ...
+def native_function(code: Code, *inputs: Tensor, out: Result | list[Result], name: str = "native") -> Any:
     """Return the Tensors that the user's machine code computes. It runs on `cpu` and `c`, the devices of this
     processor.
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from math import inf, pi, prod, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from monolect.autograd import graph as g
 from monolect.base.dtype import DType, as_dtype, as_python, dtypes
@@ -28,18 +28,25 @@ from monolect.ir.bounds import at_most, size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import from_numpy, new_buffer
-from monolect.runtime.realize.execute import running
+from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import changes
-from monolect.tensor.base import TensorBase, as_device, as_sizes, restore_on_failure
+from monolect.tensor.base import DeviceLike, DTypeLike, Sizes, TensorBase, as_device, as_sizes, restore_on_failure
 from monolect.tensor.guard import guard_methods
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 _U64 = dtypes.uint64
 COUNTERS = 1 << 64  # counters of a key; after the last one the sequence starts again
 _PERMUTATION_LIMIT = 1 << 14  # elements of randperm, which compares all pairs; more raise ArgumentError
 MAX_CONSTANT_DRAWS = 64  # draws of a batch; later draws read their offset from memory, so that they share one kernel
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class DrawOptions(TypedDict, total=False):
+        """Options of methods that make parameters."""
+
+        dtype: DTypeLike | None
+        device: DeviceLike | None
+        requires_grad: bool
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
@@ -50,7 +57,7 @@ class _State:
     `n_draws` draws used `used` numbers.
     """
 
-    def __init__(self, make: Any, device: Any, key: int) -> None:
+    def __init__(self, make: Any, device: DeviceLike, key: int) -> None:
         self.stored = make(np.array([0, key], np.uint64), device=device)
         self.home: UOp = self.stored._uop  # the BUFFER, before anything is stored into it
         self.base: Any = None
@@ -302,7 +309,7 @@ class RandomMixin(TensorBase):
         manual_seed(seed)
 
     @classmethod
-    def _drawn(cls, flat: UOp, shape: tuple, requires_grad: bool = False) -> Tensor:
+    def _drawn(cls, flat: UOp, shape: tuple, requires_grad: bool = False) -> Self:
         t = cls._wrap(g.reshape(flat, shape))
         if requires_grad:
             t.requires_grad = True
@@ -310,7 +317,9 @@ class RandomMixin(TensorBase):
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
     @classmethod
-    def rand(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    def rand(
+        cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Self:
         """Return uniform numbers in [0, 1) of shape `size`, float32 unless `dtype` is given.
 
         Raises DTypeError for other dtypes than float64, float32, float16 and bfloat16, ShapeError for a negative size.
@@ -323,7 +332,9 @@ class RandomMixin(TensorBase):
         return cls._drawn(_unit(_bits(cls, count(shape), device), d), shape, requires_grad)
 
     @classmethod
-    def randn(cls, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    def randn(
+        cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Self:
         """Return normal numbers (mean 0, variance 1) of shape `size`, float32 unless `dtype` is given. Raises as
         `rand`.
 
@@ -334,7 +345,15 @@ class RandomMixin(TensorBase):
         return cls._drawn(_gaussian(cls, count(shape), d, device), shape, requires_grad)
 
     @classmethod
-    def randint(cls, low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def randint(
+        cls,
+        low: int,
+        high: int | None = None,
+        size: Sizes | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+    ) -> Self:
         """Return whole numbers in [low, high) of shape `size`, int64 unless `dtype` is given.
 
         `randint(high, size)` starts at 0. For n <= 2**32 possible numbers, the relative error of a probability is below
@@ -364,13 +383,13 @@ class RandomMixin(TensorBase):
     @classmethod
     def uniform(
         cls,
-        *size: Any,
+        *size: Sizes,
         low: float = 0.0,
         high: float = 1.0,
-        dtype: Any = None,
-        device: Any = None,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
         requires_grad: bool = False,
-    ) -> Tensor:
+    ) -> Self:
         """Return uniform numbers in [low, high) of shape `size`, float32 unless `dtype` is given.
 
         Raises ArgumentError where low > high, or where the dtype cannot hold the difference.
@@ -389,13 +408,13 @@ class RandomMixin(TensorBase):
     @classmethod
     def normal(
         cls,
-        *size: Any,
+        *size: Sizes,
         mean: float = 0.0,
         std: float = 1.0,
-        dtype: Any = None,
-        device: Any = None,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
         requires_grad: bool = False,
-    ) -> Tensor:
+    ) -> Self:
         """Return normal numbers of this mean and standard deviation, of shape `size`, float32 unless `dtype` is given.
 
         Raises ArgumentError for a negative `std`.
@@ -408,7 +427,7 @@ class RandomMixin(TensorBase):
         t = cls.randn(*size, dtype=dtype, device=device) * std + mean
         return t.requires_grad_(True) if requires_grad else t
 
-    def rand_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def rand_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
         """Return uniform numbers in [0, 1) of this shape, dtype and device. Raises DTypeError for integers.
 
         >>> Tensor.zeros(2, 3).rand_like().shape
@@ -416,7 +435,7 @@ class RandomMixin(TensorBase):
         """
         return self.rand(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
 
-    def randn_like(self, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def randn_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
         """Return normal numbers (mean 0, variance 1) of this shape, dtype and device. Raises DTypeError for integers.
 
         >>> Tensor.zeros(2, dtype=dtypes.float64).randn_like().dtype
@@ -424,7 +443,9 @@ class RandomMixin(TensorBase):
         """
         return self.randn(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
 
-    def randint_like(self, low: int, high: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def randint_like(
+        self, low: int, high: int | None = None, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+    ) -> Self:
         """Return whole numbers in [low, high), or [0, low), of this shape, dtype and device. Raises as `randint`.
 
         >>> x = Tensor.zeros(4, dtype=dtypes.int64).randint_like(3, 5)
@@ -437,7 +458,7 @@ class RandomMixin(TensorBase):
 
     # ---- choices -----------------------------------------------------------------------------------------------------
     @classmethod
-    def randperm(cls, n: int, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def randperm(cls, n: int, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
         """Return the numbers 0..n-1 in random order, int64 of shape (n,) unless `dtype` is given.
 
         The result is the rank of n random keys and takes n * n comparisons. Raises ArgumentError unless 0 <= n <=
@@ -459,7 +480,7 @@ class RandomMixin(TensorBase):
         rank = g.reduce(g.cast(before, dtypes.int32), "ADD", (1,), keep=False)
         return cls._wrap(g.cast(rank, d))
 
-    def bernoulli(self) -> Tensor:
+    def bernoulli(self) -> Self:
         """Return 1 with the probability that each element gives, else 0, in this dtype. Raises DTypeError for integers.
 
         >>> Tensor([0.0, 1.0]).bernoulli().tolist()
@@ -468,7 +489,7 @@ class RandomMixin(TensorBase):
         self._check_float("bernoulli")
         return (self.rand(*self.shape, device=self.device) < self.float()).cast(self.dtype)
 
-    def multinomial(self, num_samples: int, replacement: bool = False) -> Tensor:
+    def multinomial(self, num_samples: int, replacement: bool = False) -> Self:
         """Draw indices by the weights on the last axis: (classes,) or (n, classes) -> (..., num_samples), int64.
 
         Weights need not add up to 1. Raises ArgumentError where num_samples is below 1, or above 1 without replacement.
@@ -494,7 +515,7 @@ class RandomMixin(TensorBase):
 
     # ---- initial weights ---------------------------------------------------------------------------------------------
     @classmethod
-    def kaiming_uniform(cls, *size: Any, a: float = 0.0, **options: Any) -> Tensor:
+    def kaiming_uniform(cls, *size: Sizes, a: float = 0.0, **options: Unpack[DrawOptions]) -> Self:
         """Return uniform weights (out, in, ...) that preserve the variance of activations of a leaky ReLU of slope `a`.
 
         The bound is sqrt(6 / ((1 + a * a) * fan_in)). `options` are those of `uniform`. Raises ShapeError for fewer
@@ -508,7 +529,7 @@ class RandomMixin(TensorBase):
         return cls.uniform(*size, low=-bound, high=bound, **options)
 
     @classmethod
-    def kaiming_normal(cls, *size: Any, a: float = 0.0, **options: Any) -> Tensor:
+    def kaiming_normal(cls, *size: Sizes, a: float = 0.0, **options: Unpack[DrawOptions]) -> Self:
         """Return normal weights (out, in, ...) that preserve the variance of activations of a leaky ReLU of slope `a`.
 
         The standard deviation is sqrt(2 / ((1 + a * a) * fan_in)). `options` are those of `normal`. Raises ShapeError
@@ -521,7 +542,7 @@ class RandomMixin(TensorBase):
         return cls.normal(*size, std=sqrt(2.0 / ((1.0 + a * a) * max(fan_in, 1))), **options)
 
     @classmethod
-    def xavier_uniform(cls, *size: Any, gain: float = 1.0, **options: Any) -> Tensor:
+    def xavier_uniform(cls, *size: Sizes, gain: float = 1.0, **options: Unpack[DrawOptions]) -> Self:
         """Return uniform weights (out, in, ...) of variance gain**2 * 2 / (fan_in + fan_out), also known as Glorot's.
 
         `options` are those of `uniform`. Raises ShapeError for fewer than 2 axes.
@@ -534,7 +555,7 @@ class RandomMixin(TensorBase):
         return cls.uniform(*size, low=-bound, high=bound, **options)
 
     @classmethod
-    def xavier_normal(cls, *size: Any, gain: float = 1.0, **options: Any) -> Tensor:
+    def xavier_normal(cls, *size: Sizes, gain: float = 1.0, **options: Unpack[DrawOptions]) -> Self:
         """Return normal weights (out, in, ...) of variance gain**2 * 2 / (fan_in + fan_out).
 
         `options` are those of `normal`. Raises ShapeError for fewer than 2 axes.

@@ -13,7 +13,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Self
 
 from monolect.autograd.gradient import gradients, reach, refuse_without_graph, remember, spent
 from monolect.autograd.graph import broadcast_to, cast
@@ -28,7 +28,8 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
 from monolect.runtime.binding import values, variables
 from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy, with_storage
-from monolect.runtime.realize.execute import compute, realize, running
+from monolect.runtime.realize.execute import compute, realize
+from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import (
     OWN,
     NotKept,
@@ -42,7 +43,7 @@ from monolect.runtime.replay.in_progress import (
     under_way,
 )
 from monolect.tensor import random as random_state
-from monolect.tensor.base import as_device, on_device_of, refuse_shape
+from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device, on_device_of, refuse_shape
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
@@ -240,7 +241,9 @@ class Tensor(
 
     __slots__ = ()
 
-    def __init__(self, data: Any, device: Any = None, dtype: Any = None, requires_grad: bool = False):
+    def __init__(
+        self, data: Data, device: DeviceLike | None = None, dtype: DTypeLike | None = None, requires_grad: bool = False
+    ):
         if isinstance(data, Tensor):
             uop = data.to(device)._uop if device is not None else data._uop
             uop = cast(uop, as_dtype(dtype)) if dtype is not None else uop
@@ -335,7 +338,7 @@ class Tensor(
         _leaf_tensors[id(self)] = self
         _leaves[self._uop] = weakref.ref(self)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set `requires_grad` and return this tensor.
 
         >>> Tensor([1.0]).requires_grad_().requires_grad
@@ -386,7 +389,7 @@ class Tensor(
         return self.numel() * self.dtype.itemsize
 
     # ---- computing ---------------------------------------------------------------------------------------------------
-    def realize(self, *others: Tensor) -> Tensor:
+    def realize(self, *others: Tensor) -> Self:
         """Compute this tensor and `others` in one batch, together with pending random states, and return this tensor.
 
         >>> a = Tensor([1.0, 2.0])
@@ -478,7 +481,7 @@ class Tensor(
         values = to_numpy(u)
         return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).tolist()
 
-    def item(self) -> Any:
+    def item(self) -> Number:
         """Compute the only element and return it as a Python number.
 
         Raises ShapeError where there is not exactly one element, JitError inside a captured step.
@@ -521,7 +524,9 @@ class Tensor(
     __hash__ = object.__hash__
 
     # ---- copies and devices ------------------------------------------------------------------------------------------
-    def to(self, *args: Any, device: Any = None, dtype: Any = None) -> Tensor:
+    def to(
+        self, *args: DTypeLike | DeviceLike | None, device: DeviceLike | None = None, dtype: DTypeLike | None = None
+    ) -> Self:
         """Return this tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
 
         The device `disk:path` is a file: the whole file is written at once, and the result is a mapping of it. Raises
@@ -544,7 +549,7 @@ class Tensor(
             u = build("LOAD", u, arg=LoadArg(target, "GLOBAL"))
         return self if u is self._uop else self._wrap(u)
 
-    def cpu(self) -> Tensor:
+    def cpu(self) -> Self:
         """Return this tensor on the device `cpu`.
 
         >>> Tensor([1.0], device="python").cpu().device
@@ -552,7 +557,7 @@ class Tensor(
         """
         return self.to("cpu")
 
-    def contiguous(self) -> Tensor:
+    def contiguous(self) -> Self:
         """Return the same values in a row-major buffer from which later operations read them.
 
         The result is a view if this tensor is row-major already, else a copy.
@@ -564,7 +569,7 @@ class Tensor(
             return aliases(self, lambda u: build("CONTIGUOUS", u), functools.partial(in_rows, self.shape))
         return self._wrap(build("CONTIGUOUS", self._uop))
 
-    def contiguous_backward(self) -> Tensor:
+    def contiguous_backward(self) -> Self:
         """Return a view of the same values whose gradient is stored in a buffer of its own.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
@@ -574,7 +579,7 @@ class Tensor(
         """
         return aliases(self, lambda u: build("CONTIGUOUS_BACKWARD", u))
 
-    def clone(self) -> Tensor:
+    def clone(self) -> Self:
         """Return a copy that later assignments to this tensor do not change.
 
         >>> a = Tensor([1.0, 2.0])
@@ -585,7 +590,7 @@ class Tensor(
         """
         return self._wrap(copied(self._uop))
 
-    def detach(self) -> Tensor:
+    def detach(self) -> Self:
         """Return a view of all elements through which no gradient flows.
 
         >>> x = Tensor([3.0], requires_grad=True)
@@ -595,7 +600,7 @@ class Tensor(
         """
         return detached(self)
 
-    def assign(self, value: Any) -> Tensor:
+    def assign(self, value: Data) -> Self:
         """Write `value`, broadcast to this shape, to all elements, visible to the base and the views, and return this
         tensor.
 
@@ -674,7 +679,7 @@ class Tensor(
     # ---- gradients ---------------------------------------------------------------------------------------------------
     def backward(
         self, gradient: Tensor | None = None, create_graph: bool = False, retain_graph: bool | None = None
-    ) -> Tensor:
+    ) -> Self:
         """Add the derivative of this tensor by each leaf with `requires_grad` to the leaf's `grad`, and return this
         tensor.
 

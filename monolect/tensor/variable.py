@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from operator import index
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
@@ -43,7 +43,7 @@ class Variable:
 
     __slots__ = ("max", "min", "multiple_of", "name", "symbol", "uop")
 
-    def __init__(self, name: str, min: int, max: int, multiple_of: int = 1):
+    def __init__(self, name: str, min: int, max: int, multiple_of: int = 1) -> None:
         if not isinstance(name, str) or not name.isidentifier() or BY in name:
             raise ArgumentError("name of a Variable", expected=f"an identifier without {BY!r}", found=repr(name))
         if not isinstance(min, int) or not isinstance(max, int) or min > max:
@@ -68,25 +68,25 @@ class Variable:
     def __hash__(self) -> int:
         return hash(self.__reduce__())
 
-    def __add__(self, other: Any) -> UOp:
+    def __add__(self, other: int | UOp | Variable) -> UOp:
         return self.uop + other
 
-    def __sub__(self, other: Any) -> UOp:
+    def __sub__(self, other: int | UOp | Variable) -> UOp:
         return self.uop - other
 
-    def __mul__(self, other: Any) -> UOp:
+    def __mul__(self, other: int | UOp | Variable) -> UOp:
         return self.uop * other
 
-    def __floordiv__(self, other: Any) -> UOp:
+    def __floordiv__(self, other: int | UOp | Variable) -> UOp:
         return self.uop // other
 
-    def __mod__(self, other: Any) -> UOp:
+    def __mod__(self, other: int | UOp | Variable) -> UOp:
         return self.uop % other
 
     def __neg__(self) -> UOp:
         return -self.uop
 
-    def __rsub__(self, other: Any) -> UOp:
+    def __rsub__(self, other: int | UOp | Variable) -> UOp:
         return other - self.uop
 
     __radd__ = __add__

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import count
 from math import prod
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.base.errors import ArgumentError
@@ -23,10 +23,7 @@ from monolect.base.origin import provenance
 from monolect.ir.uop import UOp, build, node
 from monolect.runtime.buffer import base_of, contiguous_part
 from monolect.runtime.realize.execute import realize
-from monolect.tensor.base import TensorBase, check_count
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
+from monolect.tensor.base import AnyTensor, TensorBase, check_count
 
 Make = Callable[[UOp], UOp]
 Strides = tuple[int, ...]
@@ -73,7 +70,7 @@ class Window:
         return u
 
 
-def shown(parent: Any, make: Make, restride: Restride | None = None, writes: Make | bool = True) -> Tensor:
+def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, writes: Make | bool = True) -> AnyTensor:
     """Return a view of `parent`. Errors of `make` for the current node propagate.
 
     The arguments are those of Window, except that `writes` is True for `make` and False for None.
@@ -121,14 +118,14 @@ def view_kind(kind: Any) -> type:
 
 
 # ---- roots -----------------------------------------------------------------------------------------------------------
-def root_of(t: Any) -> Tensor:
+def root_of(t: AnyTensor) -> AnyTensor:
     """Return the Tensor whose memory `t` shows: the last base, or `t` itself if it is not a view."""
     while t._is_view:
         t = t._view.parent
     return t
 
 
-def target_of(t: Any) -> tuple[Tensor, Make]:
+def target_of(t: AnyTensor) -> tuple[AnyTensor, Make]:
     """Return the root of `t`, and the function that maps the node of the root to the target of a write to `t`.
 
     Raises ArgumentError where several elements of `t` share memory.
@@ -150,7 +147,7 @@ def target_of(t: Any) -> tuple[Tensor, Make]:
     return t, target
 
 
-def computed_by(t: Any) -> Tensor:
+def computed_by(t: AnyTensor) -> AnyTensor:
     """Return the Tensor to realize so that `t` has a value: the root if it has a pending write, or if the view `t`
     shows all of it and another Tensor may show it, too; else `t`.
     """
@@ -191,7 +188,7 @@ def is_alone(t: Any) -> bool:
     return True
 
 
-def in_memory(t: Any) -> Tensor:
+def in_memory(t: AnyTensor) -> AnyTensor:
     """Return a Tensor that is not a view, on the memory of the view `t`, or on a copy if `t` is not contiguous."""
     u = t._value()
     if u.op != "BUFFER":
@@ -216,13 +213,13 @@ def as_leaf(t: Any) -> None:
     window.seen = window.node = None
 
 
-def same_view_of(parent: Any, t: Any) -> Tensor:
+def same_view_of(parent: AnyTensor, t: TensorBase) -> AnyTensor:
     """Return a view of `parent` that selects the same elements as the view `t` does of its base."""
     window = t._view
     return shown(parent, window.make, window.restride, window.writes or False)
 
 
-def path_of(t: Any) -> tuple[Tensor, Path]:
+def path_of(t: AnyTensor) -> tuple[AnyTensor, Path]:
     """Return the root of `t` and the Path from it to `t`; `apply_path` makes the same view of another root."""
     path = []
     while t._is_view:
@@ -241,14 +238,14 @@ def with_strides(t: Any) -> Path:
     return ((_same, lambda _: known, True),)
 
 
-def apply_path(root: Tensor, path: Path) -> Tensor:
+def apply_path(root: AnyTensor, path: Path) -> AnyTensor:
     """Return the view of `root` that `path` describes; `root` itself if the path is empty."""
     for step in path:
         root = shown(root, *step)
     return root
 
 
-def apply_path_or_copy(t: Any, path: Path) -> Tensor:
+def apply_path_or_copy(t: AnyTensor, path: Path) -> AnyTensor:
     """Return the view of `t` that `path` describes, with copies where `t` is not contiguous and a step needs one.
 
     A path is recorded on a contiguous placeholder, where a step such as `reshape` is a view.
@@ -261,11 +258,10 @@ def apply_path_or_copy(t: Any, path: Path) -> Tensor:
             t = t._wrap(make(t._uop))
         else:
             t = shown(t, make, restride, writes)
-    found: Tensor = t
-    return found
+    return t
 
 
-def aliases(t: Any, make: Make, restride: Restride | None = None) -> Tensor:
+def aliases(t: AnyTensor, make: Make, restride: Restride | None = None) -> AnyTensor:
     """Return a view of all of `t` with the same values. `make` maps its node; `restride` None keeps the strides."""
     return shown(t, make, restride or _same, _same)
 
@@ -274,7 +270,7 @@ def _same(x: Any) -> Any:
     return x
 
 
-def detached(t: Any) -> Tensor:
+def detached(t: AnyTensor) -> AnyTensor:
     """Return a view of all of `t` through which no gradient flows."""
     return aliases(t, lambda u: build("DETACH", u))
 

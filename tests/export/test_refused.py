@@ -10,7 +10,7 @@ import pytest
 
 from monolect import ArgumentError, CompileError, ExportError, FileFormatError, Tensor, jit, native_function
 from monolect.backend.common.llvm import lld
-from monolect.capture import saved
+from monolect.capture.files import saved
 from monolect.cli import main
 from monolect.command.forms import items_of, program_of, with_program
 from monolect.export import c_program, wasm

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from monolect import JitError, Tensor, dtypes, function, jit
-from monolect.capture import jit as capture
 from monolect.capture import recording
+from monolect.capture import step as capture
 from monolect.capture.around import external_reads, realize_external_values
 from monolect.capture.function import Function
 

@@ -245,7 +245,7 @@ def test_worlds_agree_with_pytorch(request: pytest.FixtureRequest) -> None:
 
 
 PLANTED = {
-    "captures are not told apart by gradients": ("monolect.capture.jit.matches_state", lambda g, state: True),
+    "captures are not told apart by gradients": ("monolect.capture.step.matches_state", lambda g, state: True),
     "a gradient that a step finds is baked in": (
         "monolect.capture.recording.gradient_supplier",
         lambda brought, stand_in: lambda t, g: g,

@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 
 from monolect import Tensor, jit, nn
-from monolect.capture.jit import Jit
+from monolect.capture.step import Jit
 from monolect.interop.safetensors import safe_load, safe_save
 
 torch.manual_seed(0)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from monolect import MonolectError, Tensor, Variable, jit
-from monolect.capture import saved
+from monolect.capture.files import saved
 from monolect.ir import text as ir_text
 from monolect.ir.ops import ROLES
 from monolect.ir.uop import UOp, node
@@ -89,14 +89,14 @@ def write(path: Path, head: bytes, text: bytes, arrays: bytes) -> None:
     """A file of those parts, with the checksum of a careful forger."""
     body = [head, text, arrays]
     path.write_bytes(
-        saved._HEADER.pack(saved._MAGIC, saved.FORMAT, *map(len, body), saved._checksum(body)) + b"".join(body)
+        saved.HEADER.pack(saved.MAGIC, saved.FORMAT, *map(len, body), saved.checksum_of(body)) + b"".join(body)
     )
 
 
 def read(path: Path) -> tuple[bytes, bytes, bytes]:
     data = path.read_bytes()
-    _, _, n_json, n_text, _, _ = saved._HEADER.unpack_from(data)
-    body = data[saved._HEADER.size :]
+    _, _, n_json, n_text, _, _ = saved.HEADER.unpack_from(data)
+    body = data[saved.HEADER.size :]
     return body[:n_json], body[n_json : n_json + n_text], body[n_json + n_text :]
 
 

@@ -25,8 +25,8 @@ import numpy as np
 from monolect import Tensor
 from monolect.runtime.realize import schedule_cache as kept
 made = []
-import_module = kept.import_module
-kept.import_module = lambda name: made.append(1) or import_module(name)
+write = kept._write
+kept._write = lambda *args: made.append(1) or write(*args)
 x = Tensor(np.ones((64, 64), np.float32)).realize()
 for _ in range(5):
     x = (x @ x).relu() * 0.01

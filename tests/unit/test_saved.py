@@ -32,7 +32,7 @@ from monolect import (
 )
 from monolect.backend.c import compile as c_compile
 from monolect.backend.registry import Device
-from monolect.capture import saved
+from monolect.capture.files import loaded, saved
 from monolect.ir.text import parse
 
 needs_compiler = pytest.mark.skipif(bool(c_compile.missing()), reason=c_compile.missing() or "-")
@@ -267,10 +267,10 @@ def test_a_failed_save_leaves_the_old_file(whole: Path, tmp_path: Path, monkeypa
 
 
 def test_another_format(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "FORMAT", saved.FORMAT + 1)
+    monkeypatch.setattr(loaded, "FORMAT", saved.FORMAT + 1)
     with pytest.raises(FileFormatError, match="another format") as e:
         jit.load(whole)
-    assert (e.value.expected, e.value.found) == (saved.FORMAT, saved.FORMAT - 1)
+    assert (e.value.expected, e.value.found) == (saved.FORMAT + 1, saved.FORMAT)
 
 
 def test_a_file_of_another_target_loads(whole: Path) -> None:
@@ -515,9 +515,9 @@ def test_a_saved_step_is_no_part_of_another(tmp_path: Path) -> None:
 def parts(path: Path) -> tuple[dict[str, Any], list[str], bytes]:
     """The JSON, the graphs and the arrays of a file."""
     data = path.read_bytes()
-    _, _, n_json, n_text, _, _ = saved._HEADER.unpack_from(data)
-    body = data[saved._HEADER.size :]
-    texts = body[n_json : n_json + n_text].decode().rstrip("\n").split(saved._NEXT)
+    _, _, n_json, n_text, _, _ = saved.HEADER.unpack_from(data)
+    body = data[saved.HEADER.size :]
+    texts = body[n_json : n_json + n_text].decode().rstrip("\n").split(saved.NEXT)
     return json.loads(body[:n_json]), texts, body[n_json + n_text :]
 
 
@@ -536,7 +536,7 @@ def test_what_is_stored_is_what_the_number_of_the_format_says(tmp_path: Path) ->
     head, (text,), _ = parts(tmp_path / "a.step")
     step_node = parse(text)
     graph = (step_node.op, step_node.arg._fields, [u.op for u in step_node.src])
-    stored = (keys(head), graph, saved._MAGIC, saved._HEADER.format, saved._ALIGN, saved._NEXT)
+    stored = (keys(head), graph, saved.MAGIC, saved.HEADER.format, saved.ALIGN, saved.NEXT)
     digest = hashlib.blake2b(repr(stored).encode(), digest_size=8).hexdigest()
     assert (saved.FORMAT, digest) == (16, "b0564f95a39eb5eb"), "stored otherwise: count FORMAT on, note the digest"
 

@@ -7,7 +7,7 @@ from monolect.base.dtype import dtypes
 from monolect.ir.ops import BufferArg
 from monolect.ir.placement import axis
 from monolect.ir.uop import build, node, shape_source
-from monolect.schedule.shard import shard
+from monolect.schedule.rewrites.shard import shard
 
 PAIR = ("cpu", "cpu:1")
 

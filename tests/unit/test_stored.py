@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from monolect import Context, DeviceError, FileFormatError, JitError, MonolectError, Tensor, VerifyError, jit
-from monolect.capture import saved
+from monolect.capture.files import saved
 from monolect.runtime.realize import programs
 from tests.unit import saved_mutations as mutations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from monolect.backend.common.host.native import NativeDevice, host_target
 from monolect.backend.common.llvm.compile import Compiler, host_features, missing, native_ops
 from monolect.backend.cpu.units import EMULATED, units, usable_units
@@ -46,9 +44,11 @@ class CpuDevice(NativeDevice):
         return "", f"llvmlite {llvmlite.partition(chr(47))[0]}, {triple}"
 
     def render(self, kernels: list[tuple[str, UOp]]) -> str:
-        renderer = "emulate" if settings.EMULATE_UNITS else "render"  # imported only when a kernel is compiled
-        text: str = import_module(f"monolect.backend.cpu.{renderer}").render_module(kernels)
-        return text
+        if settings.EMULATE_UNITS:
+            from monolect.backend.cpu.emulate import render_module  # imported only when a kernel is compiled
+        else:
+            from monolect.backend.cpu.render import render_module  # imported only when a kernel is compiled
+        return render_module(kernels)
 
     def emit(self, source: str) -> bytes:
         return self.compiler.compile(source)

@@ -31,7 +31,7 @@ from monolect.ir.check.arrays import (
     select_valid,
     storage,
 )
-from monolect.ir.check.interp_ops import ROW_VALUES, move
+from monolect.ir.check.interp_ops import ROW_VALUES, Evaluation, move
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ROWS
 from monolect.ir.uop import UOp
 
@@ -124,7 +124,7 @@ def _effects(u: UOp) -> list[UOp]:
 
 
 # ---- the evaluator ---------------------------------------------------------------------------------------------------
-class Evaluator:
+class Evaluator(Evaluation):
     """One evaluation: values and masks by node, and the batch axis of each loop.
 
     `loops`: loops that get a batch axis in addition to those of REDUCEs. `hook`: evaluates AFTERs in one iteration.
@@ -134,12 +134,11 @@ class Evaluator:
         self.env, self.hook = env, hook
         self.order = _reachable(roots, env, effects=hook is None)
         closed = [r for u in self.order if u.op == "REDUCE" and u not in env for r in u.src[1:] if r not in env]
-        self.axes: dict[UOp, int] = {r: i for i, r in enumerate(dict.fromkeys([*loops, *closed]))}
+        self.axes = {r: i for i, r in enumerate(dict.fromkeys([*loops, *closed]))}
         extra = [np.ndim(v) - len(u.shape) for u, v in env.items() if not _is_storage(u, v)]
         self.user = max([0, *extra])
         self.batch = len(self.axes) + self.user
-        self.values: dict[UOp, Any] = {}
-        self.masks: dict[UOp, Mask] = {}
+        self.values, self.masks = {}, {}
 
     def run(self, roots: tuple[UOp, ...]) -> None:
         """Evaluate all nodes in order."""
@@ -198,20 +197,6 @@ class Evaluator:
             what = "has no value bound to it" if op in ("PARAM", "BUFFER") else "has no meaning here"
             raise IRError(f"{op} {what}", op=op, expected="a binding in env", found=repr(u))
         return handler(self, u)
-
-    # -- helpers of the handlers
-    def ints(self, u: UOp) -> tuple[int, ...]:
-        """Return the value of a shape source or a scalar as ints. Raises IRError if it varies within the batch."""
-        v = self.values[u]
-        want = len(u.src) if u.op == "STACK" else 1
-        if v.size != want:
-            raise IRError("a size depends on a loop", op=u.op, expected="one value", found=repr(u))
-        return tuple(int(x) for x in v.reshape(-1))
-
-    def aligned(self, v: Array, rank: int) -> Array:
-        """Return `v` with size-1 axes inserted after the batch axes, so that it has `rank` axes of its own."""
-        own = v.ndim - self.batch
-        return v if own == rank else v.reshape(v.shape[: self.batch] + (1,) * (rank - own) + v.shape[self.batch :])
 
     def elementwise(self, u: UOp) -> tuple[Array, Mask]:
         """Compute an elementwise op."""

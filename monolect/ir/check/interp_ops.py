@@ -7,7 +7,7 @@ What it is not: it does not walk graphs or write memory; `interp` does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +27,30 @@ from monolect.ir.check.arrays import (
 from monolect.ir.ops import INVALID
 from monolect.ir.uop import UOp
 
-if TYPE_CHECKING:
-    from monolect.ir.check.interp import Evaluator
+
+class Evaluation:
+    """The part of an evaluation that functions here read: values and masks by node, and the batch axis of each loop."""
+
+    axes: dict[UOp, int]
+    batch: int  # the number of batch axes
+    values: dict[UOp, Any]
+    masks: dict[UOp, Mask]
+
+    def ints(self, u: UOp) -> tuple[int, ...]:
+        """Return the value of a shape source or a scalar as ints. Raises IRError if it varies within the batch."""
+        v = self.values[u]
+        want = len(u.src) if u.op == "STACK" else 1
+        if v.size != want:
+            raise IRError("a size depends on a loop", op=u.op, expected="one value", found=repr(u))
+        return tuple(int(x) for x in v.reshape(-1))
+
+    def aligned(self, v: Array, rank: int) -> Array:
+        """Return `v` with size-1 axes inserted after the batch axes, so that it has `rank` axes of its own."""
+        own = v.ndim - self.batch
+        return v if own == rank else v.reshape(v.shape[: self.batch] + (1,) * (rank - own) + v.shape[self.batch :])
 
 
-def move(m: Evaluator, u: UOp, x: Array, b: int, fill: Any) -> Array:
+def move(m: Evaluation, u: UOp, x: Array, b: int, fill: Any) -> Array:
     """Apply movement op `u` to an array with `b` batch axes; `fill` is the value of elements that PAD adds."""
     op, lead = u.op, x.shape[:b]
     if op == "PERMUTE":
@@ -57,7 +76,7 @@ def _window(b: int, off: tuple[int, ...], size: tuple[int, ...]) -> Any:
 _NEUTRAL: dict[str, Callable[[DType], Any]] = {"ADD": lambda d: 0, "MUL": lambda d: 1, "MAX": lambda d: d.min}
 
 
-def _reduce(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _reduce(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     op, axes = u.arg
     x, mask = m.values[u.src[0]], m.masks[u.src[0]]
     over = [m.batch + a for a in axes]
@@ -78,35 +97,35 @@ def _reduce(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
     return out, mask
 
 
-def _scan(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _scan(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     op, axis = u.arg
     return scan_array(op, u.dtype, m.values[u.src[0]], m.batch + axis), m.masks[u.src[0]]
 
 
-def _range(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _range(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     if u not in m.axes:
         raise IRError("a loop is neither closed nor bound", op=u.op, expected="a binding in env", found=repr(u))
     size, k = max(0, int(m.values[u.src[0]].max(initial=0))), m.axes[u]
     return np.arange(size, dtype=np.int64).reshape((1,) * k + (size,) + (1,) * (m.batch - k - 1)), None
 
 
-def _const(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _const(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     shape = (1,) * m.batch
     if u.arg[0] is INVALID:
         return np.full(shape, garbage(u.dtype)), np.zeros(shape, bool)
     return np.full(shape, u.arg[0], storage(u.dtype)), None
 
 
-def _binary(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _binary(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     return np.frombuffer(u.arg, np.uint8).reshape((1,) * m.batch + (len(u.arg),)), None
 
 
-def _iota(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _iota(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     (n,) = m.ints(u.src[0])
     return np.arange(n).astype(storage(u.dtype)).reshape((1,) * m.batch + (n,)), None
 
 
-def _stack(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _stack(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     if not u.src:
         return np.zeros((1,) * m.batch + (0,), np.int64), None
     out = np.stack(np.broadcast_arrays(*(m.values[s] for s in u.src)), axis=m.batch)
@@ -117,11 +136,11 @@ def _stack(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
     return out, np.stack(np.broadcast_arrays(*full), axis=m.batch)
 
 
-def _bitcast(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _bitcast(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     return bitcast(m.values[u.src[0]], u.dtype), None
 
 
-def _load(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
+def _load(m: Evaluation, u: UOp) -> tuple[Any, Mask]:
     v, mask = m.values[u.src[0]], m.masks[u.src[0]]
     if len(u.src) < 3:
         return v, mask
@@ -131,21 +150,21 @@ def _load(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
     return np.where(gate, v, alt), select_valid(gate, mask, alt_mask)
 
 
-def _wmma(m: Evaluator, u: UOp) -> tuple[Array, Mask]:
+def _wmma(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     n = u.arg[1]
     a, b = (m.aligned(m.values[s], n + len(u.shape)) for s in u.src[:2])
     return multiply_tiles(u.dtype, a, b, m.values[u.src[2]], n), None
 
 
-def _gettuple(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
+def _gettuple(m: Evaluation, u: UOp) -> tuple[Any, Mask]:
     v = m.values[u.src[0]]
     return (v[u.arg] if isinstance(v, tuple) else v), None
 
 
-ROW_VALUES: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = {
+ROW_VALUES: dict[str, Callable[[Evaluation, UOp], tuple[Any, Mask]]] = {
     "CONST": _const, "BINARY": _binary, "IOTA": _iota, "STACK": _stack, "BITCAST": _bitcast, "REDUCE": _reduce,
     "SCAN": _scan, "RANGE": _range, "SPECIAL": _range, "LOAD": _load, "WMMA": _wmma, "GETTUPLE": _gettuple,
 }  # fmt: skip
 
 
-__all__ = ["ROW_VALUES", "move"]
+__all__ = ["Evaluation", "ROW_VALUES", "move"]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 from monolect.base.errors import InternalError
@@ -90,7 +89,8 @@ _printed: set[str] = set()
 
 def _print(name: str, before: Any, after: Any) -> None:
     """Print a line for a rule that fired, unless the same line was printed: passes rebuild the same nodes."""
-    brief = import_module("monolect.ir.pseudocode").brief  # imported only to print
+    from monolect.ir.pseudocode import brief  # imported only to print
+
     left, right = (brief(u) if isinstance(u, UOp) else str(u) for u in (before, after))
     text = f"       rule {name}: {left}  =>  {right}"
     if text not in _printed:

@@ -1,4 +1,4 @@
-"""Encode programs as command buffers of devices.
+"""Encode programs as command buffers of devices, and define Plan, which holds the command buffer of a batch.
 
 A program on one device is encoded by that device as a table, a graph or a submission. A program with loops, branches,
 copies or several devices is run by the host in parts (`runtime/realize/host_commands.py`, imported only for such a
@@ -8,13 +8,30 @@ program).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from typing import Any, NamedTuple
 
 from monolect.backend.base import Commands
 from monolect.backend.registry import Device
 from monolect.command.forms import calls_in, device_of, has_loops
 from monolect.ir.uop import UOp
 from monolect.runtime.realize.programs import loaded
+
+
+class Plan(NamedTuple):
+    """A batch that is ready to run. Positions of memory are numbered: inputs, outputs, sizes, then `owned`."""
+
+    device: str
+    commands: Any
+    schedule: UOp  # in the form that the pass `order` leaves
+    items: tuple[UOp, ...]  # the CALLs and copies of the command buffer
+    number: dict[UOp, int]  # the position of each PARAM and BUFFER
+    n_inputs: int
+    outputs: tuple[int, ...]  # for each root, the position of its buffer
+    fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
+    fresh_bytes: tuple[int, ...]  # bytes of each output
+    owned: tuple[UOp, ...]  # BUFFERs that each run allocates: arenas, and destinations of copies
+    variables: tuple[UOp, ...]  # PARAMs of the sizes
+    reads: frozenset[int]  # inputs that are an operand of some item
 
 
 def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:
@@ -27,10 +44,9 @@ def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Command
     if len(names) <= 1 and not has_loops(items) and all(c.op == "CALL" for c in calls):
         encoded: Commands = Device[names.pop() if names else dev].encode(items, number, programs)
         return encoded
-    commands: Commands = import_module("monolect.runtime.realize.host_commands").HostCommands(
-        items, number, programs, dev
-    )
-    return commands
+    from monolect.runtime.realize.host_commands import HostCommands  # imported only for programs that the host runs
+
+    return HostCommands(items, number, programs, dev)
 
 
-__all__ = ["encode"]
+__all__ = ["Plan", "encode"]

@@ -14,7 +14,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Preparing
@@ -27,12 +26,12 @@ from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import VIEWS, base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.realize.held import note_stored, to_store
-from monolect.runtime.realize.locks import CheckedLock
+from monolect.runtime.realize.locks import running
 from monolect.runtime.realize.varied import with_inputs
 from monolect.schedule.callify import callify, independent, over_params, resolve_functions, structure
 
 if TYPE_CHECKING:
-    from monolect.runtime.realize.plan import Plan
+    from monolect.runtime.realize.encode import Plan
 
 MAX_PLANS = 1024  # plans in `plans`; beyond it the least recently used one is dropped
 
@@ -46,7 +45,6 @@ class Run(NamedTuple):
 
 
 plans: OrderedDict[tuple, Plan] = OrderedDict()  # by (structure or function of the batch, device, settings)
-native_functions: dict[str, tuple[int, Any]] = {}  # by name of a CUSTOMFUNCTION: (address, object that owns the code)
 placeholders: weakref.WeakSet[UOp] = weakref.WeakSet()  # BUFFERs without values, for Tensors of a traced function
 
 
@@ -81,9 +79,6 @@ def batches_to(see: Callable[[list[UOp], str], None]) -> Iterator[None]:
         yield
     finally:
         listening.see = outer
-
-
-running = CheckedLock()  # held while compiling, binding and launching
 
 
 def realize(roots: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
@@ -175,7 +170,8 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
 def _callified(values: UOp) -> UOp:
     """Return the batch as a FUNCTION over PARAMs. If a setting traces passes, the pipeline runs the pass."""
     if settings.looking:
-        pipeline = import_module("monolect.pipeline")
+        from monolect import pipeline  # imported only to look at passes
+
         function: UOp = pipeline.run_pass(pipeline.GRAPH[0], values, pipeline.NO_TARGET)
         return function
     return callify(values)
@@ -199,7 +195,8 @@ def _plan_for(key: tuple, make: str, *args: Any) -> Any:
     """Return the plan of `key`: cached, or from the function `make` of `runtime.realize.plan`, called with `args`."""
     if (plan := _cached(key)) is not None:
         return plan
-    compiler = import_module("monolect.runtime.realize.plan")  # imported only if a plan must be made
+    from monolect.runtime.realize import plan as compiler  # imported only if a plan must be made
+
     plan = getattr(compiler, make)(*args)
     if plan is not None:
         _remember(key, plan)
@@ -226,7 +223,9 @@ def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | No
 
     `key`: the key of the plan in `plans`, used if the plan's results are exactly the values of the batch.
     """
-    batch = import_module("monolect.runtime.realize.compound").with_binaries_loaded(resolve_functions(batch), dev)
+    from monolect.runtime.realize.compound import with_binaries_loaded  # imported only for calls and copies
+
+    batch = with_binaries_loaded(resolve_functions(batch), dev)
     bases = [_viewed(r) for r in batch]
     todo = [b for b in dict.fromkeys(bases) if b.op != "BUFFER"]
     if not todo:  # functions that return their arguments
@@ -271,7 +270,8 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
     owned = [Device[home(b, plan.device)].alloc(buffer_bytes(b)) for b in plan.owned] if plan.owned else []
     addresses += [memory.address for memory in owned]
     if settings.VERIFY > 1 and not hasattr(plan.commands, "bind_memory"):
-        verified = import_module("monolect.runtime.realize.verified")  # imported only for VERIFY
+        from monolect.runtime.realize import verified  # imported only for VERIFY
+
         verified.run_plan(plan, batch, [*(b.storage for b in buffers), *(b.storage for b in new)], owned, sizes)
     else:
         if hasattr(plan.commands, "bind_memory"):
@@ -331,12 +331,10 @@ __all__ = [
     "from_numpy",
     "launch",
     "listening",
-    "native_functions",
     "plans",
     "realize",
     "run",
     "run_plan",
-    "running",
     "placeholders",
     "to_numpy",
 ]

@@ -110,4 +110,7 @@ def _waits_for_a_thread(frames: list[FrameType]) -> bool:
     return caller != names[0] and not caller.startswith("monolect.")
 
 
-__all__ = ["CheckedLock"]
+running = CheckedLock()  # held while compiling, binding and launching
+
+
+__all__ = ["CheckedLock", "running"]

@@ -6,8 +6,7 @@ caches does not import the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from monolect import pipeline
@@ -28,7 +27,10 @@ def lowered(missing: list[tuple[UOp, str]], dev: str) -> Iterator[tuple[str, str
     program misses.
     """
     sinks, first = prepared([s for s, _ in missing], dev)
-    failed = import_module("monolect.runtime.search.beam").failed if first else ()
+    failed: Collection[UOp] = ()
+    if first:
+        from monolect.runtime.search.beam import failed  # imported only for a search, which starts processes
+
     target: Target = Device[dev].target
     target = target if target.name == dev else target._replace(name=dev)
     for s, (_, key) in zip(sinks, missing, strict=True):
@@ -63,8 +65,9 @@ def searched(sinks: list[UOp], dev: str) -> list[UOp]:
     """
     if not settings.BEAM or settings.NOOPT:
         return sinks
-    beam = import_module("monolect.runtime.search.beam")  # imported only for a search, which starts processes
-    return list(beam.tuned(sinks, Device[dev]))
+    from monolect.runtime.search.beam import tuned  # imported only for a search, which starts processes
+
+    return list(tuned(sinks, Device[dev]))
 
 
 def _interpret(linear: UOp, args: dict[int, Any]) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from monolect.backend.registry import Device
 from monolect.base.collector import collection_paused
 from monolect.base.dtype import dtypes, to_numpy
 from monolect.base.errors import ArgumentError
+from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.command.forms import (
     base_of,
@@ -26,32 +26,15 @@ from monolect.command.forms import (
     operands_of,
     program_of,
 )
-from monolect.command.passes import joined, planned, services
+from monolect.command.passes import Pass, joined, planned, services
 from monolect.ir.ops import ParamArg, StepInfo
 from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import as_written
 from monolect.runtime.realize import schedule_cache
 from monolect.runtime.realize.compound import compound_schedule
-from monolect.runtime.realize.encode import encode
+from monolect.runtime.realize.encode import Plan, encode
 from monolect.schedule.result import schedule_of
-
-
-class Plan(NamedTuple):
-    """A batch that is ready to run. Positions of memory are numbered: inputs, outputs, sizes, then `owned`."""
-
-    device: str
-    commands: Any
-    schedule: UOp  # in the form that the pass `order` leaves
-    items: tuple[UOp, ...]  # the CALLs and copies of the command buffer
-    number: dict[UOp, int]  # the position of each PARAM and BUFFER
-    n_inputs: int
-    outputs: tuple[int, ...]  # for each root, the position of its buffer
-    fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
-    fresh_bytes: tuple[int, ...]  # bytes of each output
-    owned: tuple[UOp, ...]  # BUFFERs that each run allocates: arenas, and destinations of copies
-    variables: tuple[UOp, ...]  # PARAMs of the sizes
-    reads: frozenset[int]  # inputs that are an operand of some item
 
 
 def make_plan(values: UOp, n_inputs: int, dev: str, batch_key: tuple | None = None) -> Plan:
@@ -190,11 +173,20 @@ def _variables(calls: Sequence[UOp]) -> tuple[UOp, ...]:
     return tuple(found.values())
 
 
-services.target = target_of
+def _run_pass(row: Pass, step: UOp, target: Target) -> UOp:
+    """Run a pass through the runner of the pipeline, which checks and traces it. Raises SettingError for STOP_AFTER."""
+    from monolect.pipeline import nothing_to_run, run_pass  # imported only to look at passes
+
+    out = run_pass(row, step, target)
+    if settings.STOP_AFTER == row.name:
+        raise nothing_to_run()
+    return out
+
+
+services.target, services.run_pass = target_of, _run_pass
 
 
 __all__ = [
-    "Plan",
     "batch_step",
     "cached_plan",
     "make_compound_plan",

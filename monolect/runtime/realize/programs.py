@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 
 from monolect.backend.base import Program
-from monolect.backend.common.host.native import NativeDevice
+from monolect.backend.common.host.native import NativeDevice, native_functions
 from monolect.backend.registry import Device
 from monolect.base.disk.version import compiler_version
 from monolect.base.errors import DeviceError, InternalError
@@ -23,7 +22,6 @@ from monolect.ir.digest import digest
 from monolect.ir.ops import KernelInfo, ProgramInfo
 from monolect.ir.uop import UOp, node
 from monolect.runtime import profile
-from monolect.runtime.realize.execute import native_functions
 
 loaded: weakref.WeakKeyDictionary[UOp, Program] = weakref.WeakKeyDictionary()  # by PROGRAM node
 
@@ -46,7 +44,9 @@ def info_of(kernel: UOp, operands: Sequence[UOp], program: Program, target: Targ
     info = program_info(kernel, operands, program.name, key_of(kernel), program.n_threads, program.local_bytes)
     if not isinstance(kernel.arg, KernelInfo) or not kernel.arg.fills:
         return info
-    blocks = import_module("monolect.runtime.replay.hoist").packed_blocks(_unfilled(kernel), target)
+    from monolect.runtime.replay.hoist import packed_blocks  # imported only for kernels that fill blocks
+
+    blocks = packed_blocks(_unfilled(kernel), target)
     rows = [(d, n, "read" if k % 2 else "write") for k, (d, n, _) in enumerate(info.operands)]
     return info._replace(operands=tuple(rows), layouts=tuple([b.layout for b in blocks]))
 
@@ -81,8 +81,9 @@ def compile_kernels(kernels: Iterable[UOp], dev: str) -> dict[UOp, Program]:
         else:
             out[s] = found
     if missing:
-        lowering = import_module("monolect.runtime.realize.lowering")
-        made = device.compile(lowering.lowered([(s, key) for key, s in missing.items()], dev))
+        from monolect.runtime.realize.lowering import lowered  # imported on a miss: it imports the whole compiler
+
+        made = device.compile(lowered([(s, key) for key, s in missing.items()], dev))
         if len(made) != len(missing):
             raise InternalError("a device compiled another number of kernels", expected=len(missing), found=len(made))
         by_key = dict(zip(missing, made, strict=True))

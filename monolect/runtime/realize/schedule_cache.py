@@ -10,8 +10,6 @@ miss.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from monolect.base.disk.cache import DiskCache
 from monolect.base.disk.hashing import blake2b
 from monolect.base.disk.version import compiler_version
@@ -63,7 +61,9 @@ def cached_schedule(values: UOp, target: Target, name: str) -> UOp:
     """
     found = find(name, len(values.src))
     if found is None:
-        found = import_module("monolect.pipeline").scheduled(values, target)  # imported on a miss
+        from monolect.pipeline import scheduled  # imported on a miss: it imports the whole compiler
+
+        found = scheduled(values, target)
         if name:
             _write(name, found)
     return found

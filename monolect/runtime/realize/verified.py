@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -41,7 +40,7 @@ from monolect.schedule.provenance import following
 from monolect.schedule.result import Schedule, schedule_of
 
 if TYPE_CHECKING:
-    from monolect.runtime.realize.plan import Plan
+    from monolect.runtime.realize.encode import Plan
 
 HOST = "host"
 
@@ -319,9 +318,11 @@ class Stored(NamedTuple):
 
 def stored_values(roots: Sequence[UOp], target: Target) -> tuple[Schedule, list[Stored]]:
     """Return the schedule of the values `roots`, and the values that its buffers hold."""
-    pipeline = import_module("monolect.pipeline")  # schedules again, as cached schedules lack provenance
+    from monolect.pipeline import scheduled  # imported only for VERIFY
+
+    # schedules again, as cached schedules lack provenance
     with following() as followed, Context(STOP_AFTER="", VERIFY=0, CHECK_BOUNDS=0, DUMP="", DEBUG=0, TRACE=""):
-        found = pipeline.scheduled(node("TUPLE", tuple(roots)), target)
+        found = scheduled(node("TUPLE", tuple(roots)), target)
     before: dict[UOp, UOp] = {}
     for u in toposort(*roots):
         v = u

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -40,7 +39,8 @@ from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.realize.encode import encode
-from monolect.runtime.realize.execute import realize, run, running
+from monolect.runtime.realize.execute import realize, run
+from monolect.runtime.realize.locks import running
 from monolect.runtime.realize.plan import positions, target_of
 from monolect.runtime.replay.packing import PackedCopy, packed_copy
 from monolect.runtime.replay.prologue import Prologue
@@ -254,7 +254,8 @@ class Capture:
 
     def _verify(self, items: tuple[UOp, ...], pieces: dict[int, Any] | None = None) -> None:
         """Run items one by one and compare what each stored. `pieces`: memory or size by position."""
-        verified = import_module("monolect.runtime.realize.verified")  # imported only for VERIFY
+        from monolect.runtime.realize import verified  # imported only for VERIFY
+
         pieces = self._pieces() if pieces is None else pieces
         verified.run_items(self.device, items, self.number, pieces, self.variables, replayed=True)
 

@@ -8,7 +8,6 @@ as it would time the packing too.
 from __future__ import annotations
 
 import json
-from importlib import import_module
 
 from monolect.base.disk.cache import DiskCache
 from monolect.base.disk.version import compiler_version
@@ -34,10 +33,12 @@ def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
     if key not in known:
         found = read(cache.get(key)) if settings.COMPILE_CACHE else None
         if found is None:
-            lowering = import_module("monolect.runtime.realize.lowering")
-            ready = lowering.lower_kernel(kernel, target, last=lowering.READY)
-            apply = import_module("monolect.optimize.apply")
-            blocks = apply.kept_blocks(apply.planned(ready, target))
+            # imported only on a miss: they import the whole compiler
+            from monolect.optimize.apply import kept_blocks, planned
+            from monolect.pipeline import lower_kernel
+            from monolect.runtime.realize.lowering import READY
+
+            blocks = kept_blocks(planned(lower_kernel(kernel, target, last=READY), target))
             found = tuple(
                 Packed(b.source_slot, b.kept_bytes, digest(node("SINK", tuple(b.fill(0))))) for b in blocks.values()
             )

@@ -5,7 +5,7 @@
 What it is for: `step.save` writes a step in the form that the pass `join` leaves; `jit.load` gets a step that can be
 planned, compiled and run like one that was captured. The role of each PARAM is in its StepInfo; programs, bytes,
 offsets and dependencies are derived after reading.
-What it is not: the file around the text, with arrays and trees of arguments (`capture/saved.py`).
+What it is not: the file around the text, with arrays and trees of arguments (`capture/files/saved.py`).
 
 Invariant: a step that was read touches only its own memory, and writes no argument and no constant. Text that violates
 this raises a MonolectError before anything is compiled.

@@ -37,7 +37,7 @@ from monolect.optimize.apply import kernel_name
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.search.beam import Found, search
 from monolect.optimize.search.moves import Move, replay
-from monolect.runtime.realize.execute import running
+from monolect.runtime.realize.locks import running
 from monolect.runtime.search.bench import ProcessBench
 from monolect.runtime.search.bench_buffers import fits
 from monolect.runtime.search.worker_pool import close_shared_pool, shared_pool

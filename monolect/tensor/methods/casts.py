@@ -6,17 +6,15 @@ so this module holds nothing else.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import builtins
+from typing import Self
 
 from monolect.autograd.graph import cast, e
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import IRError
 from monolect.ir.uop import build
-from monolect.tensor.base import TensorBase, refused
+from monolect.tensor.base import DTypeLike, TensorBase, refused
 from monolect.tensor.guard import guard_methods
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 
 @guard_methods
@@ -25,7 +23,7 @@ class CastMixin(TensorBase):
 
     __slots__ = ()
 
-    def cast(self, dtype: Any) -> Tensor:
+    def cast(self, dtype: DTypeLike) -> Self:
         """Return the values in another dtype, given as a DType or its name; the tensor itself if it has that dtype.
 
         Floats saturate into integers, and nan becomes 0. Raises DTypeError for an unknown dtype.
@@ -36,14 +34,14 @@ class CastMixin(TensorBase):
         d = dtype if isinstance(dtype, DType) else as_dtype(dtype)
         u = self._uop
         if u.dtype is d:
-            return self  # type: ignore[return-value]
+            return self
         if d is dtypes.bool:
             return self._wrap(e("CMPNE", u, 0))
         return self._wrap(cast(u, d))
 
     type = cast
 
-    def type_as(self, other: Tensor) -> Tensor:
+    def type_as(self, other: TensorBase) -> Self:
         """Return the values in the dtype of `other`.
 
         >>> Tensor([1.7, 2.0]).type_as(Tensor([1])).tolist()
@@ -51,7 +49,7 @@ class CastMixin(TensorBase):
         """
         return self.cast(other.dtype)
 
-    def bitcast(self, dtype: Any) -> Tensor:
+    def bitcast(self, dtype: DTypeLike) -> Self:
         """Return the same bytes read as another dtype. If the item sizes differ, the last axis changes in size.
 
         As bool, every byte but 0 is True. Raises ShapeError or DTypeError if the bytes do not fit.
@@ -64,7 +62,7 @@ class CastMixin(TensorBase):
         except IRError as error:
             raise refused("bitcast", error, self._uop) from None
 
-    def float(self) -> Tensor:
+    def float(self) -> Self:
         """Return the values as float32.
 
         >>> Tensor([1, 2]).float().tolist()
@@ -72,7 +70,7 @@ class CastMixin(TensorBase):
         """
         return self.cast(dtypes.float32)
 
-    def double(self) -> Tensor:
+    def double(self) -> Self:
         """Return the values as float64.
 
         >>> Tensor([0.1]).double().tolist()  # the precision lost in float32 is not restored
@@ -80,7 +78,7 @@ class CastMixin(TensorBase):
         """
         return self.cast(dtypes.float64)
 
-    def half(self) -> Tensor:
+    def half(self) -> Self:
         """Return the values as float16, which has 11 significant bits; larger numbers than 65504 become inf.
 
         >>> Tensor([0.1, 70000.0]).half().tolist()
@@ -88,7 +86,7 @@ class CastMixin(TensorBase):
         """
         return self.cast(dtypes.float16)
 
-    def bfloat16(self) -> Tensor:
+    def bfloat16(self) -> Self:
         """Return the values as bfloat16, which has the range of float32 and 8 significant bits.
 
         >>> Tensor([0.1, 70000.0]).bfloat16().tolist()
@@ -96,7 +94,7 @@ class CastMixin(TensorBase):
         """
         return self.cast(dtypes.bfloat16)
 
-    def int(self) -> Tensor:
+    def int(self) -> Self:
         """Return the values as int32; floats are rounded toward zero and saturate.
 
         >>> Tensor([1.7, -1.7]).int().tolist()
@@ -104,7 +102,7 @@ class CastMixin(TensorBase):
         """
         return self.cast(dtypes.int32)
 
-    def long(self) -> Tensor:
+    def long(self) -> Self:
         """Return the values as int64; floats are rounded toward zero and saturate.
 
         >>> Tensor([True, False]).long().tolist()
@@ -112,7 +110,7 @@ class CastMixin(TensorBase):
         """
         return self.cast(dtypes.int64)
 
-    def bool(self) -> Tensor:
+    def bool(self) -> Self:
         """Return a bool tensor: True where the element is not zero.
 
         >>> Tensor([0.0, 0.5]).bool().tolist()
@@ -120,7 +118,7 @@ class CastMixin(TensorBase):
         """
         return self.cast(dtypes.bool)
 
-    def is_floating_point(self) -> Any:
+    def is_floating_point(self) -> builtins.bool:
         """Whether the dtype is a float dtype.
 
         >>> Tensor([1.0]).is_floating_point(), Tensor([1]).is_floating_point()

@@ -8,9 +8,10 @@ expanded. Shapes, dtypes and devices that do not fit raise at the call.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import wraps
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self, TypeVar
 
 from monolect.autograd import special
 from monolect.autograd.division import floor_quotient, floor_remainder, fmod, truncated_quotient, whole_quotient
@@ -22,11 +23,8 @@ from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_scalar
 from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, on_device_of, refused
+from monolect.tensor.base import AnyTensor, Number, TensorBase, TensorLike, on_device_of, refused
 from monolect.tensor.guard import guard_methods
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 # Maps NumPy's function of each binary operator to the reflected method of its right operand.
 REFLECTED: dict[str, str] = {
@@ -36,6 +34,7 @@ REFLECTED: dict[str, str] = {
     "bitwise_or": "__ror__", "bitwise_xor": "__rxor__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__",
     "greater_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
 }  # fmt: skip
+Method = TypeVar("Method", bound=Callable[..., Any])
 _NUMBERS = (bool, int, float)
 # Exponents of floats computed by products; each further product adds a rounding error.
 _MULTIPLIED_EXPONENTS = range(-2, 5)
@@ -107,7 +106,7 @@ def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
     return (a, b) if a.dtype.is_float else (cast(a, dtypes.float32), cast(b, dtypes.float32))
 
 
-def binary(self: Any, op: str, other: Any, reverse: bool = False) -> Tensor:
+def binary(self: AnyTensor, op: str, other: Any, reverse: bool = False) -> AnyTensor:
     """Return the elementwise `op` of two operands after promotion. Raises ShapeError, DTypeError or DeviceError."""
     a = self._uop
     b = other._uop if isinstance(other, TensorBase) else operand(self, a, other)
@@ -129,7 +128,7 @@ def floating(self: Any) -> UOp:
     return u if u.dtype.is_float else cast(u, dtypes.float32)
 
 
-def in_float32(formula: Any) -> Any:
+def in_float32(formula: Callable[..., UOp]) -> Callable[..., UOp]:
     """Wrap `formula` of float nodes of one dtype: narrower floats are computed in float32 and rounded once."""
 
     def wrapper(*xs: UOp) -> UOp:
@@ -139,7 +138,7 @@ def in_float32(formula: Any) -> Any:
     return wrapper
 
 
-def computes_in_float32(method: Any) -> Any:
+def computes_in_float32(method: Method) -> Method:
     """Decorate a method: float operands narrower than float32 are computed in float32 and rounded once."""
 
     @wraps(method)
@@ -149,7 +148,7 @@ def computes_in_float32(method: Any) -> Any:
             return method(self, *args, **kwargs)
         return method(self.float(), *(_as_float32(a) for a in args), **kwargs).cast(d)
 
-    return wrapper
+    return wrapper  # type: ignore[return-value]
 
 
 def _as_float32(x: Any) -> Any:
@@ -176,14 +175,16 @@ def _compare_mixed(op: str, a: UOp, b: UOp) -> UOp:
     return build("OR", negative, unsigned)
 
 
-def _compare(name: str, sign: str, of_floats: str, canonical: tuple[str, bool, bool]) -> Any:
+def _compare(
+    name: str, sign: str, of_floats: str, canonical: tuple[str, bool, bool]
+) -> Callable[[AnyTensor, TensorLike], AnyTensor]:
     """Return a comparison method.
 
     `of_floats` is the op for floats. `canonical` is (op for other dtypes, whether operands are exchanged, whether
     the result is negated).
     """
 
-    def method(self: Any, other: Any) -> Tensor:
+    def method(self: AnyTensor, other: TensorLike) -> AnyTensor:
         op, exchanged, negated = canonical
         a = self._uop
         if isinstance(other, TensorBase):
@@ -231,57 +232,57 @@ class ElementwiseMixin(TensorBase):
     __slots__ = ()
 
     # ---- arithmetic --------------------------------------------------------------------------------------------------
-    def __add__(self, other: Any) -> Tensor:
+    def __add__(self, other: TensorLike) -> Self:
         return binary(self, "ADD", other)
 
-    def __radd__(self, other: Any) -> Tensor:
+    def __radd__(self, other: TensorLike) -> Self:
         return binary(self, "ADD", other, True)
 
-    def __mul__(self, other: Any) -> Tensor:
+    def __mul__(self, other: TensorLike) -> Self:
         return binary(self, "MUL", other)
 
-    def __rmul__(self, other: Any) -> Tensor:
+    def __rmul__(self, other: TensorLike) -> Self:
         return binary(self, "MUL", other, True)
 
-    def __sub__(self, other: Any) -> Tensor:
+    def __sub__(self, other: TensorLike) -> Self:
         return self.sub(other)
 
-    def __rsub__(self, other: Any) -> Tensor:
+    def __rsub__(self, other: TensorLike) -> Self:
         self._no_bool("-")
         return binary(self, "SUB", other, True)
 
-    def __truediv__(self, other: Any) -> Tensor:
+    def __truediv__(self, other: TensorLike) -> Self:
         return self.div(other)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
+    def __rtruediv__(self, other: TensorLike) -> Self:
         return self._quotient(other, True)
 
-    def __floordiv__(self, other: Any) -> Tensor:
+    def __floordiv__(self, other: TensorLike) -> Self:
         return self.floor_divide(other)
 
-    def __rfloordiv__(self, other: Any) -> Tensor:
+    def __rfloordiv__(self, other: TensorLike) -> Self:
         return self._scalar(other).floor_divide(self)
 
-    def __mod__(self, other: Any) -> Tensor:
+    def __mod__(self, other: TensorLike) -> Self:
         return self.remainder(other)
 
-    def __rmod__(self, other: Any) -> Tensor:
+    def __rmod__(self, other: TensorLike) -> Self:
         return self._scalar(other).remainder(self)
 
-    def __pow__(self, other: Any) -> Tensor:
+    def __pow__(self, other: TensorLike) -> Self:
         return self.pow(other)
 
-    def __rpow__(self, other: Any) -> Tensor:
+    def __rpow__(self, other: TensorLike) -> Self:
         return self._scalar(other).pow(self)
 
-    def __neg__(self) -> Tensor:
+    def __neg__(self) -> Self:
         self._no_bool("-")
         return self._wrap(build("NEG", self._uop))
 
-    def __pos__(self) -> Tensor:
-        return self  # type: ignore[return-value]
+    def __pos__(self) -> Self:
+        return self
 
-    def __abs__(self) -> Tensor:
+    def __abs__(self) -> Self:
         return self.abs()
 
     def _no_bool(self, what: str) -> None:
@@ -289,17 +290,17 @@ class ElementwiseMixin(TensorBase):
         if self._uop.dtype is dtypes.bool:
             raise DTypeError(f"'{what}' is not defined on bool", expected="a number (or ~, ^ for bool)", found="bool")
 
-    def _scalar(self, value: Any) -> Tensor:
+    def _scalar(self, value: Any) -> Self:
         """Return the operand `value` as a tensor."""
         return self._wrap(operand(self, self._uop, value))
 
-    def _in_common(self, *others: Any) -> list[Tensor]:
+    def _in_common(self, *others: Any) -> list[Self]:
         """Return the other operands in the promoted dtype of all operands, in which their factors are applied."""
         us = [operand(self, self._uop, x) for x in others]
         d = promote(self._uop.dtype, *(u.dtype for u in us))
         return [self._wrap(cast(u, d)) for u in us]
 
-    def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
+    def add(self, other: TensorLike, *, alpha: Number = 1) -> Self:
         """Return `self + alpha * other`, broadcast and promoted.
 
         >>> Tensor([1, 2]).add(Tensor([[10], [20]])).tolist()
@@ -307,7 +308,7 @@ class ElementwiseMixin(TensorBase):
         """
         return binary(self, "ADD", other if alpha == 1 else self._in_common(other)[0] * alpha)
 
-    def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
+    def sub(self, other: TensorLike, *, alpha: Number = 1) -> Self:
         """Return `self - alpha * other`, broadcast and promoted. Raises DTypeError if self is bool.
 
         >>> Tensor([5, 7]).sub(Tensor([1, 2]), alpha=2).tolist()
@@ -318,7 +319,7 @@ class ElementwiseMixin(TensorBase):
 
     subtract = sub
 
-    def rsub(self, other: Any) -> Tensor:
+    def rsub(self, other: TensorLike) -> Self:
         """Return `other - self`, broadcast and promoted. Raises DTypeError if self is bool.
 
         >>> Tensor([1, 2]).rsub(10).tolist()
@@ -327,7 +328,7 @@ class ElementwiseMixin(TensorBase):
         self._no_bool("-")
         return binary(self, "SUB", other, True)
 
-    def mul(self, other: Any) -> Tensor:
+    def mul(self, other: TensorLike) -> Self:
         """Return `self * other`, broadcast and promoted.
 
         >>> Tensor([1, 2]).mul(Tensor([[2.0], [0.5]])).tolist()
@@ -337,7 +338,7 @@ class ElementwiseMixin(TensorBase):
 
     multiply = mul
 
-    def neg(self) -> Tensor:
+    def neg(self) -> Self:
         """Return `-self`, of the same shape and dtype. Raises DTypeError for a bool tensor.
 
         >>> Tensor([1, -2]).neg().tolist()
@@ -347,7 +348,7 @@ class ElementwiseMixin(TensorBase):
 
     negative = neg
 
-    def _quotient(self, other: Any, reverse: bool = False) -> Tensor:
+    def _quotient(self, other: Any, reverse: bool = False) -> Self:
         """Return the float quotient of the operands, exchanged if `reverse`."""
         a, b = float_pair(self, other)
         if reverse:
@@ -358,7 +359,7 @@ class ElementwiseMixin(TensorBase):
         except IRError as error:
             raise refused("div", error, a, b) from None
 
-    def div(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    def div(self, other: TensorLike, *, rounding_mode: str | None = None) -> Self:
         """Return `self / other`, broadcast, in floats: integers give float32.
 
         With `rounding_mode` "floor" or "trunc" the quotient is rounded, and integers give integers. Raises
@@ -380,7 +381,7 @@ class ElementwiseMixin(TensorBase):
 
     divide = true_divide = div
 
-    def floor_divide(self, other: Any) -> Tensor:
+    def floor_divide(self, other: TensorLike) -> Self:
         """Return the quotient rounded down, broadcast and promoted.
 
         An integer divided by zero gives 0; bools give int64.
@@ -395,7 +396,7 @@ class ElementwiseMixin(TensorBase):
         a, b = (cast(a, dtypes.int64), cast(b, dtypes.int64)) if a.dtype is dtypes.bool else (a, b)
         return binary(self._wrap(a), "IDIV", self._wrap(b))
 
-    def remainder(self, other: Any) -> Tensor:
+    def remainder(self, other: TensorLike) -> Self:
         """Return the remainder of floor division, with the sign of `other`, broadcast and promoted.
 
         An integer modulo zero gives 0.
@@ -409,7 +410,7 @@ class ElementwiseMixin(TensorBase):
             return self._wrap(in_float32(floor_remainder)(a, b))
         return binary(self._wrap(a), "MOD", self._wrap(b))
 
-    def fmod(self, other: Any) -> Tensor:
+    def fmod(self, other: TensorLike) -> Self:
         """Return the remainder of truncated division, with the sign of self, broadcast and promoted.
 
         An integer modulo zero gives 0.
@@ -426,7 +427,7 @@ class ElementwiseMixin(TensorBase):
         rest = build("SUB", a, build("MUL", truncated_quotient(a, b), b))
         return self._wrap(where(e("CMPNE", b, 0), rest, 0))
 
-    def pow(self, exponent: Any) -> Tensor:
+    def pow(self, exponent: TensorLike) -> Self:
         """Return `self ** exponent`, broadcast and promoted; bools give int64.
 
         Small whole exponents are computed by products, 0.5 and -0.5 by a square root. Raises ArgumentError for integers
@@ -459,7 +460,7 @@ class ElementwiseMixin(TensorBase):
         except IRError as error:
             raise refused("pow", error, a, b) from None
 
-    def float_power(self, exponent: Any) -> Tensor:
+    def float_power(self, exponent: TensorLike) -> Self:
         """Return `self ** exponent` computed in float64, broadcast; the result is float64.
 
         >>> Tensor([2, 4]).float_power(-1).tolist()
@@ -469,7 +470,7 @@ class ElementwiseMixin(TensorBase):
             exponent.cast(dtypes.float64) if isinstance(exponent, TensorBase) else exponent
         )
 
-    def square(self) -> Tensor:
+    def square(self) -> Self:
         """Return `self * self`, of the same dtype; bools give int64.
 
         >>> Tensor([-3, 4]).square().tolist()
@@ -478,7 +479,7 @@ class ElementwiseMixin(TensorBase):
         x = self.cast(dtypes.int64) if self.dtype is dtypes.bool else self
         return x * x
 
-    def reciprocal(self) -> Tensor:
+    def reciprocal(self) -> Self:
         """Return `1 / self`; integers give float32.
 
         >>> Tensor([2, 4]).reciprocal().tolist()
@@ -486,7 +487,7 @@ class ElementwiseMixin(TensorBase):
         """
         return self._wrap(build("RECIP", floating(self)))
 
-    def maximum(self, other: Any) -> Tensor:
+    def maximum(self, other: TensorLike) -> Self:
         """Return the larger of both elements, broadcast and promoted; nan if either is nan.
 
         An int outside of the range of an integer dtype is replaced by the nearest number of the dtype.
@@ -496,7 +497,7 @@ class ElementwiseMixin(TensorBase):
         """
         return binary(self, "MAX", clamp_to_dtype(self.dtype, other))
 
-    def minimum(self, other: Any) -> Tensor:
+    def minimum(self, other: TensorLike) -> Self:
         """Return the smaller of both elements, broadcast and promoted; nan if either is nan.
 
         An int outside of the range of an integer dtype is replaced by the nearest number of the dtype.
@@ -512,7 +513,7 @@ class ElementwiseMixin(TensorBase):
         except IRError as error:
             raise refused("minimum", error, a, b) from None
 
-    def fma(self, other: Any, addend: Any) -> Tensor:
+    def fma(self, other: TensorLike, addend: TensorLike) -> Self:
         """Return `self * other + addend`, broadcast and promoted.
 
         Floats are rounded once if the target has a fused multiply-add.
@@ -527,7 +528,7 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(build("MULACC", *pair(a, other), pair(a, addend)[1]))
 
     @computes_in_float32
-    def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    def addcmul(self, tensor1: TensorLike, tensor2: TensorLike, *, value: Number = 1) -> Self:
         """Return `self + value * tensor1 * tensor2`, broadcast and promoted.
 
         >>> Tensor([1, 1]).addcmul(Tensor([2, 3]), Tensor([4, 5]), value=10).tolist()
@@ -537,7 +538,7 @@ class ElementwiseMixin(TensorBase):
         return self + a * value * b
 
     @computes_in_float32
-    def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    def addcdiv(self, tensor1: TensorLike, tensor2: TensorLike, *, value: Number = 1) -> Self:
         """Return `self + value * tensor1 / tensor2`, broadcast; the quotient of integers is float32.
 
         >>> Tensor([1.0, 1.0]).addcdiv(Tensor([1.0, 3.0]), Tensor([2.0, 4.0])).tolist()
@@ -551,11 +552,11 @@ class ElementwiseMixin(TensorBase):
     gt = greater = __gt__ = _gt
     le = less_equal = __le__ = _le
     ge = greater_equal = __ge__ = _ge
-    eq = __eq__ = _eq
-    ne = not_equal = __ne__ = _ne
+    eq = __eq__ = _eq  # type: ignore[assignment]
+    ne = not_equal = __ne__ = _ne  # type: ignore[assignment]
     __hash__ = object.__hash__
 
-    def isnan(self) -> Tensor:
+    def isnan(self) -> Self:
         """Return a bool tensor: True where the value is nan; False everywhere for integers.
 
         >>> Tensor([1.0, float("nan")]).isnan().tolist()
@@ -563,7 +564,7 @@ class ElementwiseMixin(TensorBase):
         """
         return self._wrap(build("CMPNE", self._uop, self._uop)) if self.dtype.is_float else self._all_false()
 
-    def isinf(self) -> Tensor:
+    def isinf(self) -> Self:
         """Return a bool tensor: True where the value is an infinity; False everywhere for integers.
 
         >>> Tensor([1.0, float("-inf")]).isinf().tolist()
@@ -573,7 +574,7 @@ class ElementwiseMixin(TensorBase):
             return self._all_false()
         return self._wrap(e("CMPEQ", special.absolute(self._uop), inf))
 
-    def isfinite(self) -> Tensor:
+    def isfinite(self) -> Self:
         """Return a bool tensor: True where the value is neither nan nor an infinity; True everywhere for integers.
 
         >>> Tensor([1.0, float("inf"), float("nan")]).isfinite().tolist()
@@ -583,11 +584,11 @@ class ElementwiseMixin(TensorBase):
             return ~self.isnan()
         return self._wrap(e("CMPLT", special.absolute(self._uop), inf))
 
-    def _all_false(self) -> Tensor:
+    def _all_false(self) -> Self:
         """Return a bool tensor of the same shape that is False, for a dtype without nan."""
         return self._wrap(build("CMPNE", self._uop, self._uop))
 
-    def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    def isclose(self, other: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
         """Return a bool tensor, broadcast: True where |self - other| <= atol + rtol * |other|, or both are nan and
         `equal_nan`.
 
@@ -603,7 +604,7 @@ class ElementwiseMixin(TensorBase):
         close: Any = (a == b) | ((distance <= bound) & distance.isfinite())
         return close | (a.isnan() & b.isnan()) if equal_nan else close
 
-    def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    def allclose(self, other: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
         """Whether `isclose` holds for all elements, as a Python bool. The call computes the tensors.
 
         >>> a, b = Tensor([1.0, 2.0]), Tensor([1.0, 2.1])
@@ -613,7 +614,7 @@ class ElementwiseMixin(TensorBase):
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
 
     # ---- logic and bits ----------------------------------------------------------------------------------------------
-    def _bits(self, op: str, other: Any, reverse: bool = False) -> Tensor:
+    def _bits(self, op: str, other: Any, reverse: bool = False) -> Self:
         """Return a bitwise `op` of two operands. Raises DTypeError for floats."""
         if self._uop.dtype.is_float:
             raise DTypeError(
@@ -621,7 +622,7 @@ class ElementwiseMixin(TensorBase):
             )
         return binary(self, op, other, reverse)
 
-    def __and__(self, other: Any) -> Tensor:
+    def __and__(self, other: TensorLike) -> Self:
         """Return `self & other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
         >>> (Tensor([12, 10]) & 6).tolist()
@@ -629,7 +630,7 @@ class ElementwiseMixin(TensorBase):
         """
         return self._bits("AND", other)
 
-    def __or__(self, other: Any) -> Tensor:
+    def __or__(self, other: TensorLike) -> Self:
         """Return `self | other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
         >>> (Tensor([12, 10]) | 6).tolist()
@@ -637,7 +638,7 @@ class ElementwiseMixin(TensorBase):
         """
         return self._bits("OR", other)
 
-    def __xor__(self, other: Any) -> Tensor:
+    def __xor__(self, other: TensorLike) -> Self:
         """Return `self ^ other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
         >>> (Tensor([12, 10]) ^ 6).tolist()
@@ -649,7 +650,7 @@ class ElementwiseMixin(TensorBase):
     bitwise_or = __ror__ = __or__
     bitwise_xor = __rxor__ = __xor__
 
-    def __invert__(self) -> Tensor:
+    def __invert__(self) -> Self:
         """Return `~self`: each bit inverted, or the logical not of bools. Raises DTypeError for floats.
 
         >>> (~Tensor([0, 5])).tolist(), (~Tensor([True, False])).tolist()
@@ -662,7 +663,7 @@ class ElementwiseMixin(TensorBase):
 
     bitwise_not = __invert__
 
-    def __lshift__(self, other: Any) -> Tensor:
+    def __lshift__(self, other: TensorLike) -> Self:
         """Return `self << other`, which is self * 2 ** other, broadcast and promoted. Raises DTypeError for floats.
 
         >>> (Tensor([1, 5]) << 2).tolist()
@@ -670,7 +671,7 @@ class ElementwiseMixin(TensorBase):
         """
         return self._bits("SHL", _shift_held(self.dtype, other))
 
-    def __rshift__(self, other: Any) -> Tensor:
+    def __rshift__(self, other: TensorLike) -> Self:
         """Return `self >> other`, which is self / 2 ** other rounded down, broadcast and promoted.
 
         Raises DTypeError for floats.
@@ -680,15 +681,15 @@ class ElementwiseMixin(TensorBase):
         """
         return self._bits("SHR", _shift_held(self.dtype, other))
 
-    def __rlshift__(self, other: Any) -> Tensor:
+    def __rlshift__(self, other: TensorLike) -> Self:
         return self._bits("SHL", other, True)
 
-    def __rrshift__(self, other: Any) -> Tensor:
+    def __rrshift__(self, other: TensorLike) -> Self:
         return self._bits("SHR", other, True)
 
     bitwise_left_shift, bitwise_right_shift = __lshift__, __rshift__
 
-    def logical_not(self) -> Tensor:
+    def logical_not(self) -> Self:
         """Return a bool tensor: True where the element is zero.
 
         >>> Tensor([0, 2]).logical_not().tolist()
@@ -696,7 +697,7 @@ class ElementwiseMixin(TensorBase):
         """
         return ~self.bool()
 
-    def logical_and(self, other: Any) -> Tensor:
+    def logical_and(self, other: TensorLike) -> Self:
         """Return a bool tensor, broadcast: True where both elements are not zero.
 
         >>> Tensor([0, 1, 2]).logical_and(Tensor([1, 0, 3])).tolist()
@@ -704,7 +705,7 @@ class ElementwiseMixin(TensorBase):
         """
         return self.bool() & self._truth(other)
 
-    def logical_or(self, other: Any) -> Tensor:
+    def logical_or(self, other: TensorLike) -> Self:
         """Return a bool tensor, broadcast: True where at least one element is not zero.
 
         >>> Tensor([0, 0, 2]).logical_or(Tensor([1, 0, 3])).tolist()
@@ -712,7 +713,7 @@ class ElementwiseMixin(TensorBase):
         """
         return self.bool() | self._truth(other)
 
-    def logical_xor(self, other: Any) -> Tensor:
+    def logical_xor(self, other: TensorLike) -> Self:
         """Return a bool tensor, broadcast: True where exactly one element is not zero.
 
         >>> Tensor([0, 0, 2]).logical_xor(Tensor([1, 0, 3])).tolist()
@@ -720,7 +721,7 @@ class ElementwiseMixin(TensorBase):
         """
         return self.bool() ^ self._truth(other)
 
-    def _truth(self, other: Any) -> Tensor:
+    def _truth(self, other: Any) -> Self:
         """Return `other` as a bool tensor."""
         if isinstance(other, _NUMBERS) or is_scalar(other):  # the dtype of self may not hold it
             return self._wrap(const(bool(other), dtypes.bool))

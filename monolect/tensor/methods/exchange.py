@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
 from monolect.base.errors import ArgumentError, DeviceError
 from monolect.base.numpy import np
 from monolect.runtime.replay.in_progress import refuse_while_capturing
-from monolect.tensor.base import TensorBase, as_device
+from monolect.tensor.base import DeviceLike, TensorBase, as_device
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import REFLECTED
 
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
-
-def _dlpack() -> Any:
+def _dlpack() -> ModuleType:
     """Import the DLPack module at its first use, because its C structures take long to define."""
-    return import_module("monolect.runtime.dlpack")
+    from monolect.runtime import dlpack  # imported at its first use
+
+    return dlpack
+
+
+if TYPE_CHECKING:
+    from monolect.tensor.base import Shared
 
 
 @guard_methods
@@ -27,7 +30,7 @@ class ExchangeMixin(TensorBase):
 
     __slots__ = ()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: np.dtype | type | str | None = None, copy: bool | None = None) -> np.ndarray:
         values = self.numpy()
         return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
 
@@ -85,7 +88,7 @@ class ExchangeMixin(TensorBase):
         return _dlpack().share(u, max_version, stream)
 
     @classmethod
-    def from_dlpack(cls, x: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    def from_dlpack(cls, x: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Self:
         """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
 
         It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,

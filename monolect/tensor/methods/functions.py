@@ -6,8 +6,9 @@ Invariant: results are accurate near 0, and overflow only if the exact result do
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import factorial, inf, isfinite, log, nan, pi, trunc
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from monolect.autograd import special
 from monolect.autograd.division import floor
@@ -18,7 +19,7 @@ from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, DTypeError, IRError, ShapeError
 from monolect.base.numpy import is_scalar
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, as_int, refused
+from monolect.tensor.base import AnyTensor, TensorBase, TensorLike, as_int, refused
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import (
     clamp_to_dtype,
@@ -30,19 +31,18 @@ from monolect.tensor.methods.elementwise import (
     pair,
 )
 
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
-
 _SINC_TERMS = 9  # highest term of the series; below 1, later terms are less than half a bit of float64
 
 
-def _op(name: str, function: Any, prose: str, at: float, gives: float) -> Any:
+def _op(
+    name: str, function: Callable[[UOp], UOp], prose: str, at: float, gives: float
+) -> Callable[[AnyTensor], AnyTensor]:
     """Return a method `name` that applies a function of nodes to floats.
 
     Its docstring shows that `at` gives `gives`, rounded to 4 digits.
     """
 
-    def method(self: Any) -> Tensor:
+    def method(self: AnyTensor) -> AnyTensor:
         return self._wrap(function(floating(self)))
 
     example = f">>> round(Tensor({at}).{name}().item(), 4)\n{gives}"
@@ -117,12 +117,12 @@ class FunctionsMixin(TensorBase):
         "rad2deg", in_float32(lambda x: e("MUL", x, 180 / pi)), "angles in radians converted to degrees.", 1.0, 57.2958
     )
 
-    def _floats(self) -> Tensor:
+    def _floats(self) -> Self:
         """Return self, as float32 if it holds integers, whose sums and differences would wrap."""
         return self._wrap(floating(self))
 
     @computes_in_float32
-    def logit(self, eps: float | None = None) -> Tensor:
+    def logit(self, eps: float | None = None) -> Self:
         """Return log(self / (1 - self)), the inverse of `sigmoid`; with `eps`, self is first clamped to [eps, 1 - eps].
 
         Integers give float32.
@@ -141,7 +141,7 @@ class FunctionsMixin(TensorBase):
 
         return self._wrap(closed_alone((inside / (1 - inside)).log()._uop, (x._uop,), derivative))
 
-    def logaddexp(self, other: Any) -> Tensor:
+    def logaddexp(self, other: TensorLike) -> Self:
         """Return log(exp(self) + exp(other)) without overflow, broadcast; integers give float32.
 
         >>> round(Tensor(1000.0).logaddexp(1000.0).item(), 3)
@@ -149,7 +149,7 @@ class FunctionsMixin(TensorBase):
         """
         return self._binary_float("logaddexp", special.logaddexp, other)
 
-    def hypot(self, other: Any) -> Tensor:
+    def hypot(self, other: TensorLike) -> Self:
         """Return sqrt(self**2 + other**2) without overflow, broadcast; integers give float32.
 
         >>> Tensor([3, 30]).hypot(Tensor([4, 40])).tolist()
@@ -157,7 +157,7 @@ class FunctionsMixin(TensorBase):
         """
         return self._binary_float("hypot", special.hypot, other)
 
-    def atan2(self, other: Any) -> Tensor:
+    def atan2(self, other: TensorLike) -> Self:
         """Return the angle of the point (other, self) in (-pi, pi], broadcast; integers give float32.
 
         >>> Tensor([1.0, -1.0]).atan2(Tensor([0.0, -1.0])).rad2deg().tolist()
@@ -167,7 +167,7 @@ class FunctionsMixin(TensorBase):
 
     arctan2 = atan2
 
-    def _binary_float(self, name: str, function: Any, other: Any) -> Tensor:
+    def _binary_float(self, name: str, function: Any, other: Any) -> Self:
         """Return a binary function of nodes applied to self and `other` as floats."""
         a, b = float_pair(self, other)
         same_device(a, b)
@@ -177,11 +177,11 @@ class FunctionsMixin(TensorBase):
             raise refused(name, error, a, b) from None
 
     # ---- rounding and signs ------------------------------------------------------------------------------------------
-    def _rounded(self, function: Any) -> Tensor:
+    def _rounded(self, function: Any) -> Self:
         """Return a rounding function of nodes applied to self, with gradient 0; integers are unchanged."""
         return self._wrap(_zero_gradient(function(self._uop), self._uop) if self.dtype.is_float else self._uop)
 
-    def trunc(self) -> Tensor:
+    def trunc(self) -> Self:
         """Return the elements rounded toward zero, in the same dtype; integers are unchanged.
 
         >>> Tensor([1.7, -1.7]).trunc().tolist()
@@ -191,7 +191,7 @@ class FunctionsMixin(TensorBase):
 
     fix = trunc
 
-    def floor(self) -> Tensor:
+    def floor(self) -> Self:
         """Return the elements rounded down, in the same dtype; integers are unchanged.
 
         >>> Tensor([1.7, -1.7]).floor().tolist()
@@ -199,7 +199,7 @@ class FunctionsMixin(TensorBase):
         """
         return self._rounded(floor)
 
-    def ceil(self) -> Tensor:
+    def ceil(self) -> Self:
         """Return the elements rounded up, in the same dtype; integers are unchanged.
 
         >>> Tensor([1.2, -1.7]).ceil().tolist()
@@ -208,7 +208,7 @@ class FunctionsMixin(TensorBase):
         return self._rounded(_ceil)
 
     @computes_in_float32
-    def round(self, decimals: int = 0) -> Tensor:
+    def round(self, decimals: int = 0) -> Self:
         """Return the elements rounded to `decimals` digits after the point; halves go to the even neighbour.
 
         Raises DTypeError for integers with negative `decimals`.
@@ -224,7 +224,7 @@ class FunctionsMixin(TensorBase):
             return (self * scale).round() / scale if decimals > 0 else (self / scale).round() * scale
         return self._rounded(_round)
 
-    def frac(self) -> Tensor:
+    def frac(self) -> Self:
         """Return `self - trunc(self)`, the fractional part with the sign of self. Raises DTypeError for integers.
 
         >>> Tensor([1.75, -1.75]).frac().tolist()
@@ -233,7 +233,7 @@ class FunctionsMixin(TensorBase):
         self._check_float("frac")
         return self - self.trunc()
 
-    def abs(self) -> Tensor:
+    def abs(self) -> Self:
         """Return the absolute values, in the same dtype.
 
         >>> Tensor([-2, 3]).abs().tolist()
@@ -244,7 +244,7 @@ class FunctionsMixin(TensorBase):
 
     absolute = abs
 
-    def sign(self) -> Tensor:
+    def sign(self) -> Self:
         """Return 1, 0 or -1 in the same dtype; the sign of nan is 0, as in PyTorch.
 
         >>> Tensor([-2.5, 0.0, 3.0]).sign().tolist()
@@ -258,7 +258,7 @@ class FunctionsMixin(TensorBase):
 
     sgn = sign
 
-    def signbit(self) -> Tensor:
+    def signbit(self) -> Self:
         """Return a bool tensor: True where the sign is negative, also for -0.0.
 
         >>> Tensor([-1.0, -0.0, 0.0]).signbit().tolist()
@@ -266,7 +266,7 @@ class FunctionsMixin(TensorBase):
         """
         return self._wrap(special.negative(self._uop) if self.dtype.is_float else e("CMPLT", self._uop, 0))
 
-    def copysign(self, other: Any) -> Tensor:
+    def copysign(self, other: TensorLike) -> Self:
         """Return the magnitude of self with the sign of `other`, broadcast; integers give float32.
 
         >>> Tensor([1.0, 2.0]).copysign(Tensor([-3.0, 0.0])).tolist()
@@ -275,7 +275,7 @@ class FunctionsMixin(TensorBase):
         return self._binary_float("copysign", special.copysign, other)
 
     # ---- choosing and clamping ---------------------------------------------------------------------------------------
-    def where(self: Any, input: Any, other: Any) -> Tensor:
+    def where(self, input: TensorLike, other: TensorLike) -> Self:
         """Return `input` where the condition self holds, else `other`; called as `Tensor.where(condition, a, b)` or
         `condition.where(a, b)`.
 
@@ -299,7 +299,7 @@ class FunctionsMixin(TensorBase):
         except IRError as error:
             raise refused("where", error, self._uop, a, b) from None
 
-    def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
+    def masked_fill(self, mask: TensorBase, value: TensorLike) -> Self:
         """Return `value` where `mask` holds, else self, in the dtype of self; both broadcast.
 
         Raises DTypeError for a mask that is not bool.
@@ -316,7 +316,7 @@ class FunctionsMixin(TensorBase):
         except IRError as error:
             raise refused("masked_fill", error, self._uop, mask._uop) from None
 
-    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
+    def clamp(self, min: TensorLike | None = None, max: TensorLike | None = None) -> Self:
         """Return self limited to [min, max], broadcast and promoted. Each bound is None, a number or a tensor.
 
         nan stays nan, also that of a bound; the derivative is 0 at nan, as in PyTorch. An int bound outside of the
@@ -342,7 +342,7 @@ class FunctionsMixin(TensorBase):
 
     clip = clamp
 
-    def clamp_min(self, min: Any) -> Tensor:
+    def clamp_min(self, min: TensorLike) -> Self:
         """Return the larger of self and `min`, as `clamp(min=min)`.
 
         >>> Tensor([-1, 2]).clamp_min(0).tolist()
@@ -350,7 +350,7 @@ class FunctionsMixin(TensorBase):
         """
         return self.clamp(min=min)
 
-    def clamp_max(self, max: Any) -> Tensor:
+    def clamp_max(self, max: TensorLike) -> Self:
         """Return the smaller of self and `max`, as `clamp(max=max)`.
 
         >>> Tensor([-1, 2]).clamp_max(0).tolist()
@@ -359,7 +359,7 @@ class FunctionsMixin(TensorBase):
         return self.clamp(max=max)
 
     @computes_in_float32
-    def lerp(self, end: Any, weight: Any) -> Tensor:
+    def lerp(self, end: TensorLike, weight: TensorLike) -> Self:
         """Return `self + weight * (end - self)`, broadcast and promoted; the result is exactly self at weight 0 and
         `end` at weight 1.
 
@@ -375,7 +375,7 @@ class FunctionsMixin(TensorBase):
         except IRError as error:
             raise refused("lerp", error, a, b, w) from None
 
-    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
         """Return self with nan replaced by `nan`, and infinities by `posinf` and `neginf`, by default the largest
         finite values.
 
@@ -393,7 +393,7 @@ class FunctionsMixin(TensorBase):
         return self._wrap(where(build("CMPNE", u, u), nan, out))
 
     # ---- activations -------------------------------------------------------------------------------------------------
-    def relu(self) -> Tensor:
+    def relu(self) -> Self:
         """Return max(self, 0), in the same dtype; the derivative at 0 is 0.
 
         >>> Tensor([-1.0, 2.0]).relu().tolist()
@@ -404,7 +404,7 @@ class FunctionsMixin(TensorBase):
             return self._wrap(u)
         return self._wrap(where(e("CMPLE", u, 0.0) if u.dtype.is_float else e("CMPLT", u, 0), 0, u))
 
-    def relu6(self) -> Tensor:
+    def relu6(self) -> Self:
         """Return min(max(self, 0), 6); the derivative at 0 and 6 is 0.
 
         >>> Tensor([-1.0, 2.0, 8.0]).relu6().tolist()
@@ -413,7 +413,7 @@ class FunctionsMixin(TensorBase):
         return self.hardtanh(0.0, 6.0)
 
     @computes_in_float32
-    def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
+    def leaky_relu(self, negative_slope: float = 0.01) -> Self:
         """Return self where it is positive, else negative_slope * self.
 
         >>> Tensor([-2.0, 3.0]).leaky_relu(0.25).tolist()
@@ -422,7 +422,7 @@ class FunctionsMixin(TensorBase):
         return (self > 0).where(self, self * negative_slope)
 
     @computes_in_float32
-    def prelu(self, weight: Tensor) -> Tensor:
+    def prelu(self, weight: TensorBase) -> Self:
         """Return self where it is positive, else weight * self.
 
         `weight` is one slope, or a vector with one slope for each channel (axis 1). Raises ShapeError for another
@@ -438,7 +438,7 @@ class FunctionsMixin(TensorBase):
         return (self > 0).where(self, self * weight.reshape(*shape))
 
     @computes_in_float32
-    def elu(self, alpha: float = 1.0) -> Tensor:
+    def elu(self, alpha: float = 1.0) -> Self:
         """Return self where it is positive, else alpha * expm1(self); integers give float32.
 
         >>> round(Tensor(-1.0).elu().item(), 4)
@@ -447,7 +447,7 @@ class FunctionsMixin(TensorBase):
         return self._wrap(_elu(floating(self), alpha, 1.0, alpha))
 
     @computes_in_float32
-    def celu(self, alpha: float = 1.0) -> Tensor:
+    def celu(self, alpha: float = 1.0) -> Self:
         """Return self where it is positive, else alpha * expm1(self / alpha); integers give float32.
 
         >>> round(Tensor(-1.0).celu(alpha=2.0).item(), 4)
@@ -456,7 +456,7 @@ class FunctionsMixin(TensorBase):
         return self._wrap(_elu(floating(self), alpha, alpha, 1.0))
 
     @computes_in_float32
-    def selu(self) -> Tensor:
+    def selu(self) -> Self:
         """Return the self-normalising elu: 1.0507 times `elu` with alpha 1.6733.
 
         >>> round(Tensor(-1.0).selu().item(), 4)
@@ -464,7 +464,7 @@ class FunctionsMixin(TensorBase):
         """
         return self.elu(1.6732632423543772) * 1.0507009873554805
 
-    def gelu(self, approximate: str = "none") -> Tensor:
+    def gelu(self, approximate: str = "none") -> Self:
         """Return the Gaussian error linear unit; `approximate` is "none" (exact) or "tanh".
 
         Integers give float32. Raises ArgumentError for another `approximate`.
@@ -476,7 +476,7 @@ class FunctionsMixin(TensorBase):
             raise ArgumentError("gelu: unknown approximation", expected="'none' or 'tanh'", found=repr(approximate))
         return self._wrap((special.gelu if approximate == "none" else special.gelu_tanh)(floating(self)))
 
-    def silu(self) -> Tensor:
+    def silu(self) -> Self:
         """Return `self * sigmoid(self)`; integers give float32.
 
         >>> round(Tensor(1.0).silu().item(), 4)
@@ -485,7 +485,7 @@ class FunctionsMixin(TensorBase):
         return self._wrap(special.silu(floating(self)))
 
     @computes_in_float32
-    def swish(self, beta: float = 1.0) -> Tensor:
+    def swish(self, beta: float = 1.0) -> Self:
         """Return `self * sigmoid(beta * self)`; integers give float32.
 
         >>> round(Tensor(1.0).swish(beta=2.0).item(), 4)
@@ -494,7 +494,7 @@ class FunctionsMixin(TensorBase):
         return self.silu() if beta == 1 else self * (self * beta).sigmoid()
 
     @computes_in_float32
-    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """Return log(1 + exp(beta * self)) / beta, or self where beta * self > threshold.
 
         >>> round(Tensor(0.0).softplus().item(), 4), Tensor(30.0).softplus().item()
@@ -507,7 +507,7 @@ class FunctionsMixin(TensorBase):
         return (scaled > threshold).where(self, self._wrap(special.softplus(floating(scaled))) / beta)
 
     @computes_in_float32
-    def mish(self) -> Tensor:
+    def mish(self) -> Self:
         """Return `self * tanh(softplus(self))`; integers give float32.
 
         >>> round(Tensor(1.0).mish().item(), 4)
@@ -516,7 +516,7 @@ class FunctionsMixin(TensorBase):
         return self * self._wrap(special.tanh(special.softplus(floating(self))))
 
     @computes_in_float32
-    def softsign(self) -> Tensor:
+    def softsign(self) -> Self:
         """Return `self / (1 + |self|)`; integers give float32.
 
         >>> Tensor([1.0, -3.0]).softsign().tolist()
@@ -526,7 +526,7 @@ class FunctionsMixin(TensorBase):
         return x / (x.abs() + 1)
 
     @computes_in_float32
-    def tanhshrink(self) -> Tensor:
+    def tanhshrink(self) -> Self:
         """Return `self - tanh(self)`; integers give float32.
 
         >>> round(Tensor(1.0).tanhshrink().item(), 4)
@@ -534,7 +534,7 @@ class FunctionsMixin(TensorBase):
         """
         return self - self.tanh()
 
-    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
         """Return self clamped to [min_val, max_val]; the derivative is 0 at the bounds and at nan, as in PyTorch.
 
         Integers stay integers, with bounds rounded toward zero. Raises ArgumentError if min_val > max_val or a bound is
@@ -558,7 +558,7 @@ class FunctionsMixin(TensorBase):
         return self._wrap(closed_alone(y, (u,), derivative))
 
     @computes_in_float32
-    def hardsigmoid(self) -> Tensor:
+    def hardsigmoid(self) -> Self:
         """Return clamp(self / 6 + 1/2, 0, 1); integers give float32.
 
         >>> Tensor([-4.0, 0.0, 4.0]).hardsigmoid().tolist()
@@ -567,7 +567,7 @@ class FunctionsMixin(TensorBase):
         return (self._floats() + 3).relu6() / 6
 
     @computes_in_float32
-    def hardswish(self) -> Tensor:
+    def hardswish(self) -> Self:
         """Return `self * hardsigmoid(self)`; integers give float32.
 
         >>> Tensor([-1.5, 1.5, 4.0]).hardswish().tolist()
@@ -576,7 +576,7 @@ class FunctionsMixin(TensorBase):
         x = self._floats()
         return x * (x + 3).relu6() / 6
 
-    def hardshrink(self, lambd: float = 0.5) -> Tensor:
+    def hardshrink(self, lambd: float = 0.5) -> Self:
         """Return self, but 0 where |self| <= lambd; integers give float32.
 
         >>> Tensor([-2.0, 0.5, 1.0]).hardshrink().tolist()
@@ -585,7 +585,7 @@ class FunctionsMixin(TensorBase):
         x = self._floats()
         return (x.abs() <= lambd).where(0.0, x)
 
-    def softshrink(self, lambd: float = 0.5) -> Tensor:
+    def softshrink(self, lambd: float = 0.5) -> Self:
         """Return self moved toward 0 by `lambd`, and 0 where |self| <= lambd; integers give float32.
 
         >>> Tensor([-2.0, 0.5, 1.0]).softshrink().tolist()
@@ -594,7 +594,7 @@ class FunctionsMixin(TensorBase):
         x = self._floats()
         return (x.abs() <= lambd).where(0.0, (x > 0).where(x - lambd, x + lambd))
 
-    def threshold(self, threshold: float, value: float) -> Tensor:
+    def threshold(self, threshold: float, value: float) -> Self:
         """Return self where it is above the threshold, else `value`.
 
         >>> Tensor([1, 2, 3]).threshold(1, -1).tolist()
@@ -602,7 +602,7 @@ class FunctionsMixin(TensorBase):
         """
         return (self <= threshold).where(value, self)
 
-    def heaviside(self, values: Any) -> Tensor:
+    def heaviside(self, values: TensorLike) -> Self:
         """Return 0 where self is below 0, 1 where it is above 0, and `values` where it is 0; shapes broadcast.
 
         >>> Tensor([-2.0, 0.0, 3.0]).heaviside(0.5).tolist()
@@ -611,7 +611,7 @@ class FunctionsMixin(TensorBase):
         return self.eq(0).where(values, (self > 0).cast(self.dtype))
 
     @computes_in_float32
-    def sinc(self) -> Tensor:
+    def sinc(self) -> Self:
         """Return sin(pi * self) / (pi * self), and 1 at 0; integers give float32.
 
         >>> [round(x, 4) for x in Tensor([0.0, 0.5]).sinc().tolist()]
@@ -619,7 +619,7 @@ class FunctionsMixin(TensorBase):
         """
         x = self * pi
         small = x.abs() < 1  # at 0 the quotient has no derivative, and near 0 the derivative loses digits
-        square = small.where(x, 0.0).square()
+        square: Self = small.where(x, 0.0).square()
         series = square * 0.0
         for k in range(_SINC_TERMS, -1, -1):
             series = series * square + (-1) ** k / factorial(2 * k + 1)

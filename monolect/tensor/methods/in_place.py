@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from monolect.autograd.graph import cast, full
 from monolect.base.dtype import dtypes
 from monolect.base.errors import DTypeError, GradientError
 from monolect.base.numpy import is_array
 from monolect.ir.uop import UOp
-from monolect.tensor.base import TensorBase, on_device, refuse_shape
+from monolect.tensor.base import AnyTensor, Data, TensorBase, TensorLike, on_device, refuse_shape
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.files import compute_device
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 
 def _kind_rank(dtype: Any) -> int:
@@ -28,10 +25,10 @@ def _kind_rank(dtype: Any) -> int:
     return 2 if dtype.is_float else 0 if dtype is dtypes.bool else 1
 
 
-def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[AnyTensor, TensorLike], AnyTensor]:
     """Return an augmented assignment method that writes `compute(self, other)` to self."""
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Any, other: TensorLike) -> Any:
         return self._update(f"{name}=", compute(self, other))
 
     method.__name__ = name
@@ -44,7 +41,7 @@ class InPlaceMixin(TensorBase):
 
     __slots__ = ()
 
-    def _update(self: Any, name: str, new: Tensor) -> Tensor:
+    def _update(self, name: str, new: TensorBase) -> Self:
         """Write `new`, of the shape of this tensor.
 
         Raises GradientError for a leaf that requires a gradient, DTypeError or ShapeError.
@@ -86,7 +83,7 @@ class InPlaceMixin(TensorBase):
             return v
         return self._kind(value, dtype=self.dtype, device=device)
 
-    def copy_(self: Any, src: Any) -> Tensor:
+    def copy_(self, src: Data) -> Self:
         """Write `src`, broadcast and cast, to self and return self. Raises ShapeError.
 
         >>> Tensor([1, 2]).copy_(Tensor(3.7)).tolist()
@@ -99,7 +96,7 @@ class InPlaceMixin(TensorBase):
         self._store(None, cast(u, self.dtype))
         return self
 
-    def fill_(self: Any, value: Any) -> Tensor:
+    def fill_(self, value: TensorLike) -> Self:
         """Write one number, or a broadcast tensor, to all elements and return self.
 
         >>> t = Tensor([[1, 2], [3, 4]])
@@ -113,7 +110,7 @@ class InPlaceMixin(TensorBase):
         self._store(None, number if device is None else on_device(number, device))
         return self
 
-    def zero_(self: Any) -> Tensor:
+    def zero_(self) -> Self:
         """Write 0 to all elements and return self.
 
         >>> Tensor([1.0, 2.0]).zero_().tolist()

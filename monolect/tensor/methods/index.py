@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
@@ -31,14 +31,10 @@ from monolect.ir.uop import UOp, build, idx, new_buffer, node, shape_source
 from monolect.runtime.buffer import element_at, to_numpy
 from monolect.runtime.realize.execute import realize
 from monolect.runtime.replay.in_progress import Check, changes, checks_under_way, refuse_while_capturing
-from monolect.tensor.base import TensorBase, as_size, refused
+from monolect.tensor.base import Data, Key, Number, TensorBase, TensorLike, as_size, refused
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.methods.movement import strided
 from monolect.tensor.view import Window, names_of, shown, view_kind
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
-
 
 _new = object.__new__
 _window_slot: Any = vars(TensorBase)["_view"]
@@ -93,7 +89,7 @@ class IndexMixin(TensorBase):
 
     __slots__ = ()
 
-    def __getitem__(self, key: Any) -> Tensor:
+    def __getitem__(self, key: Key) -> Self:
         at = _element_index(self._uop, key)
         if at is None:
             return _part_of(self, key)
@@ -103,7 +99,7 @@ class IndexMixin(TensorBase):
         t._requires_grad = False
         return t
 
-    def __setitem__(self: Any, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Key, value: Data) -> None:
         v = self._value_to_write(value)
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
             self._store(None, self._masked(key, v))
@@ -126,7 +122,7 @@ class IndexMixin(TensorBase):
         return where(m, new, self._uop)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
-    def gather(self, dim: int, index: Tensor) -> Tensor:
+    def gather(self, dim: int, index: TensorBase) -> Self:
         """Return out with out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, in the shape of `index`; other dims
         alike.
 
@@ -138,11 +134,11 @@ class IndexMixin(TensorBase):
         """
         return self._gather("gather", dim, index)
 
-    def _gather(self, name: str, dim: int, index: Tensor, wrap: bool = False) -> Tensor:
+    def _gather(self, name: str, dim: int, index: TensorBase, wrap: bool = False) -> Self:
         flat, _ = self._flat_index(name, dim, index, nearest=True, wrap=wrap)
         return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
 
-    def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
+    def take_along_dim(self, indices: TensorBase, dim: int | None = None) -> Self:
         """Return `gather` of broadcast operands, where negative indices count from the end.
 
         Without `dim` both tensors are flattened.
@@ -160,7 +156,7 @@ class IndexMixin(TensorBase):
         source = self.expand(*(n if i == a else shape[i] for i, n in enumerate(self.shape)))
         return source._gather("take_along_dim", a, indices.expand(*shape), wrap=True)
 
-    def index_select(self, dim: int, index: Tensor) -> Tensor:
+    def index_select(self, dim: int, index: TensorBase) -> Self:
         """Return the slices along axis `dim` at the positions in `index`, a vector of integers.
 
         The axis gets the size of `index`.
@@ -170,7 +166,7 @@ class IndexMixin(TensorBase):
         """
         return self[(slice(None),) * self._axis(dim) + (_vector(index),)]
 
-    def take(self, index: Tensor) -> Tensor:
+    def take(self, index: TensorBase) -> Self:
         """Return the elements of the flattened tensor at the positions in `index`, in the shape of `index`.
 
         >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
@@ -178,7 +174,7 @@ class IndexMixin(TensorBase):
         """
         return self.flatten()[index]
 
-    def embedding(self, weight: Tensor) -> Tensor:
+    def embedding(self, weight: TensorBase) -> Self:
         """Return the rows of `weight` whose numbers self holds; shape (*self.shape, *weight.shape[1:]).
 
         Raises DTypeError unless self holds integers.
@@ -189,7 +185,7 @@ class IndexMixin(TensorBase):
         return self._wrap(build("INDEX", weight._uop, position(self, weight.shape[0], "embedding", wrap=False)))
 
     # ---- writing -----------------------------------------------------------------------------------------------------
-    def scatter(self, dim: int, index: Tensor, src: Any, reduce: str | None = None) -> Tensor:
+    def scatter(self, dim: int, index: TensorBase, src: TensorLike, reduce: str | None = None) -> Self:
         """Return a copy of self with `src`, a tensor or a number, written at the positions `index` along axis `dim`.
 
         If positions are equal, any one of the values is written, or all are added with reduce="add". Shapes are as in
@@ -205,7 +201,7 @@ class IndexMixin(TensorBase):
             raise ArgumentError("scatter: unknown reduce", expected="None or 'add'", found=repr(reduce))
         return self._scattered("STORE", self._source(src, index.shape), *self._flat_index("scatter", dim, index))
 
-    def scatter_add(self, dim: int, index: Tensor, src: Any) -> Tensor:
+    def scatter_add(self, dim: int, index: TensorBase, src: TensorLike) -> Self:
         """Return a copy of self with `src` added at the positions `index` along axis `dim`; equal positions add up.
 
         Shapes are as in `scatter`.
@@ -217,7 +213,7 @@ class IndexMixin(TensorBase):
             "ATOMICADD", self._source(src, index.shape), *self._flat_index("scatter_add", dim, index)
         )
 
-    def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    def index_add(self, dim: int, index: TensorBase, source: TensorBase, *, alpha: Number = 1) -> Self:
         """Return a copy of self with alpha times the slices of `source` added at the positions in the vector `index`
         along axis `dim`.
 
@@ -226,7 +222,7 @@ class IndexMixin(TensorBase):
         """
         return self._into_slices("ATOMICADD", dim, index, source if alpha == 1 else source * alpha)
 
-    def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    def index_copy(self, dim: int, index: TensorBase, source: TensorBase) -> Self:
         """Return a copy of self with the slices of `source` written at the positions in the vector `index` along axis
         `dim`.
 
@@ -235,7 +231,7 @@ class IndexMixin(TensorBase):
         """
         return self._into_slices("STORE", dim, index, source)
 
-    def index_fill(self, dim: int, index: Tensor, value: Any) -> Tensor:
+    def index_fill(self, dim: int, index: TensorBase, value: TensorLike) -> Self:
         """Return a copy of self with `value`, a number or a tensor without axes, in the slices at the positions in the
         vector `index` along axis `dim`.
 
@@ -256,7 +252,7 @@ class IndexMixin(TensorBase):
         filled = all_false._into_slices("STORE", dim, index, self._wrap(graph.full(shape, True, dtypes.bool)))
         return self._wrap(where(filled._uop, cast(value._uop, self.dtype), self._uop))
 
-    def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    def put(self, index: TensorBase, source: TensorBase, accumulate: bool = False) -> Self:
         """Return a copy of self with `source` at the positions `index` of the flattened tensor; `accumulate` adds
         instead of writing.
 
@@ -267,21 +263,21 @@ class IndexMixin(TensorBase):
         value = self._source(source, index.shape)
         return self._scattered("ATOMICADD" if accumulate else "STORE", graph.reshape(value, flat.shape), flat)
 
-    def _into_slices(self, op: str, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    def _into_slices(self, op: str, dim: int, index: TensorBase, source: TensorBase) -> Self:
         """Return a copy of self with `source` stored or added, by `op`, at the slices `index` along axis `dim`."""
         a = self._axis(dim)
         base = _copy(self._uop, self.device)
         target = view(self, base, (slice(None),) * a + (_vector(index),), writes=True)
         return self._after_write(op, base, target, self._source(source, target.shape))
 
-    def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Tensor:
+    def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Self:
         """Return a copy of self with `value` stored or added, by `op`, at row-major offsets `flat` where `inside`."""
         base = _copy(self._uop, self.device)
         return self._after_write(
             op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value, inside
         )
 
-    def _after_write(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Tensor:
+    def _after_write(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Self:
         """Return `base` after `op` of `value` into `target`, gated by `inside` unless None."""
         same_device(self._uop, value)
         gate = () if inside is None else (graph.broadcast_to(inside, value.shape),)

@@ -9,7 +9,8 @@ Source: names, defaults and shape rules of PyTorch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Self
 
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
@@ -17,11 +18,8 @@ from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.numpy import is_array
 from monolect.graphs import attention
 from monolect.graphs.products import check_rank, contract, einsum, matmul, paired_axes, tensordot
-from monolect.tensor.base import TensorBase, node_of
+from monolect.tensor.base import TensorBase, TensorLike, node_of
 from monolect.tensor.guard import guard_methods
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 
 @guard_methods
@@ -30,7 +28,7 @@ class LinalgMixin(TensorBase):
 
     __slots__ = ()
 
-    def matmul(self, other: Tensor) -> Tensor:
+    def matmul(self, other: TensorBase) -> Self:
         """Return the matrix product `self @ other`, (..., M, K) @ (..., K, N) -> (..., M, N).
 
         A 1-d operand is a row on the left or a column on the right, and its axis is dropped. Batch axes broadcast.
@@ -41,17 +39,17 @@ class LinalgMixin(TensorBase):
         """
         return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
 
-    def __matmul__(self, other: Any) -> Tensor:
+    def __matmul__(self, other: TensorLike) -> Self:
         if not isinstance(other, TensorBase):
             if not is_array(other):
                 return NotImplemented
             other = self._scalar(other)
         return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
 
-    def __rmatmul__(self, other: Any) -> Tensor:
+    def __rmatmul__(self, other: TensorLike) -> Self:
         return self._scalar(other).matmul(self) if is_array(other) else NotImplemented
 
-    def mm(self, mat2: Tensor) -> Tensor:
+    def mm(self, mat2: TensorBase) -> Self:
         """Return the matrix product (M, K) @ (K, N) -> (M, N). Raises ShapeError for any other rank.
 
         >>> Tensor([[1.0, 2.0]]).mm(Tensor([[3.0], [4.0]])).tolist()
@@ -60,7 +58,7 @@ class LinalgMixin(TensorBase):
         b = check_rank(node_of(self, mat2, "mm"), 2, "mm", "mat2")
         return self._wrap(matmul(check_rank(self._uop, 2, "mm", "self"), b, "mm"))
 
-    def bmm(self, mat2: Tensor) -> Tensor:
+    def bmm(self, mat2: TensorBase) -> Self:
         """Return the matrix products of two batches, (B, M, K) @ (B, K, N) -> (B, M, N).
 
         Raises ShapeError for other ranks or unequal batch sizes.
@@ -73,7 +71,7 @@ class LinalgMixin(TensorBase):
             raise ShapeError("bmm: batch sizes differ", expected=a.shape[0], found=b.shape[0])
         return self._wrap(matmul(a, b, "bmm"))
 
-    def mv(self, vec: Tensor) -> Tensor:
+    def mv(self, vec: TensorBase) -> Self:
         """Return the product of a matrix and a vector, (M, K) @ (K,) -> (M,). Raises ShapeError for other ranks.
 
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 0.0])).tolist()
@@ -82,7 +80,7 @@ class LinalgMixin(TensorBase):
         b = check_rank(node_of(self, vec, "mv"), 1, "mv", "vec")
         return self._wrap(matmul(check_rank(self._uop, 2, "mv", "self"), b, "mv"))
 
-    def dot(self, tensor: Tensor) -> Tensor:
+    def dot(self, tensor: TensorBase) -> Self:
         """Return the inner product of two 1-d tensors of one size, of shape (). Raises ShapeError for other ranks.
 
         >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0])).item()
@@ -91,7 +89,7 @@ class LinalgMixin(TensorBase):
         b = check_rank(node_of(self, tensor, "dot"), 1, "dot", "the other operand")
         return self._wrap(matmul(check_rank(self._uop, 1, "dot", "self"), b, "dot"))
 
-    def outer(self, vec2: Tensor) -> Tensor:
+    def outer(self, vec2: TensorBase) -> Self:
         """Return all products of the elements of two 1-d tensors, (M,) and (N,) -> (M, N).
 
         Raises ShapeError for other ranks.
@@ -102,7 +100,7 @@ class LinalgMixin(TensorBase):
         a, b = check_rank(self._uop, 1, "outer", "self"), check_rank(node_of(self, vec2, "outer"), 1, "outer", "vec2")
         return self._wrap(contract(g.reshape(a, (*a.shape, 1)), g.reshape(b, (1, *b.shape)), ()))
 
-    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
         """Return `self @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N). Raises ShapeError.
 
         >>> Tensor([[1.0, 2.0]]).linear(Tensor([[1.0, 1.0]]), Tensor([0.5])).tolist()
@@ -123,7 +121,7 @@ class LinalgMixin(TensorBase):
         return self._wrap(out) + bias
 
     @classmethod
-    def einsum(cls, equation: str, *operands: Any) -> Tensor:
+    def einsum(cls, equation: str, *operands: TensorBase | Sequence[TensorBase]) -> Self:
         """Return products summed over named axes, as in `Tensor.einsum("bik,bkj->bij", a, b)`.
 
         `...` denotes axes that broadcast. A name used twice in one term takes the diagonal. Without `->` the result has
@@ -140,7 +138,7 @@ class LinalgMixin(TensorBase):
         nodes = [node_of(operands[0], x, "einsum") for x in operands]
         return cls._wrap(einsum(equation, nodes))
 
-    def tensordot(self, other: Tensor, dims: Any = 2) -> Tensor:
+    def tensordot(self, other: TensorBase, dims: int | Sequence[Sequence[int]] = 2) -> Self:
         """Return the sum of products along pairs of axes: the last `dims` axes of self with the first of `other`, or
         two lists of axes.
 
@@ -155,14 +153,14 @@ class LinalgMixin(TensorBase):
 
     def scaled_dot_product_attention(
         self,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
+        key: TensorBase,
+        value: TensorBase,
+        attn_mask: TensorBase | None = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> Tensor:
+    ) -> Self:
         """Return `softmax(self @ key.T * scale + mask) @ value`: (..., L, E), (..., S, E), (..., S, Ev) -> (..., L,
         Ev).
 

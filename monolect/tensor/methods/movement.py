@@ -8,8 +8,8 @@ arithmetic in the kernel that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, TypeAlias
 
 from monolect.autograd import gradient, graph
 from monolect.autograd.graph import pad_invalid, shrink, shrink_axis
@@ -19,12 +19,23 @@ from monolect.base.errors import ArgumentError, AxisError, IRError, ShapeError
 from monolect.ir.bounds import at_most, bounds_text, min_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, idx
-from monolect.tensor.base import TensorBase, as_int, as_size, as_sizes, check_sizes, unpacked
+from monolect.tensor.base import (
+    AnyTensor,
+    Axes,
+    Number,
+    Size,
+    Sizes,
+    TensorBase,
+    as_int,
+    as_size,
+    as_sizes,
+    check_sizes,
+    unpacked,
+)
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.view import reshaped, shown, strides
+from monolect.tensor.view import Make, reshaped, shown, strides
 
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
+OneOrMore: TypeAlias = "AnyTensor | Sequence[AnyTensor]"  # as `a.cat(b)` and `Tensor.cat([a, b])` take them
 
 
 @guard_methods
@@ -34,7 +45,7 @@ class MovementMixin(TensorBase):
     __slots__ = ()
 
     # ---- shape -------------------------------------------------------------------------------------------------------
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *shape: Sizes) -> Self:
         """Return the same elements, in row-major order, in another shape; one size may be -1.
 
         Raises ShapeError for another number of elements.
@@ -55,7 +66,7 @@ class MovementMixin(TensorBase):
 
     view = reshape
 
-    def view_as(self, other: Tensor) -> Tensor:
+    def view_as(self, other: TensorBase) -> Self:
         """Return self reshaped to the shape of `other`. Raises ShapeError for another number of elements.
 
         >>> Tensor([1, 2, 3, 4]).view_as(Tensor.zeros(2, 2)).tolist()
@@ -65,7 +76,7 @@ class MovementMixin(TensorBase):
 
     reshape_as = view_as
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Return self with the axes from `start_dim` to `end_dim` combined into one. Raises AxisError.
 
         >>> Tensor.ones(2, 3, 4).flatten(1).shape
@@ -78,7 +89,7 @@ class MovementMixin(TensorBase):
         s = self.shape
         return self.reshape(*s[:a], count(s[a : b + 1]), *s[b + 1 :])
 
-    def unflatten(self, dim: int, sizes: Any) -> Tensor:
+    def unflatten(self, dim: int, sizes: Sizes) -> Self:
         """Return self with axis `dim` split into axes of `sizes`, of which one may be -1. Raises ShapeError.
 
         >>> Tensor.ones(2, 12).unflatten(1, (3, -1)).shape
@@ -88,7 +99,7 @@ class MovementMixin(TensorBase):
         new = as_sizes((sizes,))
         return self.reshape(*s[:a], *(_infer((s[a],), new) if -1 in new else new), *s[a + 1 :])
 
-    def squeeze(self, dim: Any = None) -> Tensor:
+    def squeeze(self, dim: Axes = None) -> Self:
         """Return self without its axes of size 1, or without those of `dim` (an axis or several) that have size 1.
 
         >>> Tensor.ones(2, 1, 3, 1).squeeze().shape, Tensor.ones(2, 1, 3, 1).squeeze(1).shape
@@ -97,7 +108,7 @@ class MovementMixin(TensorBase):
         axes = self._axes(dim)
         return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes or _may_differ(n, 1)))
 
-    def unsqueeze(self, dim: int) -> Tensor:
+    def unsqueeze(self, dim: int) -> Self:
         """Return self with a new axis of size 1 at index `dim` of the result. Raises AxisError.
 
         >>> Tensor.ones(2, 3).unsqueeze(-1).shape
@@ -106,7 +117,7 @@ class MovementMixin(TensorBase):
         a, s = self._axis(dim, self.ndim + 1), self.shape
         return self.reshape((*s[:a], 1, *s[a:]))
 
-    def expand(self, *sizes: Any) -> Tensor:
+    def expand(self, *sizes: Sizes) -> Self:
         """Return self with axes of size 1 repeated to `sizes`, without copying; -1 keeps an axis, and new axes come
         first.
 
@@ -125,7 +136,7 @@ class MovementMixin(TensorBase):
         new = tuple(o if n.__class__ is int and n == -1 else n for o, n in zip(old, new, strict=True))
         return self.broadcast_to(new)
 
-    def broadcast_to(self, shape: Any) -> Tensor:
+    def broadcast_to(self, shape: Sizes) -> Self:
         """Return self repeated to `shape`, with the axes aligned at the last.
 
         Raises ShapeError for sizes that differ and are not 1.
@@ -149,7 +160,7 @@ class MovementMixin(TensorBase):
                 "broadcast_to: sizes differ", expected=f"{self.shape} with size-1 axes enlarged", found=new
             ) from None
 
-    def expand_as(self, other: Tensor) -> Tensor:
+    def expand_as(self, other: TensorBase) -> Self:
         """Return self repeated to the shape of `other`. Raises ShapeError.
 
         >>> Tensor([1, 2]).expand_as(Tensor.zeros(2, 2)).tolist()
@@ -158,7 +169,7 @@ class MovementMixin(TensorBase):
         return self.expand(other.shape)
 
     # ---- order -------------------------------------------------------------------------------------------------------
-    def permute(self, *dims: Any) -> Tensor:
+    def permute(self, *dims: int | Sequence[int]) -> Self:
         """Return self with its axes reordered: axis k of the result is axis `dims[k]`.
 
         Raises AxisError unless each axis is named once.
@@ -172,7 +183,7 @@ class MovementMixin(TensorBase):
             raise AxisError("permute needs each axis once", expected=f"{self.ndim} distinct axes", found=order)
         return _permuted(self, axes)
 
-    def transpose(self, dim0: int = 1, dim1: int = 0) -> Tensor:
+    def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
         """Return self with two axes exchanged. Raises AxisError.
 
         >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
@@ -186,7 +197,7 @@ class MovementMixin(TensorBase):
     swapaxes = swapdims = transpose
 
     @property
-    def T(self) -> Tensor:
+    def T(self) -> Self:
         """The tensor with all axes in reverse order.
 
         >>> Tensor([[1, 2], [3, 4]]).T.tolist()
@@ -195,7 +206,7 @@ class MovementMixin(TensorBase):
         return _permuted(self, [*reversed(range(self.ndim))])
 
     @property
-    def mT(self) -> Tensor:
+    def mT(self) -> Self:
         """The tensor with its last two axes exchanged. Raises ShapeError for fewer than two axes.
 
         >>> Tensor([[[1, 2], [3, 4]]]).mT.tolist()
@@ -205,7 +216,7 @@ class MovementMixin(TensorBase):
             raise ShapeError("mT needs a matrix", expected="at least 2 axes", found=f"shape {self.shape}")
         return self.transpose(-2, -1)
 
-    def t(self) -> Tensor:
+    def t(self) -> Self:
         """Return a matrix transposed; a vector or a scalar is unchanged. Raises ShapeError for more than two axes.
 
         >>> Tensor([[1, 2], [3, 4]]).t().tolist()
@@ -215,7 +226,7 @@ class MovementMixin(TensorBase):
             raise ShapeError("t() is for matrices", expected="at most 2 axes", found=f"shape {self.shape}")
         return self.T
 
-    def movedim(self, source: Any, destination: Any) -> Tensor:
+    def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
         """Return self with axes moved from `source` to `destination`; the other axes keep their order.
 
         Raises AxisError unless both name equally many distinct axes.
@@ -235,7 +246,7 @@ class MovementMixin(TensorBase):
 
     moveaxis = movedim
 
-    def flip(self, *dims: Any) -> Tensor:
+    def flip(self, *dims: int | Sequence[int]) -> Self:
         """Return self with the elements in reverse order along `dims`.
 
         Raises AxisError for an axis that is missing or named twice.
@@ -246,7 +257,7 @@ class MovementMixin(TensorBase):
         axes = self._axes(unpacked(dims))
         return self._wrap(graph.flip(self._uop, axes))
 
-    def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
         """Return self rotated by 90 degrees `k` times, from the first axis of `dims` toward the second.
 
         Raises AxisError.
@@ -264,7 +275,7 @@ class MovementMixin(TensorBase):
             lambda: self.transpose(a, b).flip(b),
         ][k % 4]()
 
-    def roll(self, shifts: Any, dims: Any = None) -> Tensor:
+    def roll(self, shifts: int | Sequence[int], dims: Axes = None) -> Self:
         """Return self with the elements shifted along axes; elements shifted past one end re-enter at the other.
 
         Without `dims` the flattened tensor is rolled. Raises ArgumentError unless each axis has a shift.
@@ -289,7 +300,7 @@ class MovementMixin(TensorBase):
         return self._wrap(out._uop)
 
     # ---- parts -------------------------------------------------------------------------------------------------------
-    def narrow(self, dim: int, start: Any, length: Any) -> Tensor:
+    def narrow(self, dim: int, start: Size, length: Size) -> Self:
         """Return `length` elements of axis `dim` from index `start` on.
 
         Raises ShapeError for a part that leaves the axis.
@@ -298,14 +309,14 @@ class MovementMixin(TensorBase):
         [2, 3]
         """
         a = self._axis(dim)
-        n, start, length = self.shape[a], as_size(start, "start"), as_size(length, "length")
-        if all(x.__class__ is int for x in (n, start, length)):
-            start = start + n if start < 0 else start
-            if start < 0 or length < 0 or start + length > n:
-                raise ShapeError("narrow leaves the axis", expected=f"a part of {n} elements", found=(start, length))
-        return _narrowed(self, a, start, length)
+        n, first, size = self.shape[a], as_size(start, "start"), as_size(length, "length")
+        if all(x.__class__ is int for x in (n, first, size)):
+            first = first + n if first < 0 else first
+            if first < 0 or size < 0 or first + size > n:
+                raise ShapeError("narrow leaves the axis", expected=f"a part of {n} elements", found=(first, size))
+        return _narrowed(self, a, first, size)
 
-    def shrink(self, *bounds: Any) -> Tensor:
+    def shrink(self, *bounds: Sequence[Size] | Sequence[Sequence[Size] | None] | None) -> Self:
         """Return the part of each axis from a first index to an end index, as a view.
 
         The bounds are one pair (first, end) for each axis, as arguments or in one tuple; None keeps an axis. Sizes may
@@ -330,7 +341,7 @@ class MovementMixin(TensorBase):
             x = _narrowed(x, axis, first, end - first)
         return x
 
-    def shrink_to(self, *sizes: Any) -> Tensor:
+    def shrink_to(self, *sizes: Size | None | Sequence[Size | None]) -> Self:
         """Return the first `sizes[k]` elements of each axis k, as a view; None keeps an axis.
 
         Sizes may be symbolic. Raises ShapeError for larger sizes than those of self.
@@ -341,7 +352,7 @@ class MovementMixin(TensorBase):
         wanted = _one_per_axis("shrink_to", unpacked(sizes), self.ndim)
         return self.shrink(tuple(None if n is None else (0, n) for n in wanted))
 
-    def split(self, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    def split(self, split_size_or_sections: Sizes, dim: int = 0) -> tuple[Self, ...]:
         """Return parts along axis `dim`, as views: parts of one size (the last may be smaller), or of the sizes in a
         list.
 
@@ -367,7 +378,7 @@ class MovementMixin(TensorBase):
             start += size
         return tuple(out)
 
-    def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
         """Return at most `chunks` parts of equal size along axis `dim`, as views; the last may be smaller.
 
         Raises ArgumentError for less than 1.
@@ -383,7 +394,7 @@ class MovementMixin(TensorBase):
             return self.split([0] * chunks, dim)  # an empty axis gives `chunks` empty parts
         return self.split(max(1, -(-n // chunks)), dim)
 
-    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """Return the slices along axis `dim`, without that axis, as views.
 
         >>> [part.tolist() for part in Tensor([[1, 2], [3, 4]]).unbind(1)]
@@ -392,17 +403,17 @@ class MovementMixin(TensorBase):
         a = self._axis(dim)
         rest = (*self.shape[:a], *self.shape[a + 1 :])
 
-        def part(i: int) -> Tensor:
-            return shown(self, lambda u: graph.reshape(shrink_axis(u, a, i, 1), rest), lambda s: (*s[:a], *s[a + 1 :]))
+        def make(i: int) -> Make:
+            return lambda u: graph.reshape(shrink_axis(u, a, i, 1), rest)
 
-        return tuple(map(part, range(self.shape[a])))
+        return tuple(shown(self, make(i), lambda s: (*s[:a], *s[a + 1 :])) for i in range(self.shape[a]))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Self]:
         if not self.shape:
             raise ShapeError("a tensor without axes has no rows", expected="at least 1 axis", found="shape ()")
         return iter(self.unbind(0))
 
-    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """Return a diagonal of two axes as the last axis of the result; `offset` is column minus row.
 
         Raises AxisError for equal axes.
@@ -430,7 +441,7 @@ class MovementMixin(TensorBase):
 
         return shown(x, of, lambda s: (*s[:-2], s[-2] + s[-1]))
 
-    def unfold(self, dimension: int, size: int, step: int = 1) -> Tensor:
+    def unfold(self, dimension: int, size: int, step: int = 1) -> Self:
         """Return the windows of `size` elements, `step` apart, along an axis; the elements of a window are the last
         axis.
 
@@ -472,7 +483,7 @@ class MovementMixin(TensorBase):
         return shown(x, of, lambda s: (*s[:-1], s[-1] * step, s[-1]), for_write).movedim(-2, a)
 
     # ---- repeats and concatenation -----------------------------------------------------------------------------------
-    def repeat(self, *repeats: Any) -> Tensor:
+    def repeat(self, *repeats: Sizes) -> Self:
         """Return self repeated `repeats[k]` times along axis k; extra counts are for new leading axes.
 
         Raises ShapeError for fewer counts than axes.
@@ -488,7 +499,7 @@ class MovementMixin(TensorBase):
         u = graph.expand(u, tuple(x for r, n in zip(reps, s, strict=True) for x in (r, n)))
         return self._wrap(graph.reshape(u, tuple(r * n for r, n in zip(reps, s, strict=True))))
 
-    def tile(self, *dims: Any) -> Tensor:
+    def tile(self, *dims: int | Sequence[int]) -> Self:
         """Return self repeated as by `repeat`, where missing leading counts are 1.
 
         >>> Tensor([[1, 2], [3, 4]]).tile(2).tolist()
@@ -497,7 +508,7 @@ class MovementMixin(TensorBase):
         reps = as_sizes(dims, "repeat")
         return self.repeat(*(1,) * (self.ndim - len(reps)), *reps)
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Tensor:
+    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
         """Return self with each element repeated `repeats` times in a row along axis `dim`; without `dim`, of the
         flattened tensor.
 
@@ -511,7 +522,7 @@ class MovementMixin(TensorBase):
         u = graph.expand(graph.reshape(self._uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], r, *s[a + 1 :]))
         return self._wrap(graph.reshape(u, (*s[:a], s[a] * r, *s[a + 1 :])))
 
-    def cat(self: Any, *others: Any, dim: int = 0) -> Tensor:
+    def cat(self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0) -> AnyTensor:
         """Return tensors concatenated along axis `dim`: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
 
         Dtypes promote. Raises ShapeError.
@@ -522,7 +533,7 @@ class MovementMixin(TensorBase):
         ts, dim = _tensors_and_axis("cat", self, others, dim)
         return ts[0]._wrap(join([t._uop for t in ts], ts[0]._axis(dim)))
 
-    def stack(self: Any, *others: Any, dim: int = 0) -> Tensor:
+    def stack(self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0) -> AnyTensor:
         """Return tensors of one shape concatenated along a new axis `dim`: `a.stack(b)` or `Tensor.stack([a, b])`.
 
         Raises ShapeError.
@@ -537,7 +548,9 @@ class MovementMixin(TensorBase):
         a, s = ts[0]._axis(dim, ts[0].ndim + 1), ts[0].shape
         return ts[0]._wrap(join([graph.reshape(t._uop, (*s[:a], 1, *s[a:])) for t in ts], a))
 
-    def meshgrid(self: Any, *others: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    def meshgrid(
+        self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor], indexing: str = "ij"
+    ) -> tuple[AnyTensor, ...]:
         """Return the coordinates of a grid over vectors, one tensor for each vector: `Tensor.meshgrid(x, y)`.
 
         `indexing` is "ij" or "xy"; "xy" exchanges the first two axes. Raises ShapeError for matrices, ArgumentError for
@@ -558,7 +571,7 @@ class MovementMixin(TensorBase):
         return tuple(ts[0]._wrap(graph.permute(u, order)) for u in out)
 
     # ---- padding -----------------------------------------------------------------------------------------------------
-    def pad_to(self, *sizes: Any) -> Tensor:
+    def pad_to(self, *sizes: Size | None | Sequence[Size | None]) -> Self:
         """Return self with zeros added at the end of each axis, up to `sizes`; None keeps an axis.
 
         Sizes may be symbolic. Raises ShapeError for smaller sizes than those of self.
@@ -576,7 +589,9 @@ class MovementMixin(TensorBase):
         zero = False if self.dtype is dtypes.bool else 0
         return self._wrap(gradient.padded(self._uop, (0,) * self.ndim, check_sizes(shape), zero))
 
-    def pad(self, pad: Any, mode: str = "constant", value: Any = 0) -> Tensor:
+    def pad(
+        self, pad: int | Sequence[Size] | Sequence[Sequence[Size] | None], mode: str = "constant", value: Number = 0
+    ) -> Self:
         """Return self with elements added before and after its axes; negative widths crop.
 
         `pad` is (before, after) of the last axis, then of the axis before it, and so on, as in PyTorch; or one (before,
@@ -598,12 +613,12 @@ class MovementMixin(TensorBase):
 
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
-def _permuted(x: Any, order: Sequence[int]) -> Tensor:
+def _permuted(x: AnyTensor, order: Sequence[int]) -> AnyTensor:
     """Return the view of `x` whose axis k is axis `order[k]`."""
     return shown(x, lambda u: graph.permute(u, order), lambda s: tuple(s[i] for i in order))
 
 
-def _narrowed(x: Any, axis: int, start: Any, length: Any) -> Tensor:
+def _narrowed(x: AnyTensor, axis: int, start: Any, length: Any) -> AnyTensor:
     """Return the view of `length` elements of one axis of `x` from `start` on."""
     return shown(x, lambda u: shrink_axis(u, axis, start, length), lambda s: s)
 
@@ -673,7 +688,7 @@ def _rolled(u: UOp, axis: int, by: Any) -> UOp:
     return shrink_axis(join([u, u], axis), axis, build("MOD", idx(by) * -1, idx(n)), n)
 
 
-def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], Any]:
+def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], int]:
     """Return the tensors and the axis of `a.cat(b)`, `Tensor.cat([a, b])` or `Tensor.cat([a, b], 1)`.
 
     Raises ArgumentError.

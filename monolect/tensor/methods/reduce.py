@@ -6,8 +6,9 @@ Invariants: sums of integers and bools are int64. Floats narrower than float32 a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Self, overload
 
 from monolect.autograd import graph, special
 from monolect.autograd.gradient import closed_alone
@@ -18,19 +19,16 @@ from monolect.graphs.scans import neutral
 from monolect.graphs.sort_keys import first_maximum, maximum_gradient
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
-from monolect.tensor.base import TensorBase, on_device_of
+from monolect.tensor.base import AnyTensor, Axes, DTypeLike, Number, TensorBase, on_device_of
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import computes_in_float32
 
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
-
-class ValuesIndices(NamedTuple):
+class ValuesIndices(NamedTuple, Generic[AnyTensor]):
     """Result of `max(dim)`, `min(dim)`, `cummax`, `cummin`, `sort` and related methods."""
 
-    values: Any
-    indices: Any
+    values: AnyTensor
+    indices: AnyTensor
 
 
 @guard_methods
@@ -39,14 +37,20 @@ class ReduceMixin(TensorBase):
 
     __slots__ = ()
 
-    def _reduce_along(self, u: UOp, op: str, dim: Any, keepdim: bool) -> Tensor:
+    def _reduce_along(self, u: UOp, op: str, dim: Any, keepdim: bool) -> Self:
         """Return the reduction of `u` by `op` along `dim` as a tensor."""
         return self._wrap(_reduce(u, op, self._axes(dim), keepdim))
 
     # ---- sums --------------------------------------------------------------------------------------------------------
     def sum(
-        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
-    ) -> Tensor:
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DTypeLike | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
         """Return the sum along axes `dim`, by default all; `keepdim` keeps them with size 1.
 
         Integers and bools give int64; `dtype` casts before adding.
@@ -58,8 +62,14 @@ class ReduceMixin(TensorBase):
         return self._reduce_along(u, "ADD", axis if dim is None else dim, keepdim or keepdims)
 
     def prod(
-        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
-    ) -> Tensor:
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DTypeLike | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
         """Return the product along axes `dim`, by default all; `keepdim` keeps them with size 1.
 
         Integers and bools give int64; `dtype` casts before multiplying.
@@ -71,8 +81,14 @@ class ReduceMixin(TensorBase):
         return self._reduce_along(u, "MUL", axis if dim is None else dim, keepdim or keepdims)
 
     def mean(
-        self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool = False
-    ) -> Tensor:
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DTypeLike | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
         """Return the mean along axes `dim`, by default all; `keepdim` keeps them with size 1.
 
         Raises DTypeError for integers without a float `dtype`.
@@ -106,14 +122,14 @@ class ReduceMixin(TensorBase):
 
     def var(
         self,
-        dim: Any = None,
+        dim: Axes = None,
         unbiased: bool | None = None,
         keepdim: bool = False,
         *,
         correction: float = 1,
-        axis: Any = None,
+        axis: Axes = None,
         keepdims: bool = False,
-    ) -> Tensor:
+    ) -> Self:
         """Return the variance along axes `dim`, by default all: the sum of squared distances from the mean over n -
         correction.
 
@@ -127,14 +143,14 @@ class ReduceMixin(TensorBase):
 
     def std(
         self,
-        dim: Any = None,
+        dim: Axes = None,
         unbiased: bool | None = None,
         keepdim: bool = False,
         *,
         correction: float = 1,
-        axis: Any = None,
+        axis: Axes = None,
         keepdims: bool = False,
-    ) -> Tensor:
+    ) -> Self:
         """Return the standard deviation along axes `dim`, by default all: the square root of `var`.
 
         Raises DTypeError for integers.
@@ -146,7 +162,7 @@ class ReduceMixin(TensorBase):
         v = self._squares(axis if dim is None else dim, keepdim or keepdims, c)
         return self._wrap(cast(build("SQRT", _zero_gradient_at_zero(v)), self.dtype))
 
-    def var_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    def var_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
         """Return (variance, mean) along axes `dim`, by default all. Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 3.0]).var_mean()]
@@ -155,7 +171,7 @@ class ReduceMixin(TensorBase):
         dim, correction = _corrected(dim, None, correction)
         return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
-    def std_mean(self, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    def std_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
         """Return (standard deviation, mean) along axes `dim`, by default all. Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 5.0]).std_mean(correction=0)]
@@ -164,7 +180,7 @@ class ReduceMixin(TensorBase):
         dim, correction = _corrected(dim, None, correction)
         return self.std(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
-    def count_nonzero(self, dim: Any = None) -> Tensor:
+    def count_nonzero(self, dim: Axes = None) -> Self:
         """Return the number of elements that are not zero along axes `dim`, by default all, as int64.
 
         >>> Tensor([[0, 1], [2, 3]]).count_nonzero(0).tolist()
@@ -173,7 +189,7 @@ class ReduceMixin(TensorBase):
         return self.ne(0).sum(dim)
 
     @computes_in_float32
-    def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
+    def norm(self, p: Number | str = 2, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
         """Return the p-norm along axes `dim`, by default all; `p` is any number, inf, -inf, or "fro" for 2.
 
         Raises DTypeError for integers, ArgumentError for another `p`.
@@ -206,7 +222,7 @@ class ReduceMixin(TensorBase):
         return self._wrap(_zero_gradient_at_zero(powers.sum(dim, keepdim)._uop)) ** (1 / p)
 
     # ---- extremes ----------------------------------------------------------------------------------------------------
-    def amax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
         """Return the largest element along axes `dim`, by default all; equal elements share the gradient.
 
         Raises ShapeError for no elements.
@@ -218,7 +234,7 @@ class ReduceMixin(TensorBase):
         _refuse_empty(u, axes)
         return self._wrap(_reduce(u, "MAX", axes, keepdim or keepdims))
 
-    def amin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def amin(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
         """Return the smallest element along axes `dim`, by default all; equal elements share the gradient.
 
         Raises ShapeError for no elements.
@@ -231,7 +247,20 @@ class ReduceMixin(TensorBase):
         _refuse_empty(self._uop, axes)
         return self._wrap(flip(_reduce(flip(self._uop), "MAX", axes, keepdim or keepdims)))
 
-    def max(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
+    @overload
+    def max(self, dim: None = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self: ...
+    @overload
+    def max(self, dim: Sequence[int] | TensorBase, keepdim: bool = False, *, keepdims: bool = False) -> Self: ...
+    @overload
+    def max(self, dim: int, keepdim: bool = False, *, keepdims: bool = False) -> ValuesIndices[Self]: ...
+    def max(
+        self,
+        dim: Axes | TensorBase = None,
+        keepdim: bool = False,
+        *,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Any:
         """Return the largest element: of all, as `amax`; along one axis `dim`, (values, indices); with a tensor as
         `dim`, `maximum`.
 
@@ -243,7 +272,20 @@ class ReduceMixin(TensorBase):
         """
         return self._extreme("max", dim, keepdim or keepdims, axis)
 
-    def min(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
+    @overload
+    def min(self, dim: None = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self: ...
+    @overload
+    def min(self, dim: Sequence[int] | TensorBase, keepdim: bool = False, *, keepdims: bool = False) -> Self: ...
+    @overload
+    def min(self, dim: int, keepdim: bool = False, *, keepdims: bool = False) -> ValuesIndices[Self]: ...
+    def min(
+        self,
+        dim: Axes | TensorBase = None,
+        keepdim: bool = False,
+        *,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Any:
         """Return the smallest element: of all, as `amin`; along one axis `dim`, (values, indices); with a tensor as
         `dim`, `minimum`.
 
@@ -270,7 +312,9 @@ class ReduceMixin(TensorBase):
             values = self._wrap(closed_alone(values._uop, (self._uop,), derivative))
         return ValuesIndices(values, self.argmax(dim, keepdim) if is_max else self.argmin(dim, keepdim))
 
-    def argmax(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def argmax(
+        self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+    ) -> Self:
         """Return the index of the first largest element along axis `dim`, by default in the flattened tensor, as int64.
         nan is the largest.
 
@@ -281,7 +325,9 @@ class ReduceMixin(TensorBase):
         """
         return self._position(self._uop, axis if dim is None else dim, keepdim or keepdims)
 
-    def argmin(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def argmin(
+        self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+    ) -> Self:
         """Return the index of the first smallest element along axis `dim`, by default in the flattened tensor, as
         int64. nan is the smallest.
 
@@ -293,7 +339,7 @@ class ReduceMixin(TensorBase):
         flip = reverse(self.dtype)
         return self._position(flip(self._uop), axis if dim is None else dim, keepdim or keepdims)
 
-    def _position(self, u: UOp, dim: Any, keepdim: bool) -> Tensor:
+    def _position(self, u: UOp, dim: Any, keepdim: bool) -> Self:
         """Return the index of the first maximum of `u` along `dim`."""
         shape = u.shape
         if dim is None:
@@ -312,7 +358,7 @@ class ReduceMixin(TensorBase):
         return self._wrap(graph.reshape(out, drop))
 
     # ---- logic -------------------------------------------------------------------------------------------------------
-    def any(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def any(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
         """Return a bool tensor: True where some element along axes `dim`, by default all, is not zero; False for no
         elements.
 
@@ -321,7 +367,7 @@ class ReduceMixin(TensorBase):
         """
         return self._reduce_along(self.bool()._uop, "MAX", axis if dim is None else dim, keepdim or keepdims)
 
-    def all(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def all(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
         """Return a bool tensor: True where no element along axes `dim`, by default all, is zero; True for no elements.
 
         >>> Tensor([[1, 1], [0, 1]]).all(1).tolist()
@@ -329,7 +375,7 @@ class ReduceMixin(TensorBase):
         """
         return ~(~self.bool()).any(axis if dim is None else dim, keepdim or keepdims)
 
-    def equal(self, other: Tensor) -> bool:
+    def equal(self, other: TensorBase) -> bool:
         """Whether shapes and all elements are equal, as a Python bool. The call computes the tensors.
 
         >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([[1, 2]]))
@@ -350,7 +396,7 @@ class ReduceMixin(TensorBase):
         m = detached_maximum(u, axes)
         return build("SUB", u, m), m, axes
 
-    def softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    def softmax(self, dim: Axes = -1, dtype: DTypeLike | None = None, *, axis: Axes = None) -> Self:
         """Return exp(self) divided by its sum along axis `dim`, in the same shape and dtype, or in `dtype`.
 
         Raises DTypeError for integers.
@@ -363,7 +409,7 @@ class ReduceMixin(TensorBase):
         out = build("DIV", p, _reduce(p, "ADD", axes, True))
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
-    def log_softmax(self, dim: Any = -1, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    def log_softmax(self, dim: Axes = -1, dtype: DTypeLike | None = None, *, axis: Axes = None) -> Self:
         """Return the logarithm of `softmax`, computed without it, so that it is finite where softmax rounds to 0.
 
         Raises DTypeError for integers.
@@ -375,7 +421,7 @@ class ReduceMixin(TensorBase):
         out = build("SUB", x, special.log_e(_reduce(special.exp(x), "ADD", axes, True)))
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
-    def softmin(self, dim: Any = -1) -> Tensor:
+    def softmin(self, dim: Axes = -1) -> Self:
         """Return `softmax` of -self, of the same shape: the smallest element has the largest share.
 
         Raises DTypeError for integers.
@@ -385,7 +431,7 @@ class ReduceMixin(TensorBase):
         """
         return (-self).softmax(dim)
 
-    def logsumexp(self, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
+    def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
         """Return log(sum(exp(self))) along axes `dim`, by default all, without overflow; -inf if all elements are -inf.
 
         Raises DTypeError for integers.

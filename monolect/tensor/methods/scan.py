@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Self
 
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import as_dtype, sum_dtype
 from monolect.graphs.scans import last_maximum, scan
 from monolect.ir.uop import UOp
-from monolect.tensor.base import TensorBase
+from monolect.tensor.base import DTypeLike, TensorBase
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.reduce import ValuesIndices, detached_maximum, reverse
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 
 @guard_methods
@@ -28,7 +25,7 @@ class ScanMixin(TensorBase):
 
     __slots__ = ()
 
-    def cumsum(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
+    def cumsum(self, dim: int = 0, *, dtype: DTypeLike | None = None, axis: int | None = None) -> Self:
         """Return the running sum along axis `dim`. Integers and bools give int64; `dtype` casts before adding.
 
         >>> Tensor([1, 2, 3]).cumsum(0).tolist()
@@ -37,7 +34,7 @@ class ScanMixin(TensorBase):
         u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
         return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "ADD")))
 
-    def cumprod(self, dim: int = 0, *, dtype: Any = None, axis: int | None = None) -> Tensor:
+    def cumprod(self, dim: int = 0, *, dtype: DTypeLike | None = None, axis: int | None = None) -> Self:
         """Return the running product along axis `dim`. Integers and bools give int64; `dtype` casts before multiplying.
 
         >>> Tensor([1, 2, 3, 4]).cumprod(0).tolist()
@@ -46,7 +43,7 @@ class ScanMixin(TensorBase):
         u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
         return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "MUL")))
 
-    def cummax(self, dim: int = 0) -> ValuesIndices:
+    def cummax(self, dim: int = 0) -> ValuesIndices[Self]:
         """Return (values, int64 indices) of the largest element so far along axis `dim`; of equal elements the last, as
         in PyTorch.
 
@@ -55,7 +52,7 @@ class ScanMixin(TensorBase):
         """
         return self._running_extreme(self._uop, dim)
 
-    def cummin(self, dim: int = 0) -> ValuesIndices:
+    def cummin(self, dim: int = 0) -> ValuesIndices[Self]:
         """Return (values, int64 indices) of the smallest element so far along axis `dim`; of equal elements the last,
         as in PyTorch.
 
@@ -66,12 +63,12 @@ class ScanMixin(TensorBase):
         values, indices = self._running_extreme(flip(self._uop), dim)
         return ValuesIndices(self._wrap(flip(values._uop)), indices)
 
-    def _running_extreme(self, u: UOp, dim: int) -> ValuesIndices:
+    def _running_extreme(self, u: UOp, dim: int) -> ValuesIndices[Self]:
         """Return (values, indices) of the running maximum of `u` along `dim`."""
         indices = self._along(u, dim, last_maximum)
         return ValuesIndices(self._wrap(self._along(u, dim, lambda x: scan(x, "MAX"))), self._wrap(indices))
 
-    def logcumsumexp(self, dim: int = 0) -> Tensor:
+    def logcumsumexp(self, dim: int = 0) -> Self:
         """Return log(cumsum(exp(self))) along axis `dim`, shifted by the largest element of the axis and computed in
         float64.
 

@@ -9,7 +9,7 @@ keep their order, indices are int64, and a gradient goes to the selected element
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self, overload
 
 from monolect.autograd import graph
 from monolect.autograd.gradient import closed_form
@@ -23,12 +23,9 @@ from monolect.graphs.select import index_of_rank, is_cheaper_than_sorting
 from monolect.ir.bounds import bounds_text, min_max, size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import TensorBase, as_int, on_device_of
+from monolect.tensor.base import Data, TensorBase, as_int, on_device_of
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.reduce import ValuesIndices
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 INTERPOLATIONS = ("linear", "lower", "higher", "nearest", "midpoint")
 
@@ -39,7 +36,7 @@ class SortMixin(TensorBase):
 
     __slots__ = ()
 
-    def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices[Self]:
         """Return (values, int64 indices) sorted along axis `dim`, in the shape of self; nan is the largest.
 
         The sort is always stable, and O(n) for long axes.
@@ -50,7 +47,7 @@ class SortMixin(TensorBase):
         a, rows = self._rows(dim, self._sorts_last(descending))
         return self._result(rows, sort_rows(rows, bool(descending)), a, self._length(a))
 
-    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
         """Return the int64 indices that sort self along axis `dim`, in the shape of self; the sort is stable.
 
         >>> Tensor([3, 1, 2]).argsort().tolist()
@@ -58,7 +55,7 @@ class SortMixin(TensorBase):
         """
         return self.sort(dim, descending).indices
 
-    def msort(self) -> Tensor:
+    def msort(self) -> Self:
         """Return the values sorted along the first axis.
 
         >>> Tensor([[3, 1], [2, 4]]).msort().tolist()
@@ -66,7 +63,7 @@ class SortMixin(TensorBase):
         """
         return self.sort(0).values
 
-    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices[Self]:
         """Return (values, int64 indices) of the k largest, or smallest, elements along axis `dim`, in order; of equal
         elements the first.
 
@@ -80,7 +77,7 @@ class SortMixin(TensorBase):
         k = self._checked_count("topk", k, a, 0)
         return self._result(rows, top_rows(rows, k, bool(largest)) if k else None, a, k)
 
-    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices[Self]:
         """Return (values, int64 indices) of the k-th smallest element along axis `dim`, k from 1; `keepdim` keeps the
         axis.
 
@@ -94,6 +91,10 @@ class SortMixin(TensorBase):
         at = full((rows.shape[0], 1), k - 1, dtypes.int32)
         return self._element_of_rank(rows, at, a, keepdim)
 
+    @overload
+    def median(self, dim: None = None, keepdim: bool = False) -> Self: ...
+    @overload
+    def median(self, dim: int, keepdim: bool = False) -> ValuesIndices[Self]: ...
     def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Return the middle element, the lower of two: of all elements, or (values, indices) along axis `dim`.
 
@@ -110,8 +111,8 @@ class SortMixin(TensorBase):
         return both.values if dim is None else both
 
     def quantile(
-        self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-    ) -> Tensor:
+        self, q: Data, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    ) -> Self:
         """Return the q-th quantiles (0 <= q <= 1) along axis `dim`, by default of all elements; a vector `q` adds a
         first axis.
 
@@ -133,7 +134,8 @@ class SortMixin(TensorBase):
         n = self._refuse_empty("quantile", t._length(a) if n is None else n)
         tensor_class: Any = type(t)
         q_tensor = q if isinstance(q, TensorBase) else tensor_class(q, dtype=t.dtype)
-        if q_tensor is not q and not all(0 <= x <= 1 for x in (q if q_tensor.ndim == 1 else [q] * (1 - q_tensor.ndim))):
+        numbers: Any = q if q_tensor.ndim == 1 else [q] * (1 - q_tensor.ndim)
+        if q_tensor is not q and not all(0 <= x <= 1 for x in numbers):
             raise ArgumentError("quantile: q", expected="numbers from 0 to 1", found=q)
         if q_tensor.ndim > 1 or q_tensor.dtype is not t.dtype:
             raise ShapeError("quantile: q", expected=f"a number or a vector of {t.dtype.name}", found=repr(q_tensor))
@@ -201,7 +203,7 @@ class SortMixin(TensorBase):
         u = graph.permute(graph.reshape(rows, (*map(size_max, others), rows.shape[1])), order)
         return graph.leading(u, (*others[:a], n, *others[a:]))
 
-    def _result(self, rows: UOp, found: Sorted | None, a: int, k: Any) -> ValuesIndices:
+    def _result(self, rows: UOp, found: Sorted | None, a: int, k: Any) -> ValuesIndices[Self]:
         """Return (values, indices) of sorted rows with k elements of axis `a`; `found` is None if k is 0."""
         r, n = rows.shape
         if found is None or 0 in (r, n):
@@ -210,7 +212,7 @@ class SortMixin(TensorBase):
         values, indices = _values_with_gradient(rows, found), cast(found.indices, dtypes.int64)
         return ValuesIndices(self._wrap(self._restored(values, a, k)), self._wrap(self._restored(indices, a, k)))
 
-    def _element_of_rank(self, rows: UOp, at: UOp, a: int, keepdim: bool) -> ValuesIndices:
+    def _element_of_rank(self, rows: UOp, at: UOp, a: int, keepdim: bool) -> ValuesIndices[Self]:
         """Return (values, indices) of the elements at the sorted positions `at`, shape (r, 1)."""
         index = _indices_of_ranks(rows, at)
         both = self._result(rows, Sorted(gather_rows(rows, index), index), a, 1)

@@ -8,7 +8,7 @@ Source: names, defaults and shapes of torch.nn.functional.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from monolect.autograd import graph as g
 from monolect.base.errors import ArgumentError, ShapeError
@@ -16,12 +16,9 @@ from monolect.graphs.convolution import ConvGeometry, convolve, convolve_back, p
 from monolect.graphs.windows import Ints, as_ints, check_windows, leading_windows, refuse_symbolic
 from monolect.ir.uop import UOp
 from monolect.runtime.replay.in_progress import is_external_state
-from monolect.tensor.base import node_of
+from monolect.tensor.base import PerAxis, TensorBase, node_of
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.neural.pool import PoolMixin
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -70,7 +67,7 @@ class ConvMixin(PoolMixin):
             raise ShapeError(f"{name}: rank of the input", expected=f"(batch, channels, {n} axes)", found=x.shape)
         return (x, True) if len(x.shape) == n + 2 else (g.reshape(x, (1, *x.shape)), False)
 
-    def _with_bias(self, y: UOp, batched: bool, bias: Tensor | None, name: str) -> Tensor:
+    def _with_bias(self, y: UOp, batched: bool, bias: TensorBase | None, name: str) -> Self:
         """Return the output as a tensor plus `bias`, of shape (channels,), without the batch axis if the input had
         none.
 
@@ -89,8 +86,8 @@ class ConvMixin(PoolMixin):
         return out + bias.reshape(channels, *(1,) * (rank - 1))
 
     def _conv(
-        self, n: int, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
-    ) -> Tensor:
+        self, n: int, weight: TensorBase, bias: TensorBase | None, stride: Any, padding: Any, dilation: Any, groups: int
+    ) -> Self:
         """Return the convolution over n axes."""
         name = f"conv{n}d"
         x, batched = self._batched(n, name)
@@ -107,13 +104,13 @@ class ConvMixin(PoolMixin):
 
     def conv1d(
         self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: PerAxis = 1,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
         groups: int = 1,
-    ) -> Tensor:
+    ) -> Self:
         """Return the convolution over one axis: (N, Cin, L) with weight (Cout, Cin / groups, K) -> (N, Cout, L').
 
         See `conv2d`.
@@ -125,13 +122,13 @@ class ConvMixin(PoolMixin):
 
     def conv2d(
         self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: PerAxis = 1,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
         groups: int = 1,
-    ) -> Tensor:
+    ) -> Self:
         """Return the convolution over two axes: (N, Cin, H, W) with weight (Cout, Cin / groups, Kh, Kw) -> (N, Cout,
         H', W').
 
@@ -145,13 +142,13 @@ class ConvMixin(PoolMixin):
 
     def conv3d(
         self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: PerAxis = 1,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
         groups: int = 1,
-    ) -> Tensor:
+    ) -> Self:
         """Return the convolution over three axes: (N, Cin, D, H, W) with weight (Cout, Cin / groups, Kd, Kh, Kw) -> (N,
         Cout, D', H', W').
 
@@ -165,14 +162,14 @@ class ConvMixin(PoolMixin):
     def _conv_transpose(
         self,
         n: int,
-        weight: Tensor,
-        bias: Tensor | None,
+        weight: TensorBase,
+        bias: TensorBase | None,
         stride: Any,
         padding: Any,
         extra: Any,
         groups: int,
         dilation: Any,
-    ) -> Tensor:
+    ) -> Self:
         """Return the transposed convolution over n axes."""
         name = f"conv_transpose{n}d"
         x, batched = self._batched(n, name)
@@ -197,14 +194,14 @@ class ConvMixin(PoolMixin):
 
     def conv_transpose1d(
         self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: PerAxis = 1,
+        padding: PerAxis = 0,
+        output_padding: PerAxis = 0,
         groups: int = 1,
-        dilation: Any = 1,
-    ) -> Tensor:
+        dilation: PerAxis = 1,
+    ) -> Self:
         """Return the transpose of `conv1d`: (N, Cin, L) with weight (Cin, Cout / groups, K) -> (N, Cout, L').
 
         See `conv_transpose2d`.
@@ -216,14 +213,14 @@ class ConvMixin(PoolMixin):
 
     def conv_transpose2d(
         self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: PerAxis = 1,
+        padding: PerAxis = 0,
+        output_padding: PerAxis = 0,
         groups: int = 1,
-        dilation: Any = 1,
-    ) -> Tensor:
+        dilation: PerAxis = 1,
+    ) -> Self:
         """Return the transpose of `conv2d`: (N, Cin, H, W) with weight (Cin, Cout / groups, Kh, Kw) -> (N, Cout, H',
         W').
 
@@ -237,14 +234,14 @@ class ConvMixin(PoolMixin):
 
     def conv_transpose3d(
         self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: PerAxis = 1,
+        padding: PerAxis = 0,
+        output_padding: PerAxis = 0,
         groups: int = 1,
-        dilation: Any = 1,
-    ) -> Tensor:
+        dilation: PerAxis = 1,
+    ) -> Self:
         """Return the transpose of `conv3d`, with weight (Cin, Cout / groups, Kd, Kh, Kw). See `conv_transpose2d`.
 
         >>> Tensor.ones(1, 1, 1, 1, 2).conv_transpose3d(Tensor.ones(1, 1, 1, 1, 2)).tolist()

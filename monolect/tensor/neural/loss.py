@@ -9,19 +9,17 @@ Source: torch.nn.functional.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from monolect.autograd import graph as g
 from monolect.autograd import special
 from monolect.base.dtype import accumulator, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import floating, pair
 from monolect.tensor.methods.index import check_range
 from monolect.tensor.neural.norm import NormMixin
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -83,13 +81,13 @@ class LossMixin(NormMixin):
     # ---- classes -----------------------------------------------------------------------------------------------------
     def cross_entropy(
         self,
-        target: Tensor,
-        weight: Tensor | None = None,
+        target: TensorBase,
+        weight: TensorBase | None = None,
         *,
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
-    ) -> Tensor:
+    ) -> Self:
         """Return the cross-entropy of logits (N, C, ...) or (C,) with classes (N, ...), or with probabilities in the
         shape of self.
 
@@ -114,8 +112,8 @@ class LossMixin(NormMixin):
         return loss.cast(self.dtype)
 
     def nll_loss(
-        self, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
-    ) -> Tensor:
+        self, target: TensorBase, weight: TensorBase | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> Self:
         """Return the negative log-likelihood of log-probabilities (N, C, ...) or (C,) for target classes (N, ...).
 
         See `cross_entropy`. Raises DTypeError for integer log-probabilities and for targets that are not integers,
@@ -167,7 +165,7 @@ class LossMixin(NormMixin):
         return _reduced(-terms.sum(axis), reduction, "cross_entropy")
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
-    def mse_loss(self, target: Tensor, reduction: str = "mean") -> Tensor:
+    def mse_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
         """Return the squared difference from `target`, reduced by `reduction`.
 
         Raises ShapeError for another shape of `target`.
@@ -179,7 +177,7 @@ class LossMixin(NormMixin):
         d = self - target
         return _reduced(d * d, reduction, "mse_loss")
 
-    def l1_loss(self, target: Tensor, reduction: str = "mean") -> Tensor:
+    def l1_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
         """Return the absolute difference from `target`, reduced by `reduction`.
 
         Raises ShapeError for another shape of `target`.
@@ -190,7 +188,7 @@ class LossMixin(NormMixin):
         _same_shape(self, target, "l1_loss")
         return _reduced((self - target).abs(), reduction, "l1_loss")
 
-    def smooth_l1_loss(self, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    def smooth_l1_loss(self, target: TensorBase, reduction: str = "mean", beta: float = 1.0) -> Self:
         """Return d * d / (2 beta) where |d| < beta, else |d| - beta / 2, reduced by `reduction`.
 
         d is self - target. Raises ArgumentError for a negative `beta`, ShapeError for another shape of `target`.
@@ -204,7 +202,7 @@ class LossMixin(NormMixin):
         d = self - target
         return _reduced(d.abs() if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
 
-    def huber_loss(self, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    def huber_loss(self, target: TensorBase, reduction: str = "mean", delta: float = 1.0) -> Self:
         """Return d * d / 2 where |d| < delta, else delta * (|d| - delta / 2), reduced by `reduction`.
 
         d is self - target. Raises ArgumentError unless `delta` is positive, ShapeError for another shape of `target`.
@@ -218,7 +216,9 @@ class LossMixin(NormMixin):
         return _reduced(_huber(self - target, delta, 0.5, delta), reduction, "huber_loss")
 
     # ---- probabilities -----------------------------------------------------------------------------------------------
-    def binary_cross_entropy(self, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
+    def binary_cross_entropy(
+        self, target: TensorBase, weight: TensorBase | None = None, reduction: str = "mean"
+    ) -> Self:
         """Return the cross-entropy of probabilities with targets in [0, 1], reduced by `reduction`.
 
         Logarithms are clamped at -100. `weight` scales the loss of each element. Raises ShapeError.
@@ -232,12 +232,12 @@ class LossMixin(NormMixin):
 
     def binary_cross_entropy_with_logits(
         self,
-        target: Tensor,
-        weight: Tensor | None = None,
+        target: TensorBase,
+        weight: TensorBase | None = None,
         *,
         reduction: str = "mean",
-        pos_weight: Tensor | None = None,
-    ) -> Tensor:
+        pos_weight: TensorBase | None = None,
+    ) -> Self:
         """Return the cross-entropy of sigmoid(self) with targets in [0, 1], reduced by `reduction`.
 
         It does not overflow. `weight` scales the loss of each element, `pos_weight` its positive term. Raises
@@ -251,7 +251,7 @@ class LossMixin(NormMixin):
         loss = (1.0 - target) * self - self.logsigmoid() * positive
         return _reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy_with_logits")
 
-    def kl_div(self, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    def kl_div(self, target: TensorBase, reduction: str = "mean", log_target: bool = False) -> Self:
         """Return target * (log(target) - self), reduced by `reduction`.
 
         self holds log-probabilities, and with `log_target` so does `target`. `reduction` may also be 'batchmean', which

@@ -10,7 +10,8 @@ Source: torch.nn.functional.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 from monolect.autograd.graph import cast, e
 from monolect.base.dtype import accumulator, dtypes
@@ -21,9 +22,6 @@ from monolect.ir.rewrite.normal import count
 from monolect.tensor.base import TensorBase, as_sizes
 from monolect.tensor.deferred import defer
 from monolect.tensor.guard import guard_methods
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 # Gap between 1 and the next number of the dtype that means are computed in: the default eps of rms_norm.
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23}
@@ -69,8 +67,12 @@ class NormMixin(TensorBase):
         return shape, tuple(range(first, self.ndim))
 
     def layer_norm(
-        self, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-    ) -> Tensor:
+        self,
+        normalized_shape: int | Sequence[int],
+        weight: TensorBase | None = None,
+        bias: TensorBase | None = None,
+        eps: float = 1e-5,
+    ) -> Self:
         """Return self normalized to mean 0 and variance 1 over its last axes, then `* weight + bias`.
 
         Both have `normalized_shape`, the last sizes of self. Raises ShapeError.
@@ -81,7 +83,9 @@ class NormMixin(TensorBase):
         shape, axes = self._trailing(normalized_shape, "layer_norm")
         return _scaled(self._normalized(axes, eps, "layer_norm"), weight, bias, shape, "layer_norm").cast(self.dtype)
 
-    def rms_norm(self, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    def rms_norm(
+        self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None, eps: float | None = None
+    ) -> Self:
         """Return self divided by the root mean square over its last axes, then `* weight`, which has
         `normalized_shape`.
 
@@ -97,8 +101,8 @@ class NormMixin(TensorBase):
         return _scaled(y, weight, None, shape, "rms_norm").cast(self.dtype)
 
     def group_norm(
-        self, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-    ) -> Tensor:
+        self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None, eps: float = 1e-5
+    ) -> Self:
         """Return (N, C, ...) normalized to mean 0 and variance 1 over each of `num_groups` groups of channels, then `*
         weight + bias`, both (C,).
 
@@ -118,14 +122,14 @@ class NormMixin(TensorBase):
 
     def instance_norm(
         self,
-        running_mean: Tensor | None = None,
-        running_var: Tensor | None = None,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
+        running_mean: TensorBase | None = None,
+        running_var: TensorBase | None = None,
+        weight: TensorBase | None = None,
+        bias: TensorBase | None = None,
         use_input_stats: bool = True,
         momentum: float = 0.1,
         eps: float = 1e-5,
-    ) -> Tensor:
+    ) -> Self:
         """Return (N, C, ...) normalized to mean 0 and variance 1 over each channel of each sample, then `* weight +
         bias`, both (C,).
 
@@ -144,14 +148,14 @@ class NormMixin(TensorBase):
 
     def batch_norm(
         self,
-        running_mean: Tensor | None = None,
-        running_var: Tensor | None = None,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
+        running_mean: TensorBase | None = None,
+        running_var: TensorBase | None = None,
+        weight: TensorBase | None = None,
+        bias: TensorBase | None = None,
         training: bool | None = None,
         momentum: float = 0.1,
         eps: float = 1e-5,
-    ) -> Tensor:
+    ) -> Self:
         """Return (N, C, ...) normalized to mean 0 and variance 1 over each channel, then `* weight + bias`, both (C,).
 
         In training (by default the setting TRAINING) the statistics are those of the batch. The running statistics, if
@@ -206,7 +210,7 @@ class NormMixin(TensorBase):
                 news.append((running, new.cast(running.dtype)))
         return centred * (own_var + eps).rsqrt(), news
 
-    def dropout(self, p: float = 0.5, training: bool | None = None) -> Tensor:
+    def dropout(self, p: float = 0.5, training: bool | None = None) -> Self:
         """Return self with each element set to 0 with probability `p`, else divided by 1 - p; self unchanged if not
         training.
 
@@ -219,7 +223,7 @@ class NormMixin(TensorBase):
             raise ArgumentError("dropout: p", expected="a probability, 0 to 1", found=p)
         training = bool(settings.TRAINING) if training is None else training
         if not training or p == 0.0:
-            return self  # type: ignore[return-value]
+            return self
         self._check_float("dropout")
         if p == 1.0:
             return self * 0.0

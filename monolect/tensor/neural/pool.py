@@ -9,8 +9,9 @@ Source: names, defaults and shapes of torch.nn.functional.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from monolect.autograd import graph as g
 from monolect.autograd.gradient import closed_alone, closed_form
@@ -29,12 +30,9 @@ from monolect.graphs.windows import (
 )
 from monolect.ir.rewrite.normal import TRUE, within
 from monolect.ir.uop import UOp, build, const, idx
-from monolect.tensor.base import TensorBase
+from monolect.tensor.base import PerAxis, TensorBase
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import computes_in_float32
-
-if TYPE_CHECKING:
-    from monolect.tensor.tensor import Tensor
 
 
 def _ceil_extra(size: int, k: int, s: int, p: int, d: int) -> int:
@@ -166,7 +164,7 @@ class PoolMixin(TensorBase):
         view = leading_windows(windows(padded, kernel, stride, dilation), axes, outs)
         return view, padded, (kernel, stride, padding, dilation)
 
-    def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
+    def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Self:
         """Return the maximum of each window over the last n axes."""
         low = False if self.dtype is dtypes.bool else self.dtype.min
         view, x, sizes = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
@@ -197,7 +195,7 @@ class PoolMixin(TensorBase):
     @computes_in_float32
     def _avg_pool(
         self, n: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
-    ) -> Tensor:
+    ) -> Self:
         """Return the mean of each window over the last n axes. Raises DTypeError for integers."""
         self._check_float(f"avg_pool{n}d")
         view, x, (k, s, p, r) = self._pooled(n, f"avg_pool{n}d", (kernel, stride, padding, 1), ceil_mode, 0)
@@ -236,8 +234,13 @@ class PoolMixin(TensorBase):
         return tuple(s // o for s, o in zip(spatial, out, strict=True))
 
     def max_pool1d(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-    ) -> Tensor:
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+    ) -> Self:
         """Return the largest element of each window over the last axis: (..., L) -> (..., L'). See `max_pool2d`.
 
         >>> Tensor([[1, 5, 2, 3]]).max_pool1d(2).tolist()
@@ -246,8 +249,13 @@ class PoolMixin(TensorBase):
         return self._max_pool(1, kernel_size, stride, padding, dilation, ceil_mode)
 
     def max_pool2d(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-    ) -> Tensor:
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+    ) -> Self:
         """Return the largest element of each window over the last two axes: (..., H, W) -> (..., H', W').
 
         The stride is the kernel size by default. Padding is never the maximum. With `ceil_mode` a last window may
@@ -260,8 +268,13 @@ class PoolMixin(TensorBase):
         return self._max_pool(2, kernel_size, stride, padding, dilation, ceil_mode)
 
     def max_pool3d(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-    ) -> Tensor:
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+    ) -> Self:
         """Return the largest element of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
 
         See `max_pool2d`.
@@ -273,13 +286,13 @@ class PoolMixin(TensorBase):
 
     def avg_pool1d(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
-    ) -> Tensor:
+    ) -> Self:
         """Return the mean of each window over the last axis: (..., L) -> (..., L'). See `avg_pool2d`.
 
         >>> Tensor([[1.0, 5.0, 2.0, 4.0]]).avg_pool1d(2).tolist()
@@ -289,13 +302,13 @@ class PoolMixin(TensorBase):
 
     def avg_pool2d(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
-    ) -> Tensor:
+    ) -> Self:
         """Return the mean of each window over the last two axes: (..., H, W) -> (..., H', W').
 
         Padding counts as zeros unless `count_include_pad` is False. Elements that `ceil_mode` adds never count. Raises
@@ -308,13 +321,13 @@ class PoolMixin(TensorBase):
 
     def avg_pool3d(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
-    ) -> Tensor:
+    ) -> Self:
         """Return the mean of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
 
         See `avg_pool2d`.
@@ -324,7 +337,7 @@ class PoolMixin(TensorBase):
         """
         return self._avg_pool(3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
-    def adaptive_avg_pool1d(self, output_size: Any) -> Tensor:
+    def adaptive_avg_pool1d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the means of `output_size` equal parts of the last axis; None keeps the axis.
 
         See `adaptive_avg_pool2d`.
@@ -335,7 +348,7 @@ class PoolMixin(TensorBase):
         kernel = self._adaptive(1, output_size, "adaptive_avg_pool1d")
         return self._avg_pool(1, kernel, kernel, 0, False, True, None)
 
-    def adaptive_avg_pool2d(self, output_size: Any) -> Tensor:
+    def adaptive_avg_pool2d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the means of equal parts of the last two axes, which get `output_size` parts; None keeps an axis.
 
         `output_size` is an int or one int for each axis, and must divide the input; 1 averages all elements. Raises
@@ -347,7 +360,7 @@ class PoolMixin(TensorBase):
         kernel = self._adaptive(2, output_size, "adaptive_avg_pool2d")
         return self._avg_pool(2, kernel, kernel, 0, False, True, None)
 
-    def adaptive_avg_pool3d(self, output_size: Any) -> Tensor:
+    def adaptive_avg_pool3d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the means of equal parts of the last three axes; None keeps an axis. See `adaptive_avg_pool2d`.
 
         >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).adaptive_avg_pool3d((None, 1, 1)).tolist()
@@ -356,7 +369,7 @@ class PoolMixin(TensorBase):
         kernel = self._adaptive(3, output_size, "adaptive_avg_pool3d")
         return self._avg_pool(3, kernel, kernel, 0, False, True, None)
 
-    def adaptive_max_pool1d(self, output_size: Any) -> Tensor:
+    def adaptive_max_pool1d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the largest elements of `output_size` equal parts of the last axis. See `adaptive_avg_pool2d`.
 
         >>> Tensor([[1, 5, 2, 4]]).adaptive_max_pool1d(2).tolist()
@@ -365,7 +378,7 @@ class PoolMixin(TensorBase):
         kernel = self._adaptive(1, output_size, "adaptive_max_pool1d")
         return self._max_pool(1, kernel, kernel, 0, 1, False)
 
-    def adaptive_max_pool2d(self, output_size: Any) -> Tensor:
+    def adaptive_max_pool2d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the largest elements of equal parts of the last two axes. See `adaptive_avg_pool2d`.
 
         >>> Tensor([[1, 5], [2, 4]]).adaptive_max_pool2d((None, 1)).tolist()
@@ -374,7 +387,7 @@ class PoolMixin(TensorBase):
         kernel = self._adaptive(2, output_size, "adaptive_max_pool2d")
         return self._max_pool(2, kernel, kernel, 0, 1, False)
 
-    def adaptive_max_pool3d(self, output_size: Any) -> Tensor:
+    def adaptive_max_pool3d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the largest elements of equal parts of the last three axes. See `adaptive_avg_pool2d`.
 
         >>> Tensor([[[[1, 5], [2, 4]]]]).adaptive_max_pool3d(1).tolist()

@@ -29,6 +29,8 @@ from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.ir.uop import UOp
 
+native_functions: dict[str, tuple[int, Any]] = {}  # by name of a CUSTOMFUNCTION: (address, object that owns the code)
+
 LOCAL = -1  # number of an operand that is local memory, not a buffer
 MIN_SHARED_BYTES = 1 << 16  # bytes of local memory from which on command buffers share it; less is private to one
 MAX_L3_BYTES = 32 << 20  # a larger last-level cache counts as this size: cores of other users share it

@@ -1,52 +1,51 @@
-"""Write captured steps to a file and load them: another process runs such a step without tracing or scheduling.
+"""Load a captured step from a file; see `saved` for the file.
 
-What it is for: `step.save(path)` and `jit.load(path)`. One file holds the captures of the current environment: their
-kernels, the constants that they read, and the tensors that they read and update. It holds no code: programs come from
-the user's own cache, or are compiled.
-What it is not: an exchange format. A file fits this version of the format, and the devices `cpu` and `c`: a step is
-lowered for the target of the process that loads it.
+What it is for: `jit.load(path)`. The captures in the file are read and checked; their programs come from the user's
+caches, or are compiled.
 Invariant: reading a file runs nothing that is in it. Its contents are checked as if an attacker had written them;
 kernels are verified, and each of their indices is proven to be in bounds (`runtime/replay/stored.py`).
-
-Layout: a header, JSON, the graphs of the captures as text with a form feed between them, and arrays, each at a multiple
-of 64 bytes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monolect.backend.base import Portable
 from monolect.backend.registry import Device
-from monolect.base.disk.files import write_whole
-from monolect.base.disk.hashing import blake2b
 from monolect.base.dtype import dtypes
 from monolect.base.errors import (
     ArgumentError,
     DeviceError,
-    DTypeError,
     FileFormatError,
     JitError,
     MonolectError,
-    VerifyError,
 )
 from monolect.base.numpy import np
 from monolect.base.settings import STEERING, Context, settings
 from monolect.capture.captured import Captured, Spec, is_flat
 from monolect.capture.donated import Donation
-from monolect.capture.gradients import as_buffer, gradient_state, is_supplied
-from monolect.capture.jit import Jit
-from monolect.capture.plain_values import decode, encode
+from monolect.capture.files.plain_values import decode
+from monolect.capture.files.saved import (
+    ALIGN,
+    DEVICES,
+    FORMAT,
+    HEADER,
+    MAGIC,
+    NEXT,
+    NONE,
+    NOT_KEPT,
+    checksum_of,
+    on_device,
+)
+from monolect.capture.gradients import gradient_state
 from monolect.capture.returned import Leaf
+from monolect.capture.step import Jit
 from monolect.command.forms import buffer_bytes
 from monolect.ir.binary import DTYPES
 from monolect.ir.check.custom_kernels import is_size
-from monolect.ir.ops import BufferArg, ParamArg
-from monolect.ir.placement import memory_of
+from monolect.ir.ops import BufferArg
 from monolect.ir.uop import UOp, const, node, shape_source
 from monolect.runtime.buffer import with_storage
 from monolect.runtime.replay import stored
@@ -59,187 +58,10 @@ from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import kind
 from monolect.tensor.view import in_memory
 
-FORMAT = 16  # version of the format; a change of the stored data must increase it, which a test checks
 # settings that a loaded step is compiled under again, with their saved values
 _COMPILING = frozenset(("NOOPT", "BEAM", "TF32", "SIMPLIFY", "DISABLE"))
-_MAGIC = b"MONOSTEP"
-_HEADER = struct.Struct("<8sIQQQ32s")  # magic, FORMAT, bytes of the JSON, of the text, of the arrays; checksum of these
-_ALIGN = 64  # bytes; each array starts at a multiple of it
-_NEXT = "\f"  # separates two graphs
-_NONE, _NOT_KEPT = "none", "not kept"  # gradient states; a supplied one is stored as its leaf flag
-DEVICES = ("cpu", "c")
 
 
-# ---- saving ----------------------------------------------------------------------------------------------------------
-def save(jit: Jit, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
-    """Write the captures of a step to the file `path`; see `Jit.save`."""
-    tensors = {**getattr(jit, "tensors", {}), **tensors}  # a loaded step keeps the names of its tensors
-    for name, t in tensors.items():
-        if not isinstance(t, Tensor):
-            raise DTypeError(f"save: {name!r}", expected="a Tensor", found=type(t).__name__)
-    captures = current(jit)
-    writer = _Writer(device_of(captures), tensors)
-    steps = {c._replace(spec=_normalized_spec(c.spec)).key: writer.capture_data(c) for c in captures}
-    parts, texts = zip(*steps.values(), strict=True)
-    donation = jit.donation
-    head = {
-        "device": writer.device.name,
-        "parameters": jit.parameters,
-        "steps": parts,
-        "tensors": [(*writer.known[id(t)], writer.array(as_buffer(t._uop))) for t in writer.tensors],
-        "donation": {"names": donation.names, "arguments": donation.arguments},
-        "arrays": [(b.dtype.short, b.shape) for b in writer.arrays],
-    }
-    text = _NEXT.join(texts).encode()
-    text += b"\n" * (-len(text) % _ALIGN)
-    body: list[Any] = [json.dumps(head).encode(), text]
-    sizes = [len(part) for part in body]
-    for b in writer.arrays:
-        data = b.storage.view(np.uint8)[: buffer_bytes(b)]
-        body += [data.data, bytes(-len(data) % _ALIGN)]
-    n_bytes = sum(map(len, body)) - sum(sizes)
-    write_whole(path, [_HEADER.pack(_MAGIC, FORMAT, *sizes, n_bytes, _checksum(body)), *body])
-
-
-def current(jit: Jit) -> list[Captured]:
-    """Return the captures of a step that fit its current environment. Raises JitError if there is none."""
-    now = [c for c in jit.captures.values() if c.spec.environment == jit.environment.key]
-    captures = [c for c in now if c.capture.is_current()]  # the others have old values baked in
-    if not captures:
-        why = "none that is current: a tensor that it returns or views was assigned" if now else "no capture"
-        raise JitError("a step is saved once it is captured", expected="a call before", found=why)
-    return captures
-
-
-def device_of(captures: Sequence[Captured]) -> str:
-    """Return the name of the device of captures. Raises DeviceError for several devices, or one that is not
-    in DEVICES.
-    """
-    names = {c.capture.device.name for c in captures if c.capture.device is not None}
-    names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # results may be views
-    if len(names) > 1 or not names <= {*DEVICES}:
-        found = sorted(names) if len(names) > 1 else names.pop()
-        raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=found)
-    return names.pop()
-
-
-def text_of(c: Captured, device: str) -> str:
-    """Return the graph of a capture as text. Raises JitError if `jit.load` would reject it."""
-    text = stored.write(c.capture.step, _params(c, device))
-    try:
-        stored.read(text, device)
-    except (FileFormatError, VerifyError) as e:
-        expected = "kernels whose indices are proven to stay inside"
-        raise JitError("a step that cannot be saved", expected=expected, found=e.describe()) from e
-    return text
-
-
-def on_device(text: str, old: str, new: str) -> str:
-    """Return the text of a capture's graph with device `old` replaced by `new`."""
-    return text.replace(f'device="{old}"', f'device="{new}"')
-
-
-def _normalized_spec(spec: Spec) -> Spec:
-    """Return `spec` with its last setting, the one for compiler diagnostics, at 0: a loaded step does not
-    depend on it.
-    """
-    return spec._replace(steering=(*spec.steering[:-1], 0))
-
-
-def _checksum(parts: list[Any]) -> bytes:
-    state = blake2b(digest_size=32)
-    for part in parts:
-        state.update(part)
-    return state.digest()
-
-
-class _Writer:
-    """Numbers the tensors and arrays of captures, and describes captures as JSON."""
-
-    def __init__(self, device: str, names: Mapping[str, Tensor]) -> None:
-        self.device: Any = Device[device]
-        if not isinstance(self.device, Portable):
-            raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=device)
-        self.names = {id(t): name for name, t in names.items()} | random_state.names()
-        self.tensors: list[Tensor] = []
-        self.known: dict[int, tuple[str, bool]] = {}  # name and leaf flag, by id of a tensor
-        self.arrays: dict[UOp, int] = {}
-
-    def capture_data(self, c: Captured) -> tuple[dict[str, Any], str]:
-        """Return a capture as JSON data, and the text of its graph."""
-        outside = c.capture.outside()
-        text = text_of(c, self.device.name)
-        positions = iter(c.spec.positions or range(len(c.kinds)))
-        leaves = map(self.leaf, c.leaves)
-        n_args = len(c.kinds) - len(c.supplied_gradients)
-        return {
-            "args": encode(c.spec.args, lambda _: next(positions), "an argument"),
-            "kwargs": encode(c.spec.kwargs, lambda _: next(positions), "an argument"),
-            "leaves": [wants_gradient for *_, wants_gradient in c.kinds[:n_args]],
-            "steering": c.spec.steering[:-1],
-            "results": encode(c.template, lambda _: next(leaves), "a result"),
-            "moves": [*map(self.number_of, outside.moves)],
-            "in_place": [*map(self.number_of, outside.in_place)],
-            "reads": [*map(self.number_of, outside.reads)],
-            "constants": [*map(self.array, outside.constants)],
-            "graded": [*map(self.number_of, c.gradient_targets)],
-            "found": [*(self.number_of(t) for t, _ in c.initial_gradients)],
-            "states": [*(_stored_state(g) for _, g in c.initial_gradients)],
-            "cleared": self.numbers_of_known(c.cleared),
-            "used_up": self.numbers_of_known(c.consumed),
-            "dropped": self.numbers_of_known(c.dropped),
-            "lost": sorted(c.without_graph),
-            "checks": c.checks,
-            "shared": [[self.number_of(t), self.leaf(g)] for t, g in c.aliased_gradients],
-        }, text
-
-    def number_of(self, t: Any) -> int | list[int]:
-        """Return an external Tensor as [its number], and an argument as its position."""
-        if t.__class__ is int:
-            return int(t)
-        if id(t) not in self.known:
-            self.known[id(t)] = (self.names.get(id(t), str(len(self.tensors))), t.requires_grad)
-            self.tensors.append(t)
-        return [next(k for k, x in enumerate(self.tensors) if x is t)]
-
-    def leaf(self, k: Leaf) -> Any:
-        """Return as JSON how a Tensor of a result is rebuilt: the index of its value, or the number of the Tensor that
-        it is.
-        """
-        return k.value if k.value >= 0 else {"given": self.number_of(k.root)}
-
-    def numbers_of_known(self, tensors: list[Any]) -> list[Any]:
-        """Return `number_of` for those of `tensors` that are arguments or have a number already.
-
-        Other Tensors are left out, since a loaded step cannot reach them.
-        """
-        return [self.number_of(t) for t in tensors if t.__class__ is int or id(t) in self.known]
-
-    def array(self, b: UOp) -> int:
-        return self.arrays.setdefault(b, len(self.arrays))
-
-
-def _params(c: Captured, device: str) -> list[UOp]:
-    """Return the PARAMs of a step by slot: those of results and sizes as captured, others for the memory that is bound
-    now.
-    """
-    known = {p.arg.slot: p for p in (*c.capture.variables, *(_memory(u) for u in c.capture.step.src[0].src))}
-    for slot, u in c.capture.bound_now().items():
-        known.setdefault(slot, _param(slot, u, device))
-    for slot, k in enumerate(c.kinds):
-        known.setdefault(slot, node("PARAM", (k[0],), ParamArg(slot, k[1], k[2], "GLOBAL")))
-    return [known[k] for k in range(len(c.capture.roles))]
-
-
-def _memory(u: UOp) -> UOp:
-    return memory_of(u.src[0] if u.op == "AFTER" else u)
-
-
-def _param(slot: int, b: UOp, device: str) -> UOp:
-    return node("PARAM", (shape_source(b.shape),), ParamArg(slot, b.dtype, device, "GLOBAL"))
-
-
-# ---- loading ---------------------------------------------------------------------------------------------------------
 class Loaded(Jit):
     """A step from a file. `tensors`: the Tensors that it reads and updates, by the names that they were saved under."""
 
@@ -377,7 +199,7 @@ class _CaptureReader:
         """
         states = self.data["states"]
         brought = iter(self._gradients())
-        known = {_NONE: None, _NOT_KEPT: NotKept}
+        known = {NONE: None, NOT_KEPT: NotKept}
         if not all(s.__class__ is bool or (s.__class__ is str and s in known) for s in states):
             raise damaged("the gradients of a step", "bools, or one of " + ", ".join(known), states)
         return [
@@ -461,15 +283,6 @@ class _CaptureReader:
         ), marks
 
 
-def _stored_state(g: Any) -> Any:
-    """Return a `gradient_state` as it is written to a file."""
-    if is_supplied(g):
-        return g[-1]
-    if g is not None and g is not NotKept:
-        raise JitError("a step that cannot be saved", expected="gradients with memory of their own", found="a view")
-    return _NONE if g is None else _NOT_KEPT
-
-
 def _settings(steering: tuple) -> str:
     return " ".join(f"{name}={value}" for name, value in zip(STEERING, steering, strict=False))
 
@@ -522,22 +335,22 @@ def load(
     if device is not None and device not in DEVICES:
         raise DeviceError("jit.load: device", expected=DEVICES, found=str(device)[:80])
     with open(name, "rb") as f:
-        header = f.read(_HEADER.size)
-        if len(header) < _HEADER.size or header[: len(_MAGIC)] != _MAGIC:
-            raise FileFormatError(f"{name} is no saved step", expected=_MAGIC, found=header[: len(_MAGIC)])
-        _, version, n_json, n_text, n_arrays, checksum = _HEADER.unpack(header)
+        header = f.read(HEADER.size)
+        if len(header) < HEADER.size or header[: len(MAGIC)] != MAGIC:
+            raise FileFormatError(f"{name} is no saved step", expected=MAGIC, found=header[: len(MAGIC)])
+        _, version, n_json, n_text, n_arrays, checksum = HEADER.unpack(header)
         if version != FORMAT:
             raise FileFormatError(f"{name}: a step of another format", expected=FORMAT, found=version)
-        wanted, size = _HEADER.size + n_json + n_text + n_arrays, os.fstat(f.fileno()).st_size
+        wanted, size = HEADER.size + n_json + n_text + n_arrays, os.fstat(f.fileno()).st_size
         if size != wanted:
             raise FileFormatError(f"{name} is not whole", expected=f"{wanted} bytes", found=f"{size} bytes")
-        body = np.empty(size - _HEADER.size, np.uint8)
+        body = np.empty(size - HEADER.size, np.uint8)
         f.readinto(body.data)
-    if (computed := _checksum([body.data])) != checksum:
+    if (computed := checksum_of([body.data])) != checksum:
         raise FileFormatError(f"{name} is damaged", expected=checksum.hex(), found=computed.hex())
     try:
         head = json.loads(body[:n_json].tobytes())
-        texts = body[n_json : n_json + n_text].tobytes().decode().rstrip("\n").split(_NEXT)
+        texts = body[n_json : n_json + n_text].tobytes().decode().rstrip("\n").split(NEXT)
         if head["device"] not in DEVICES:
             raise DeviceError(f"{name}: a step for another device", expected=DEVICES, found=str(head["device"])[:80])
         if device is not None:
@@ -569,7 +382,7 @@ def _arrays(kinds: Sequence[Any], data: np.ndarray, device: Any) -> list[UOp]:
         if not all(is_size(n) for n in sizes) or DTYPES[dtype].kind in "vx":
             raise damaged("an array of a step", "a dtype and sizes", (dtype, sizes))
         marks.append(node("BUFFER", (shape_source(sizes),), BufferArg(0, DTYPES[dtype], device.name)))
-    n_bytes = [-(-buffer_bytes(m) // _ALIGN) * _ALIGN for m in marks]
+    n_bytes = [-(-buffer_bytes(m) // ALIGN) * ALIGN for m in marks]
     if sum(n_bytes) != len(data):
         raise damaged("the arrays of a step", f"{sum(n_bytes)} bytes", len(data))
     out, at = [], 0
@@ -594,4 +407,4 @@ def _text(x: Any) -> str:
     return str(x)
 
 
-__all__ = ["Loaded", "current", "device_of", "load", "on_device", "save", "text_of"]
+__all__ = ["Loaded", "load"]
