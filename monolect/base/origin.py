@@ -8,8 +8,9 @@ for each frame.
 
 import os
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 
+_STANDARD = os.path.dirname(os.__file__) + os.sep  # Python's standard library; libraries may be installed in it
 _NOT_USER = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, "<monolect", "<frozen")
 _ours: dict[str, bool] = {}  # code file -> whether its frames are skipped
 
@@ -34,4 +35,16 @@ def provenance() -> tuple[str, int, str]:
     return "", 0, name
 
 
-__all__ = ["provenance"]
+def is_from_user(trace: TracebackType | None) -> bool:
+    """Return whether an error passed through code of the user's: not of this package, of Python or of an installed
+    library.
+    """
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((*_NOT_USER, _STANDARD)) and "site-packages" not in file:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+__all__ = ["is_from_user", "provenance"]

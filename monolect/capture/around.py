@@ -1,7 +1,7 @@
 """Separate a captured step from Tensors that are neither its arguments nor its results (external Tensors).
 
-Purpose: realize pending values before and after the function ran, find the external Tensors that the step reads, and
-reject what a replay could not repeat.
+Purpose: realize pending values before and after the function ran, find the external Tensors that the step reads,
+reject what a replay could not repeat, and undo a call that fails.
 Invariant: a value that was computed outside the step is not part of the step, and the step sees later assignments to
 it.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from monolect.backend.registry import is_on_disk
 from monolect.base.errors import JitError
+from monolect.base.settings import settings
 from monolect.capture.environment import nondeterminism
 from monolect.capture.environment.dependencies import Dependencies
 from monolect.ir.placement import device
@@ -23,8 +25,10 @@ from monolect.ir.uop import UOp, build, substitute_all, toposort
 from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, is_realized
 from monolect.runtime.realize import execute
+from monolect.runtime.replay.in_progress import OWN, changes, restore
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device
+from monolect.tensor.deferred import all_deferred, forget_others
 from monolect.tensor.tensor import Tensor, copied
 
 LiveTensors = Callable[[], list[Tensor]]
@@ -132,6 +136,31 @@ def copy_foreign_storage(tensors: list[Tensor], made: set[UOp]) -> None:
             t._uop = copied(t._uop)
 
 
+@contextmanager
+def undone_on_failure() -> Iterator[None]:
+    """In the block, a called `@function`, or a called step that is part of a capture: if it raises, everything is as it
+    was before.
+    """
+    if settings.CHECK_BOUNDS and not changes.captures:
+        random_state.settle()  # the block computes indices, perhaps from random numbers
+    put_back, early = random_state.snapshot(), all_deferred()
+    with changes.called() as before:
+        try:
+            yield
+        except BaseException:
+            for t, (state, known) in before.alive():
+                restore(t, *state)
+                for c in changes.enclosing:
+                    if c not in known and c.looked.knows(t):
+                        if (first := c.looked.get(t)) is OWN:
+                            c.looked.forget(t)
+                        else:  # the placeholder of the gradient stays an input of the capture
+                            t._grad = first
+            put_back()
+            forget_others(early)
+            raise
+
+
 def _variable_free_values(roots: set[UOp]) -> list[UOp]:
     """Return the roots that do not depend on a Variable, and the maximal Variable-free subexpressions of the others."""
     steered: set[UOp] = set()
@@ -202,4 +231,5 @@ __all__ = [
     "refuse_external_arguments",
     "refuse_nondeterminism",
     "separate_storage",
+    "undone_on_failure",
 ]

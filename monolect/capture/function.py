@@ -17,7 +17,7 @@ import copy
 import functools
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
@@ -25,7 +25,8 @@ from monolect.autograd.gradient import Backward, replace
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError, JitError
 from monolect.base.settings import settings
-from monolect.capture.captured import resolve
+from monolect.capture.around import undone_on_failure
+from monolect.capture.captured import resolve, run_checks
 from monolect.capture.environment import nondeterminism
 from monolect.capture.environment.dependencies import Dependencies
 from monolect.capture.returned import Leaf, describe_results, rebuild_results, replace_tensors
@@ -35,7 +36,7 @@ from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
 from monolect.runtime.realize.execute import placeholders
 from monolect.runtime.realize.locks import running
-from monolect.runtime.replay.in_progress import NotKept, changes
+from monolect.runtime.replay.in_progress import Check, NotKept, changes, checks_under_way, note_before, restore
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import defer, deferred
@@ -68,6 +69,9 @@ class Trace(NamedTuple):
     n_results: int
     assigned: tuple[tuple[int, bool], ...]  # index in `Dependencies.tensors`, is it deferred?
     leaves: tuple[Leaf, ...]  # of the results; a root is an index in `Dependencies.tensors`, or an external view
+    checks: tuple[Check, ...]  # of the indices that the function computes
+    check_body: UOp  # TUPLE of the least and the greatest index of each check
+    check_extra: tuple[UOp, ...]  # inputs of `check_body`, as `extra`
 
 
 class Function(Generic[P, R]):
@@ -127,6 +131,31 @@ class Function(Generic[P, R]):
         Raises JitError if the function assigns to memory that two of its Tensors share and one of them was a view: the
         other would not see the write.
         """
+        with undone_on_failure():
+            return self._called(*self._find_trace(args, kwargs, roots))
+
+    def _called(self, t: Trace, found: Dependencies) -> Any:
+        """Return the results of a call with a trace, and assign to the Tensors that it assigns to."""
+        if t.checks:
+            _check_indices(t, found.nodes)
+        call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
+        values = [node("GETTUPLE", (call,), k) for k in range(len(t.body.src))]
+        if self.gradient is None:  # a constant is on no device, not on that of the first argument
+            inputs = call.src[1:]
+            values = [
+                _inlined(u, inputs) if device(u) is None else value for u, value in zip(t.body.src, values, strict=True)
+            ]
+        for (position, is_deferred), u in zip(t.assigned, values[t.n_results :], strict=True):
+            found.tensors[position]._become(in_own_memory(u))
+            if is_deferred:
+                defer(found.tensors[position])
+        made = [Tensor._wrap(u) for u in values[: t.n_results]]
+        return unflatten(t.result, rebuild_results(t.leaves, made, functools.partial(resolve, tensors=found.tensors)))
+
+    def _find_trace(
+        self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]
+    ) -> tuple[Trace, Dependencies]:
+        """Return the trace for a call, a new one if there is none, and what the call depends on."""
         f = self.__wrapped__  # type: ignore[attr-defined]
         running.wait()
         with running.lock:
@@ -146,23 +175,11 @@ class Function(Generic[P, R]):
         if roots and _is_aliased([found.tensors[position] for position, _ in t.assigned], found.tensors, roots):
             expected, name = "arguments that share no memory, such as x.clone()", self.name or "a function"
             raise JitError("a @function assigns to memory that an argument shares", expected=expected, found=name)
-        call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
-        values = [node("GETTUPLE", (call,), k) for k in range(len(t.body.src))]
-        if self.gradient is None:  # a constant is on no device, not on that of the first argument
-            inputs = call.src[1:]
-            values = [
-                _inlined(u, inputs) if device(u) is None else value for u, value in zip(t.body.src, values, strict=True)
-            ]
-        for (position, is_deferred), u in zip(t.assigned, values[t.n_results :], strict=True):
-            found.tensors[position]._become(in_own_memory(u))
-            if is_deferred:
-                defer(found.tensors[position])
-        made = [Tensor._wrap(u) for u in values[: t.n_results]]
-        return unflatten(t.result, rebuild_results(t.leaves, made, functools.partial(resolve, tensors=found.tensors)))
+        return t, found
 
     def _is_as_before(self, found: Dependencies, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Whether running the function left everything that it reads unchanged: a reused trace would not repeat a side
-        effect on a counter or a list.
+        effect on a counter, on a list, or on the names of two Tensors.
         """
         if found.holds():
             return True
@@ -222,6 +239,20 @@ def _value_of_view(t: Tensor) -> Tensor:
     return new
 
 
+def _check_indices(t: Trace, nodes: Iterable[UOp]) -> None:
+    """Check the indices of a call that reads `nodes`: now, or after each call of the step that is being captured.
+
+    Raises IndexRangeError for an index that is out of range.
+    """
+    call = node("FUNCTION", (t.check_body, *nodes, *t.check_extra))
+    found = [Tensor._wrap(node("GETTUPLE", (call,), k)) for k in range(2 * len(t.checks))]
+    if not changes.captures:
+        found[0].realize(*found[1:])
+        run_checks(t.checks, found)
+    elif (collected := checks_under_way()) is not None:
+        collected += zip(t.checks, found[::2], found[1::2], strict=True)
+
+
 def _inlined(u: UOp, inputs: tuple[UOp, ...]) -> UOp:
     """Return the value `u` of a body with the inputs of a call in place of its PARAMs."""
     params = [p for p in toposort(u, stop=is_body) if p.op == "PARAM" and p.arg.name is None]
@@ -245,7 +276,9 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
     real = [(t, t._uop, t._grad) for t in found.tensors]
     before, early = random_state.drawn(), {id(t) for t in deferred()}
     outputs: list[Tensor] = []
+    checks: list[tuple[Check, Any, Any]] = []
     with changes.seen(alone=True) as seen:
+        seen.checks = checks
         for t in found.tensors:
             t._uop = buffers[found.nodes[t._uop]]
         calls: list[str] = []
@@ -268,26 +301,37 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
             roots = (*values, *(t._uop for t in assigned))
             late = {id(t) for t in deferred()} - early
             looked = {id(t): g for t, g in seen.looked.alive()}
-            differentiated = any(t._grad is not looked.get(id(t), g) for t, _, g in real)
+            if any(t._grad is not looked.get(id(t), g) for t, _, g in real):
+                expected = "monolect.grad or value_and_grad inside, or backward() outside"
+                raise GradientError("backward() inside a @function, to a Tensor from outside", expected=expected)
+            if not leaves:
+                found_text = repr(result)[:80]
+                raise ArgumentError("a @function returns Tensors", expected="at least one Tensor", found=found_text)
+        except BaseException:
+            for t, state in seen.before.alive():
+                restore(t, *state)
+            raise
         finally:
             brought = {id(t): g for t, g in seen.looked.alive() if isinstance(g, Tensor)}
             for t, u in seen.alive():
                 t._uop = u
             for t, u, g in real:
                 t._uop, t._grad = u, brought.get(id(t), g)
-    if differentiated:
-        expected = "monolect.grad or value_and_grad inside, or backward() outside"
-        raise GradientError("backward() inside a @function, to a Tensor from outside", expected=expected)
-    if not leaves:
-        raise ArgumentError("a @function returns Tensors", expected="at least one Tensor", found=repr(result)[:80])
+    for t, (_, _, is_leaf) in seen.before.alive():  # the only note of it for a capture or call around this
+        if t._requires_grad is not is_leaf:
+            note_before(t, t._uop, is_leaf)
     body, extra = _body(roots, buffers)
+    check_body, check_extra = _body(tuple(t._uop for _, *both in checks for t in both), buffers)
     unknown = [t for t in assigned if id(t) not in positions]
     for t in unknown:
         positions[id(t)] = len(found.tensors)
         found.tensors.append(t)
-    found.is_complete &= not extra and not unknown and not calls and not looked and random_state.drawn() == before
+    found.is_complete &= (
+        not extra and not check_extra and not unknown and not calls and not looked and random_state.drawn() == before
+    )
     marks = tuple((positions[id(t)], id(t) in late) for t in assigned)
-    return Trace(body, extra, result, len(values), marks, leaves)
+    names = tuple([check for check, *_ in checks])
+    return Trace(body, extra, result, len(values), marks, leaves, names, check_body, check_extra)
 
 
 def _body(roots: tuple[UOp, ...], buffers: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:

@@ -16,7 +16,7 @@ from monolect.base.errors import JitError
 from monolect.capture.returned import replace_tensors
 from monolect.ir.uop import UOp, build
 from monolect.runtime.realize import execute
-from monolect.runtime.replay.in_progress import OWN, Noted, NotKept
+from monolect.runtime.replay.in_progress import OWN, Noted, NotKept, note_before
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.view import root_of
 
@@ -94,6 +94,7 @@ def gradient_supplier(supplied: Supplied, make_placeholder: MakePlaceholder) -> 
                 g.uop = as_buffer(g._uop)
             finally:
                 execute.listening.captures = captures
+        note_before(g, g._uop)  # it gets the node of its placeholder before the capture is complete
         new = make_placeholder(g, g._uop)
         supplied.append((t, g, new, new._uop))
         return new

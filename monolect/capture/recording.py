@@ -219,7 +219,8 @@ class Recording:
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
         mine = {id(t) for t in (*self.outputs, *fresh, *self.delayed)}.difference(self.before)
         reads, baked_in = external_reads(lambda: [t for t in self.live() if id(t) not in mine], read, self.graph, shown)
-        environment = {id(t) for t in step.environment.tensors}  # another Tensor may be a view of the same memory
+        inside = Dependencies((self.spec.args, self.spec.kwargs), step.environment.attributes)  # Tensors of objects
+        environment = {id(t) for d in (step.environment, inside) for t in d.tensors}  # others may be views of memory
         outside = [*(t for t, _ in reads), *(t for t in tensors if t._uop in read | shown and id(t) in environment)]
         assigned = [s for s, *_ in states]
         refuse_external_arguments(aliased_arguments(tensors, assigned, outside))

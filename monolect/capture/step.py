@@ -27,6 +27,7 @@ from monolect.base.settings import settings
 from monolect.capture.around import (
     refuse_aliased,
     refuse_external_arguments,
+    undone_on_failure,
 )
 from monolect.capture.captured import Captured, call_key, resolve, run_checks
 from monolect.capture.donated import Donation, invalidate
@@ -45,7 +46,7 @@ from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import base_of, contiguous_part
 from monolect.runtime.realize import execute
 from monolect.runtime.replay.capture import aliased_arguments
-from monolect.runtime.replay.in_progress import NotKept, changes, steps
+from monolect.runtime.replay.in_progress import NotKept, changes, restore, steps
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.deferred import all_deferred, forget_others
@@ -190,7 +191,10 @@ class Jit(Generic[P, R]):
 
     def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call the step with any arguments: the general call."""
-        if changes.captures or changes.is_inside:  # the call is part of another capture, trace or derivative
+        if changes.captures:  # the call is part of another capture or trace
+            with undone_on_failure():
+                return self._unjitted()(*args, **kwargs)
+        if changes.is_inside:  # of a derivative
             return self._unjitted()(*args, **kwargs)
         steps.wait()
         with steps.lock:
@@ -459,12 +463,8 @@ class Jit(Generic[P, R]):
             try:
                 back, captured = Recording(self, key, args, kwargs, tensors, nodes).run()
             except BaseException:
-                for t, (node, grad, is_leaf) in (*seen.before.alive(), *arguments):
-                    t._grad = grad
-                    if t._requires_grad is not is_leaf:
-                        t.requires_grad = is_leaf
-                    if not t._is_view:
-                        t.uop = node
+                for t, state in (*seen.before.alive(), *arguments):
+                    restore(t, *state)
                 put_back()
                 forget_others(early)
                 raise

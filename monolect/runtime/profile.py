@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import sys
-from importlib import import_module
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -99,8 +98,10 @@ def class_of(call: UOp) -> str:
     if sink.op != "SINK" or (sink.arg is not None and sink.arg.fills) or "rules" in settings.tracing:
         return ""
     if (found := _classes.get(sink)) is None:
-        ready = import_module("monolect.pipeline").ready_kernel(sink, Device[device_of(call)].target)
-        found = _classes[sink] = str(import_module("monolect.optimize.classes").classify(ready))
+        from monolect.optimize.classes import classify  # imported only for DEBUG=2 and explanations
+        from monolect.pipeline import ready_kernel  # imported only for DEBUG=2 and explanations
+
+        found = _classes[sink] = str(classify(ready_kernel(sink, Device[device_of(call)].target)))
     return found
 
 

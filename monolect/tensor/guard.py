@@ -16,7 +16,7 @@ from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
 from monolect.base.errors import ArgumentError, InternalError, IRError, MonolectError, ShapeError
-from monolect.base.origin import provenance
+from monolect.base.origin import is_from_user, provenance
 
 F = TypeVar("F", bound=Callable[..., Any])
 FAILURES = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, AssertionError, RecursionError)
@@ -32,7 +32,8 @@ UNGUARDED = frozenset(  # names: cheap operators that check their operand, and m
 def guarded(f: F, name: str = "") -> F:
     """Wrap `f` so that the Python errors in FAILURES become an ArgumentError that shows the signature of `f`.
 
-    An IRError becomes a ShapeError; other errors of monolect's tree pass. `name` is the method's name in messages.
+    An IRError becomes a ShapeError. Other errors of monolect's tree pass, and those of the user's code. `name` is the
+    method's name in messages.
     """
     owner = f.__qualname__.partition(".")[0]
     name = name or (owner if f.__name__ in ("__init__", "forward") else f.__name__)
@@ -51,6 +52,8 @@ def guarded(f: F, name: str = "") -> F:
             if (folder := _innermost_folder(e.__traceback__)) in COMPILER:
                 expected, found = "no error in the compiler; please report this", f"{type(e).__name__}: {e}"
                 raise InternalError(f"{name}: a bug in monolect/{folder}", expected=expected, found=found) from e
+            if is_from_user(e.__traceback__.tb_next):
+                raise  # a function of the user's failed, such as the `gradient` of a @function
             from inspect import signature  # takes 10 ms to import, and only errors need it
 
             expected = f"{name}{signature(f)}"

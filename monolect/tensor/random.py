@@ -176,22 +176,24 @@ def settle(states: Iterable[_State] | None = None) -> None:
 def snapshot() -> Callable[[], None]:
     """Return a function that restores all states as they are now, so that numbers drawn since are drawn again.
 
-    Call `settle` before. A state from which another thread has drawn since is not restored.
+    No state may be realized in between; `settle` before what realizes some. A state from which another thread has drawn
+    since is not restored.
     """
-    known = {d: (s, s.stored._uop, s.n_outside) for d, s in _states.items()}
+    known = {d: (vars(s).copy(), s.stored._uop) for d, s in _states.items()}
     seed = _seed
 
     def put_back() -> None:
         global _seed
         _seed = seed
         for device, state in [*_states.items()]:
-            _, node, n_outside = known.get(device, (state, None, 0))
-            if state.n_outside != n_outside:
+            before, node = known.get(device, ({"n_outside": 0}, None))
+            if state.n_outside != before["n_outside"]:
                 continue
             if node is None:
                 del _states[device]
             else:
-                state.base, state.stored._uop = None, node
+                vars(state).update(before)
+                state.stored._uop = node
 
     return put_back
 

@@ -642,8 +642,8 @@ class Tensor(
 
         A value that depends on a bound Variable is deferred, so that it is computed before the Variable changes.
         """
-        before, self.uop = self._uop, uop
-        note_assign(self, before)
+        note_assign(self, self._uop)
+        self.uop = uop
         if (bound := values.get(None)) and (steering := variables(uop)):
             if all(v.arg.symbol in bound for v in steering):
                 defer(self)

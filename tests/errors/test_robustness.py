@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from monolect import Context, Tensor, dtypes, function, jit
-from monolect.base.errors import AllocationError, ArgumentError, InternalError, JitError
+from monolect.base.errors import AllocationError, InternalError, JitError
 from monolect.optimize import merge
 from monolect.runtime.realize import execute
 from monolect.runtime.realize import locks as turns
@@ -458,5 +458,3 @@ def test_an_error_inside_the_compiler_is_no_arguments_fault(monkeypatch):
     with pytest.raises(InternalError, match=r"(?s)total: a bug in monolect/optimize.*please report.*KeyError") as e:
         guarded(lambda x: (x.exp() * 3.625).sum().item(), "total")(Tensor([1.0, 2.0, 3.0]))
     assert e.value.__cause__.__class__ is KeyError
-    with pytest.raises(ArgumentError, match="head: bad argument"):
-        guarded(lambda x: x[0].first, "head")(Tensor([1.0]))

@@ -7,6 +7,7 @@ import weakref
 from collections import deque, namedtuple
 from collections.abc import Callable
 from itertools import repeat
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -606,3 +607,18 @@ def test_a_state_that_is_put_back_is_traced_once() -> None:
 
     f, runs = counting(step)
     assert [f(Tensor([k])).item() for k in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0] and len(runs) == 1
+
+
+def test_a_function_that_exchanges_names_is_traced_at_each_call():
+    """The names stand for tensors of one kind, so that the key of the call is the same before and after."""
+    box = SimpleNamespace(a=Tensor([1.0]), b=Tensor([2.0]))
+    row = [Tensor([1.0]), Tensor([2.0]), Tensor([3.0])]
+
+    @function
+    def exchanged(x):
+        box.a, box.b = box.b, box.a
+        row.append(row.pop(0))
+        return box.a * 10 + row[0] + x
+
+    found = [exchanged(Tensor([0.0])).item() for _ in range(4)]
+    assert found == [22.0, 13.0, 21.0, 12.0] and box.a.item() == 1.0

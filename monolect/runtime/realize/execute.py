@@ -215,6 +215,7 @@ def _crosses_devices(values: UOp, buffers: Sequence[UOp], dev: str) -> bool:
     names = {b.arg.device for b in buffers}.union(
         u.arg.device for u in toposort(values) if u.op == "LOAD" and u.arg is not None and u.arg.device is not None
     )
+    names.discard(None)  # of the placeholder of a constant, which `_input_address` refuses
     return any(name != dev and Device[name].space != Device[dev].space for name in names)
 
 
@@ -321,7 +322,7 @@ def _input_address(b: UOp, is_read: bool) -> int:
 def refuse_placeholder(b: UOp) -> None:
     """Raise JitError if `b` is the placeholder of a Tensor in a traced function: it has no value."""
     if b in placeholders:
-        expected = "a function that only builds graphs; or a Tensor that another thread does not trace at this moment"
+        expected = "a function that only builds graphs, and returns the Tensors that are read outside of it"
         raise JitError("reading values while a @function is traced", expected=expected, found="a request for a value")
 
 

@@ -34,9 +34,8 @@ class Check(NamedTuple):
         if least < self.first or greatest >= self.n:
             expected = f"{self.first}..{self.n - 1}, at {self.line[0]}:{self.line[1]}"
             found = least if least < self.first else greatest
-            raise IndexRangeError(
-                f"{self.name}: an index of a jitted step is out of range", expected=expected, found=found
-            )
+            message = f"{self.name}: an index of a jitted step, or of a @function, is out of range"
+            raise IndexRangeError(message, expected=expected, found=found)
 
 
 class Noted:
@@ -54,10 +53,18 @@ class Noted:
         if known is None or known[0]() is None:  # of a freed tensor with the same id
             self._by_identity[id(tensor)] = weakref.ref(tensor), value
 
+    def get(self, tensor: Any) -> Any:
+        """Return the value that was noted for a tensor which `knows` is true for."""
+        return self._by_identity[id(tensor)][1]
+
     def knows(self, tensor: Any) -> bool:
         """Return whether a value was noted for the tensor."""
         known = self._by_identity.get(id(tensor))
         return known is not None and known[0]() is not None
+
+    def forget(self, tensor: Any) -> None:
+        """Drop what was noted for the tensor."""
+        self._by_identity.pop(id(tensor), None)
 
     def alive(self) -> list[tuple[Any, Any]]:
         """Return (Tensor, noted value) of the Tensors that are still alive."""
@@ -130,18 +137,21 @@ class _Changes(threading.local):
     def __init__(self) -> None:
         self.captures: list[Assigned] = []
         self.enclosing: list[Assigned] = []  # `captures`, and those that do not record assignments here
+        self.calls: list[Noted] = []  # for each call in progress: tensors before they change
         self.is_inside = False  # whether a called step is part of the capture or trace in progress
 
     @contextmanager
     def inside(self) -> Iterator[None]:
         """In the block, run called steps as plain functions, as part of what is in progress."""
-        outer, self.is_inside = self.is_inside, True
-        under_way.append(self)
-        try:
+        outer, mine = self.is_inside, object()
+        try:  # an interrupt may follow any call
+            under_way.append(mine)
+            self.is_inside = True
             yield
         finally:
             self.is_inside = outer
-            under_way.pop()
+            if mine in under_way:
+                under_way.remove(mine)
 
     @contextmanager
     def seen(self, alone: bool = False) -> Iterator[Assigned]:
@@ -149,18 +159,41 @@ class _Changes(threading.local):
         assignments, only reads of gradients.
         """
         mine = Assigned()
-        outer = self.captures, self.enclosing
-        self.captures = [mine] if alone else [*self.captures, mine]
-        self.enclosing = [*self.enclosing, mine]
-        under_way.append(mine)
+        outer = self.captures, self.enclosing, self.calls
+        try:  # an interrupt may follow any call
+            under_way.append(mine)
+            self.captures = [mine] if alone else [*self.captures, mine]
+            self.calls = [] if alone else self.calls
+            self.enclosing = [*self.enclosing, mine]
+            yield mine
+        finally:
+            self.captures, self.enclosing, self.calls = outer
+            if mine in under_way:
+                under_way.remove(mine)
+
+    @contextmanager
+    def called(self) -> Iterator[Noted]:
+        """In the block, a called step or `@function`, note what tensors were before they change: (node, gradient, leaf
+        flag), and the captures that have noted the gradient.
+        """
+        mine = Noted()
+        outer, self.calls = self.calls, [*self.calls, mine]
         try:
             yield mine
         finally:
-            self.captures, self.enclosing = outer
-            under_way.pop()  # any entry: only their number matters
+            self.calls = outer
 
 
 changes = _Changes()
+
+
+def restore(tensor: Any, node: UOp, gradient: Any, is_leaf: bool) -> None:
+    """Give a tensor back the node, gradient and leaf flag that were noted before it changed."""
+    tensor._grad = gradient
+    if tensor._requires_grad is not is_leaf:
+        tensor.requires_grad = is_leaf
+    if not tensor._is_view:
+        tensor.uop = node
 
 
 def note_assign(tensor: Any, before: UOp) -> None:
@@ -214,10 +247,15 @@ def sums_unkept(tensor: Any) -> bool:
     return any(c.looked.knows(tensor) for c in changes.enclosing if c.bring is not None)
 
 
-def note_before(tensor: Any, node: UOp) -> None:
-    """Note for each capture in progress the state of a tensor before it changes; its node was `node`."""
+def note_before(tensor: Any, node: UOp, is_leaf: bool | None = None) -> None:
+    """Note for each capture in progress the state of a tensor before it changes; its node was `node`, and its leaf flag
+    `is_leaf`, or what it is now.
+    """
+    state = node, tensor._grad, tensor._requires_grad if is_leaf is None else is_leaf
     for c in changes.captures:
-        c.before.note(tensor, (node, tensor._grad, tensor._requires_grad))
+        c.before.note(tensor, state)
+    for called in changes.calls:
+        called.note(tensor, (state, [c for c in changes.enclosing if c.looked.knows(tensor)]))
 
 
 def refuse_while_capturing(what: str, u: UOp) -> None:
@@ -253,6 +291,7 @@ __all__ = [
     "note_computed",
     "note_gradient",
     "refuse_while_capturing",
+    "restore",
     "steps",
     "sums_unkept",
     "under_way",

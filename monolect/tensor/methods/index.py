@@ -575,8 +575,8 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
 def check_range(index: Any, n: Any, name: str, least: int = 0) -> None:
     """Raise IndexRangeError if the tensor `index` has a value outside of least..n-1.
 
-    A constant is always checked. Other tensors are checked under CHECK_BOUNDS=1: at once, or after each call of the
-    step that is being captured.
+    A constant is always checked. Other tensors are checked under CHECK_BOUNDS=1: at once, at each call of the
+    `@function` that is being traced, or after each call of the step that is being captured.
     """
     u = index._uop
     if u.op == "CONST":
