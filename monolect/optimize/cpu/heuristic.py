@@ -10,23 +10,22 @@ Source: the schedules measured for AVX-512 matrix products, row kernels and conv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.peel import ends_of_gates, peel_lengths, sections_of_gates
+from monolect.optimize.actions.peel import peel_lengths
 from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.actions.prefetch import MAX_PREFETCH_ROWS
-from monolect.optimize.cost import Profile, StridedAccess, is_operation, operations
+from monolect.optimize.choices import Choices
+from monolect.optimize.cost import StridedAccess, is_operation, operations
 from monolect.optimize.cpu.dot_products import Dots
 from monolect.optimize.cpu.staged import Staged
 from monolect.optimize.cpu.tile_cost import max_streamed_rows
 from monolect.optimize.gpu.groups import Groups
 from monolect.optimize.loops.accesses import buffer_bytes, index_loads, vector_of
-from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.partial_sums import group_count
 from monolect.optimize.tuning import (
     ACCUMULATOR_COUNTS,
@@ -48,7 +47,6 @@ from monolect.optimize.tuning import (
     MIN_REDUCTION_LENGTH,
     MIN_STREAM_BLOCKS,
     MIN_STREAM_ROW_BYTES,
-    MIN_THREAD_CYCLES,
     MIN_VECTOR_LENGTH,
     PAGE_BYTES,
     ROW_COUNTS,
@@ -63,26 +61,8 @@ from monolect.optimize.tuning import (
 )
 
 
-class Chooser:
-    """The decisions for one kernel. `reasons` has one text for each action of `plan.actions`."""
-
-    def __init__(self, plan: LoopPlan):
-        self.plan = plan
-        self.profile = Profile(plan)
-        self.reasons: list[str] = []
-        self.lanes = plan.target.lanes(max(2, min(8, self.profile.itemsize)))
-        self.vector: set[UOp] = set()
-        # (load of rows that stream in parallel, prefetch distance in bytes)
-        self.streamed_loads: list[tuple[StridedAccess, int]] = []
-
-    def act(self, op: str, axis: int, arg: object, why: str) -> bool:
-        """Perform an action on the plan and record its reason; return False if the action is illegal."""
-        try:
-            self.plan.act((op, axis, arg))
-        except ActionError:
-            return False
-        self.reasons.append(why)
-        return True
+class Chooser(Choices):
+    """The decisions for one kernel, by its kind."""
 
     def run(self) -> list[str]:
         """Choose all actions of the kernel; return their reasons."""
@@ -312,56 +292,6 @@ class Chooser:
             i, n = i + 1, n // many
         self.act("SPLIT", i, (n, "LOOP", True), why)
 
-    def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = VECTOR_COUNTS) -> bool:
-        """Split r into (rest, vectors, lanes); return False if r is too short or the split is illegal.
-
-        `vectors`: the numbers of vectors at a time to try, best first; the first that divides the rest is taken.
-        """
-        n = self.plan.divisor(r)
-        if n < MIN_VECTOR_LENGTH and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
-            self.act("PADTO", self.plan.axis_of(r), self.lanes, "a masked vector holds the end")
-            n = self.plan.divisor(r)
-        if n < MIN_VECTOR_LENGTH:
-            return False
-        lanes = self.fitting_lanes(n)
-        axis = self.plan.axis_of(r)
-        multiple = lanes * (
-            self.padded_accumulator_count(r, -(-n // lanes), vectors) if target == "GROUP_REDUCE" else 1
-        )
-        if n % multiple and not self.act("PADTO", axis, multiple, "a masked vector holds the tail"):
-            return False
-        n = self.plan.axes[axis].size or n
-        if not self.act("SPLIT", axis, (lanes, target, False), f"vector of {lanes}: {why}"):
-            return False
-        self.vector.add(r)
-        rest = self.plan.axes[axis]
-        gates_decided = ends_of_gates(self.plan, rest) or sections_of_gates(self.plan, rest)
-        if not self.plan.reduced and rest.size >= MIN_ITERATIONS_TO_PEEL and gates_decided:
-            return True  # one vector at a time: peeling removes the masks of most
-        if self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE or len(vectors) == 1:
-            for k in vectors:
-                if k > 1 and n // lanes % k == 0 and n // lanes >= k:
-                    self.act("SPLIT", axis, (k, target, False), f"{k} vectors in flight")
-                    break
-        return True
-
-    def padded_accumulator_count(self, j: UOp, n: int, vectors: tuple[int, ...]) -> int:
-        """Return the first of the accumulator counts `vectors` for which padding the `n` vectors of the reduction j is
-        cheap. It is 1 if there is none, if rows can be interleaved instead, or if the kernel has too many operations.
-        """
-        least = 2 * self.plan.target.n_threads
-        rows = any(r in self.profile.scope(j) and self.plan.size(r) >= least for r in self.plan.outputs)
-        if rows or self.profile.n_ops > MAX_OPS_TO_INTERLEAVE:
-            return 1
-        return next((k for k in vectors if n >= 2 * k and -n % k * MAX_PADDING_SHARE <= n), 1)
-
-    def fitting_lanes(self, n: int) -> int:
-        """The full vector length, or a shorter one that divides a short axis of n elements exactly."""
-        lanes = self.lanes
-        while lanes > 4 and (lanes // 2 >= n or n % lanes and n % (lanes // 2) == 0 and n <= 4 * lanes):
-            lanes //= 2
-        return lanes
-
     def vectorize_reductions(self) -> None:
         """Vectorize reductions that have no vector along their outputs: one partial result per lane."""
         for j in self.plan.reduced:
@@ -554,11 +484,6 @@ class Chooser:
         if k > 1 and self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE and any(a.step(r) for a in inside):
             self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} sums in flight")
 
-    def contains_reduction(self, j: UOp) -> bool:
-        """True when another reduction runs inside the loop j."""
-        from_inside = [u for u in self.plan.reduces if j not in u.src[1:]]
-        return any(j in ranges(u) for u in from_inside)
-
     # ---- register tiles ----------------------------------------------------------------------------------------------
     def tile_contraction(self, contracted: list[UOp]) -> None:
         """Choose a register tile or dot products for the reductions `contracted`, whichever costs less.
@@ -593,32 +518,6 @@ class Chooser:
     def threads(self) -> None:
         """Share out the first output loop that is long enough among the threads."""
         self.threads_over(self.plan.outputs)
-
-    def threads_over(self, outs: list[UOp], uneven: Iterable[UOp] = ()) -> None:
-        """Share out one of the loops `outs`, the first that is long enough, among the threads.
-
-        Loops in `uneven` have later iterations with more work: threads take their iterations round-robin.
-        """
-        n = self.plan.target.n_threads
-        if n < 2 or self.profile.operations() < MIN_THREAD_CYCLES * self.lanes:
-            return
-        loops = [
-            (i, p)
-            for i, p in enumerate(self.plan.axes)
-            if p.type == "LOOP" and p.has_iterations_for(n) and p.root in outs
-        ]
-        loops.sort(key=lambda ip: (self.is_uneven(ip[1], n), ip[0]))
-        for i, p in loops:
-            top = p.root not in uneven
-            if self.act("SPLIT", i, (n, "THREAD", top), f"{self.profile.work()} elements for {n} threads"):
-                return
-
-    def is_uneven(self, p: AxisPart, n: int) -> bool:
-        """Whether `n` shares of a short loop differ in work.
-
-        Some shares have one iteration more, or the last tile starts early to end with the axis and recomputes elements.
-        """
-        return p.size < 2 * n and bool(p.size % n or not p.size or p.size * p.stride > self.plan.size(p.root))
 
     # ---- borders -----------------------------------------------------------------------------------------------------
     def peel_borders(self) -> None:

@@ -11,11 +11,11 @@ the lanes, or has gaps between its rows.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from monolect.ir.bounds import ranges
 from monolect.ir.uop import UOp
 from monolect.optimize.actions.bound import mask_limit
+from monolect.optimize.choices import Choices
 from monolect.optimize.cost import StridedAccess
 from monolect.optimize.cpu.contraction import Contraction
 from monolect.optimize.cpu.tile_cost import RegisterTile
@@ -28,9 +28,6 @@ from monolect.optimize.tuning import (
     VECTOR_COUNTS,
 )
 
-if TYPE_CHECKING:
-    from monolect.optimize.cpu.heuristic import Chooser
-
 # cycles, row, how many rows, the tile of each product
 Choice = tuple[float, UOp | None, int, list[RegisterTile | None]]
 
@@ -38,7 +35,7 @@ Choice = tuple[float, UOp | None, int, list[RegisterTile | None]]
 class Staged:
     """Choose and apply the actions of one kernel with scratch values, through `chooser.act`."""
 
-    def __init__(self, chooser: Chooser):
+    def __init__(self, chooser: Choices):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
         nests: dict[frozenset[UOp], list[UOp]] = {}
         for j in self.plan.reduced:

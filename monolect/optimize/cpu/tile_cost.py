@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from math import gcd, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from monolect.base.dtype import DType
 from monolect.base.errors import ActionError
@@ -23,6 +23,7 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp
 from monolect.optimize.actions.matrix_unit import check, flips
 from monolect.optimize.blocks.packed import PackedBlock
+from monolect.optimize.choices import Choices
 from monolect.optimize.cost import StridedAccess
 from monolect.optimize.loops.accesses import buffer_bytes
 from monolect.optimize.tuning import (
@@ -60,9 +61,6 @@ from monolect.optimize.tuning import (
     TRANSPOSED_STORE_CYCLES,
     VECTOR_STEP_CYCLES,
 )
-
-if TYPE_CHECKING:
-    from monolect.optimize.cpu.heuristic import Chooser
 
 
 def max_streamed_rows(target: Target, strides: Iterable[int]) -> int:
@@ -108,7 +106,7 @@ class RegisterTile(NamedTuple):
 class TileCosts:
     """The operands of the sums over the reduction loops `contracted`, the register tiles that fit, and their costs."""
 
-    def __init__(self, chooser: Chooser, contracted: list[UOp]):
+    def __init__(self, chooser: Choices, contracted: list[UOp]):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
         self.target = self.plan.target
         self.contracted = contracted

@@ -11,10 +11,10 @@ Source: the rules of coalesced access; sizes come from the target.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp
+from monolect.optimize.choices import Choices
 from monolect.optimize.cost import StridedAccess
 from monolect.optimize.gpu.tiles import WorkgroupTiles
 from monolect.optimize.tuning import (
@@ -27,14 +27,11 @@ from monolect.optimize.tuning import (
     SYMBOLIC_EXTENT,
 )
 
-if TYPE_CHECKING:
-    from monolect.optimize.cpu.heuristic import Chooser
-
 
 class Groups:
     """Choose and apply the actions of one kernel, through `chooser.act`."""
 
-    def __init__(self, chooser: Chooser):
+    def __init__(self, chooser: Choices):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
         self.target = chooser.plan.target
         self.act, self.size, self.axis_of = chooser.act, chooser.plan.size, chooser.plan.axis_of

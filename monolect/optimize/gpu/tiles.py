@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from monolect.ir.uop import UOp
 from monolect.optimize.blocks.core_matrices import reads_memory
+from monolect.optimize.choices import Choices
 from monolect.optimize.gpu.warp_tiles import WarpTiles
 from monolect.optimize.tuning import (
     BOX_BUFFER_COUNTS,
@@ -29,9 +30,6 @@ from monolect.optimize.tuning import (
     STORED_WEIGHT,
     SYMBOLIC_EXTENT,
 )
-
-if TYPE_CHECKING:
-    from monolect.optimize.cpu.heuristic import Chooser
 
 
 class WorkgroupTile(NamedTuple):
@@ -53,7 +51,7 @@ class WorkgroupTile(NamedTuple):
 class WorkgroupTiles:
     """Choose and apply the tile of one kernel, through `chooser.act`."""
 
-    def __init__(self, chooser: Chooser, contracted: list[UOp]):
+    def __init__(self, chooser: Choices, contracted: list[UOp]):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
         self.target, self.contracted = chooser.plan.target, contracted
         self.size, self.axis_of, self.act = chooser.plan.size, chooser.plan.axis_of, chooser.act
@@ -70,7 +68,7 @@ class WorkgroupTiles:
             return False
         c, m = sides
         tile = min(self.candidates(c, m), key=lambda t: t.cost)
-        warps = WarpTiles(self, c, m)
+        warps = WarpTiles(self.chooser, self.contracted, self.scope, c, m)
         with_unit = warps.best()
         if with_unit is not None and with_unit.cost <= tile.cost:
             warps.act(with_unit)

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from monolect.base.errors import ActionError
 from monolect.base.matrix_units import n_elements
 from monolect.base.target import MatrixUnit
 from monolect.ir.uop import UOp
+from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.choices import Choices
 from monolect.optimize.tuning import (
     ASYNC_STEPS_PER_COPY,
     CORE_GAP_SHARE,
@@ -33,10 +35,6 @@ from monolect.optimize.tuning import (
     UNIT_REGISTER_SHARE,
     WARP_GRIDS,
 )
-
-if TYPE_CHECKING:
-    from monolect.optimize.actions.plan import LoopPlan
-    from monolect.optimize.gpu.tiles import WorkgroupTiles
 
 
 class WarpTile(NamedTuple):
@@ -56,11 +54,15 @@ class WarpTile(NamedTuple):
 
 
 class WarpTiles:
-    """Choose the warp tile of one kernel with the axes `m` of rows and `c` of columns; act through `tiles.act`."""
+    """Choose the warp tile of one kernel with the axes `m` of rows and `c` of columns; act through `choices.act`.
 
-    def __init__(self, tiles: WorkgroupTiles, c: UOp, m: UOp):
-        self.tiles, self.plan, self.c, self.m = tiles, tiles.plan, c, m
-        self.j = max(tiles.contracted, key=self.plan.size)
+    `contracted`: the reductions whose operands are shared; `scope`: the output axes around them.
+    """
+
+    def __init__(self, choices: Choices, contracted: list[UOp], scope: list[UOp], c: UOp, m: UOp):
+        self.choices, self.plan, self.c, self.m = choices, choices.plan, c, m
+        self.contracted, self.scope = contracted, scope
+        self.j = max(contracted, key=self.plan.size)
 
     def best(self) -> WarpTile | None:
         """The tile with the lowest cost, or None where no unit fits."""
@@ -114,7 +116,7 @@ class WarpTiles:
         local memory; 0 if none does.
         """
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
-        others = prod(self.plan.size(x) or SYMBOLIC_EXTENT for x in self.tiles.contracted if x is not self.j)
+        others = prod(self.plan.size(x) or SYMBOLIC_EXTENT for x in self.contracted if x is not self.j)
         step_bytes = (rows * unit.a.itemsize + columns * unit.b.itemsize) * unit.k * others
         n = -(-self.plan.size(self.j) // unit.k)
         room = self.plan.target.local_bytes // 2
@@ -130,9 +132,9 @@ class WarpTiles:
         """Cycles until the last multiprocessor is done."""
         size, target = self.plan.size, self.plan.target
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
-        others = prod(size(x) or SYMBOLIC_EXTENT for x in self.tiles.scope if x not in (self.c, self.m))
+        others = prod(size(x) or SYMBOLIC_EXTENT for x in self.scope if x not in (self.c, self.m))
         groups = -(-size(self.m) // rows) * -(-size(self.c) // columns) * others
-        steps = prod(size(x) or SYMBOLIC_EXTENT for x in self.tiles.contracted if x is not self.j) * -(
+        steps = prod(size(x) or SYMBOLIC_EXTENT for x in self.contracted if x is not self.j) * -(
             -size(self.j) // unit.k
         )
         itemsize, n = unit.a.itemsize, prod(warps)
@@ -148,12 +150,12 @@ class WarpTiles:
         else:
             multiplied *= target.schedulers * -(-n // target.schedulers)
         busy = max(multiplied, read, copied)
-        stored = STORED_WEIGHT * rows * columns * self.tiles.profile.itemsize / target.global_bytes_per_cycle
+        stored = STORED_WEIGHT * rows * columns * self.choices.profile.itemsize / target.global_bytes_per_cycle
         return -(-groups // target.n_units) * (steps * (busy + unit.k) + stored)
 
     def act(self, tile: WarpTile) -> None:
         """Perform the actions of the warp tile `tile` on the kernel's plan."""
-        self.perform(tile, self.plan, self.tiles.act)
+        self.perform(tile, self.plan, self.choices.act)
 
     def perform(self, tile: WarpTile, plan: LoopPlan, act: Callable[..., Any]) -> None:
         """Split rows, columns and steps for the unit; then tiles of a warp, warps, and steps of the reduction."""
