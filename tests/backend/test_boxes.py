@@ -27,8 +27,8 @@ from monolect.ir.ops import BufferArg, Stage, TmaCopyArg
 from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, idx, node, shape_source
+from monolect.optimize.actions.pack import packs
 from monolect.optimize.blocks.choice import block_of
-from monolect.optimize.blocks.packed import packs
 from monolect.optimize.blocks.tma_boxes import BoxBlock
 from monolect.pipeline import lower_kernel
 from monolect.runtime.realize.execute import plans

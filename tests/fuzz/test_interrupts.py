@@ -20,7 +20,7 @@ from hypothesis import settings
 
 import monolect
 from monolect import JitError, Tensor, dtypes, function, jit
-from monolect.runtime.replay import capture
+from monolect.runtime.replay import in_progress as capture
 
 MANY = max(30, settings().max_examples // 2)
 PACKAGE = str(Path(monolect.__file__).parent)

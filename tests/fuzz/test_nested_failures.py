@@ -244,7 +244,7 @@ PLANTED: dict[str, tuple[tuple, list]] = {
         [[["freeze", "fail"]], ["function"], False, [(1, "fresh")]],
     ),
     "what a failed part of a capture assigned stays": (
-        ("monolect.capture.jit.undone_on_failure", contextlib.nullcontext),
+        ("monolect.capture.step.undone_on_failure", contextlib.nullcontext),
         [[["scale", "fail"], ["caught call"]], ["jit", "jit"], False, [(1, "fresh")]],
     ),
     "a gradient stays added to": (

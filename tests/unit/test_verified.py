@@ -18,7 +18,7 @@ from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.normal import less
 from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
 from monolect.optimize import merge
-from monolect.optimize.actions import pack
+from monolect.optimize.blocks import packed as pack
 from monolect.optimize.merge import _DIVISIONS, _is_loop, is_scratch
 from monolect.runtime.realize.execute import plans
 from monolect.runtime.realize.programs import loaded
