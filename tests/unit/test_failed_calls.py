@@ -166,6 +166,19 @@ def test_a_gradient_is_not_added_to_by_a_capture_that_cannot_be_made(world, monk
     assert world.w.grad.tolist() == [2.0, 4.0]
 
 
+@pytest.mark.parametrize("calls", [0, 1, 3])
+@pytest.mark.parametrize("result", [lambda w, x: w * 1, lambda w, x: w * 2, lambda w, x: w + x])
+def test_an_assigned_argument_that_an_object_among_the_arguments_has(result: Any, calls: int) -> None:
+    box = SimpleNamespace(w=vector(1.0, 2.0))
+    f = jit(lambda box, x: (x.assign(x + 10), result(box.w, x))[1])
+    for _ in range(calls):
+        f(box, vector(0.0, 0.0))
+    for _ in range(2):
+        with pytest.raises(JitError, match="also reaches from outside"):
+            f(box, box.w)
+    assert box.w.tolist() == [1.0, 2.0]
+
+
 def test_an_index_of_a_function_is_checked():
     table, calls = vector(10.0, 20.0, 30.0), vector(0.0)
     indices = [Tensor(np.array([0, k])).realize() for k in (1, 5, 2, -7)]

@@ -11,7 +11,6 @@ import warnings
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -525,19 +524,6 @@ def test_an_assigned_argument_that_is_also_outside_is_refused() -> None:
     assert f(vector(2.0)).item() == 6.0
     with pytest.raises(JitError, match="also reaches from outside"):
         jit(lambda x: (x.assign(x + w), x * 2)[1])(w)
-
-
-@pytest.mark.parametrize("calls", [0, 1, 3])
-@pytest.mark.parametrize("result", [lambda w, x: w * 1, lambda w, x: w * 2, lambda w, x: w + x])
-def test_an_assigned_argument_that_an_object_among_the_arguments_has(result: Any, calls: int) -> None:
-    box = SimpleNamespace(w=vector(1.0, 2.0))
-    f = jit(lambda box, x: (x.assign(x + 10), result(box.w, x))[1])
-    for _ in range(calls):
-        f(box, vector(0.0, 0.0))
-    for _ in range(2):
-        with pytest.raises(JitError, match="also reaches from outside"):
-            f(box, box.w)
-    assert box.w.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("calls", [0, 1, 3])
