@@ -48,7 +48,7 @@ from monolect.lower.peel_last import peel_last
 from monolect.lower.reduce import lower_reduce
 from monolect.lower.select import select
 from monolect.lower.software_pipeline import ahead
-from monolect.optimize.actions.plan import ROWS as ACTIONS
+from monolect.optimize.actions import plan as actions
 from monolect.optimize.apply import apply, apply_actions, choose_actions
 from monolect.optimize.merge import merge_ranges
 from monolect.rules import algebra, decompose, flat, legalize
@@ -159,7 +159,7 @@ check_order(GRAPH, KERNEL, MACHINE, COMMAND)
 
 
 FAMILIES: tuple[Family, ...] = (  # families of rules and actions, in the order in which they apply to a program
-    IDENTITIES, flat.ROWS, algebra.ROWS, joined.ROWS, seams.ROWS, loops.ROWS, ACTIONS, reduce.ROWS, legalize.ROWS, decompose.ROWS,
+    IDENTITIES, flat.ROWS, algebra.ROWS, joined.ROWS, seams.ROWS, loops.ROWS, actions.ROWS, reduce.ROWS, legalize.ROWS, decompose.ROWS,
 )  # fmt: skip
 
 

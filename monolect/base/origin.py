@@ -10,8 +10,9 @@ import os
 import sys
 from types import FrameType, TracebackType
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = os.path.dirname(os.__file__) + os.sep  # Python's standard library; libraries may be installed in it
-_NOT_USER = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, "<monolect", "<frozen")
+_NOT_USER = (_PACKAGE, "<monolect", "<frozen")
 _ours: dict[str, bool] = {}  # code file -> whether its frames are skipped
 
 
@@ -47,4 +48,15 @@ def is_from_user(trace: TracebackType | None) -> bool:
     return False
 
 
-__all__ = ["is_from_user", "provenance"]
+def innermost_folder(trace: TracebackType | None) -> str:
+    """Return the folder of this package whose code runs innermost in a traceback; "" if none does."""
+    folder = ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(_PACKAGE):
+            folder = file[len(_PACKAGE) :].partition(os.sep)[0]
+        trace = trace.tb_next
+    return folder
+
+
+__all__ = ["innermost_folder", "is_from_user", "provenance"]

@@ -9,14 +9,13 @@ error inside the compiler is no argument's fault: it becomes an InternalError.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import wraps
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any, TypeVar
 
 from monolect.base.errors import ArgumentError, InternalError, IRError, MonolectError, ShapeError
-from monolect.base.origin import is_from_user, provenance
+from monolect.base.origin import innermost_folder, is_from_user, provenance
 
 F = TypeVar("F", bound=Callable[..., Any])
 FAILURES = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, AssertionError, RecursionError)
@@ -49,7 +48,7 @@ def guarded(f: F, name: str = "") -> F:
                 raise ShapeError(f"{provenance()[2]}: {e.message}", expected=e.expected, found=e.found) from e
             if e.__traceback__ is None or e.__traceback__.tb_next is None:
                 raise  # the call does not match the signature: Python's own message is best
-            if (folder := _innermost_folder(e.__traceback__)) in COMPILER:
+            if (folder := innermost_folder(e.__traceback__)) in COMPILER:
                 expected, found = "no error in the compiler; please report this", f"{type(e).__name__}: {e}"
                 raise InternalError(f"{name}: a bug in monolect/{folder}", expected=expected, found=found) from e
             if is_from_user(e.__traceback__.tb_next):
@@ -62,20 +61,6 @@ def guarded(f: F, name: str = "") -> F:
     # provenance reports this name
     method.__code__ = method.__code__.replace(co_name=f.__name__)  # type: ignore[attr-defined]
     return method  # type: ignore[return-value]
-
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-def _innermost_folder(traceback: TracebackType | None) -> str:
-    """Return the folder of this package whose code runs innermost in a traceback; "" if none does."""
-    folder = ""
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        if file.startswith(_PACKAGE):
-            folder = file[len(_PACKAGE) :].partition(os.sep)[0]
-        traceback = traceback.tb_next
-    return folder
 
 
 def guard_methods(cls: type) -> type:

@@ -248,9 +248,11 @@ def sums_unkept(tensor: Any) -> bool:
 
 
 def note_before(tensor: Any, node: UOp, is_leaf: bool | None = None) -> None:
-    """Note for each capture in progress the state of a tensor before it changes; its node was `node`, and its leaf flag
-    `is_leaf`, or what it is now.
+    """Note for each capture and each call in progress the state of a tensor before it changes; its node was `node`, and
+    its leaf flag `is_leaf`, by default the current one.
     """
+    if not (changes.captures or changes.calls):  # plain code, the most common case
+        return
     state = node, tensor._grad, tensor._requires_grad if is_leaf is None else is_leaf
     for c in changes.captures:
         c.before.note(tensor, state)
