@@ -32,8 +32,8 @@ class Memory(Protocol):
     n_views: int
 
     def view(self, dtype: Any) -> np.ndarray:
-        """Return the memory as a flat array: in place where the host reaches it, else a copy after all launches
-        are done.
+        """Return the elements as a flat array. It shares the memory if the host can address that; otherwise it is a
+        copy, made after all launches are done.
         """
 
     def is_lent(self) -> bool: ...

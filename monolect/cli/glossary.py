@@ -131,7 +131,7 @@ TERMS = _rows(
     ),
     (
         "copy-on-write",
-        "A state overwrites its old version if nothing else can read that, else it gets new memory.",
+        "A state overwrites its old version unless something else can read that version; then it gets new memory.",
         "command/rewrites/in_place.py tensor/view.py",
         "in place, donation, alias analysis",
     ),

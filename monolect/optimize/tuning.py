@@ -130,7 +130,7 @@ MAX_SQUARE_SIDE = row("MAX_SQUARE_SIDE", 7, "rows", "or columns of a square of d
 SQUARE_SIDES = row("SQUARE_SIDES", (4, 5, 3, 2), "rows", "or columns of a square whose sum has several loops, best first", AVX512)
 MIN_REUSE_TO_TRANSPOSE = row("MIN_REUSE_TO_TRANSPOSE", 4, "tiles", "of rows that read a panel; with fewer, transposing the panel does not pay", AVX512)
 DOT_LOAD_CYCLES = row("DOT_LOAD_CYCLES", 0.1, "cycles", "extra for each vector that a step of a square loads", AVX512)
-LANE_SUM_CYCLES = row("LANE_SUM_CYCLES", 3, "cycles", "to add up the lanes of one accumulator, several of which overlap", AVX512)
+LANE_SUM_CYCLES = row("LANE_SUM_CYCLES", 3, "cycles", "to add up the lanes of one accumulator; the sums of several accumulators overlap", AVX512)
 SQUARE_START_CYCLES = row("SQUARE_START_CYCLES", 12, "cycles", "from the last step of a square to the first step of the next", AVX512)
 MASKED_STEP_CYCLES = row("MASKED_STEP_CYCLES", 2, "cycles", "extra for each step where the last vector of the reduction is masked", AVX512)
 

@@ -1,4 +1,4 @@
-"""Locate views in flat memory for the generator: the memory of a view, and the positions of its elements.
+"""Find, for the generator of Python code, the flat memory of a view and the offsets of its elements.
 
 What it is for: the generator asks which nodes are memory, and emits the position expressions.
 What it is not: access to memory; that is `values`.
