@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array as packed
-from math import ceil, isinf
+from math import ceil, isfinite, isinf
 from typing import Any, Self
 
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
@@ -320,7 +320,8 @@ class CreationMixin(TensorBase):
     ) -> Self:
         """Return `steps` evenly spaced numbers from `start` to `end`, both included; float32 unless `dtype` is given.
 
-        Raises ArgumentError for negative `steps`.
+        For an integer dtype both ends are rounded toward zero first, as in PyTorch, and so is each exact value.
+        PyTorch's values may differ by one where its float steps round. Raises ArgumentError for negative `steps`.
 
         >>> Tensor.linspace(0, 1, 5).tolist()
         [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -331,6 +332,8 @@ class CreationMixin(TensorBase):
         ends: tuple[Any, Any] = (start, end)
         start, end = (x.item() if is_scalar(x) else x for x in ends)
         d = dtypes.float32 if dtype is None else as_dtype(dtype)
+        if d.is_int and isfinite(start) and isfinite(end):
+            start, end = int(start), int(end)
         if d.is_int and steps > 1 and (exact := _whole_steps(start, end, steps)) is not None:
             return cls._make(cast(exact, d), device, requires_grad)
         wide = d if d.is_float and d.bits >= 32 else dtypes.float32

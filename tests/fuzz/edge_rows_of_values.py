@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from math import inf, nan
 from typing import Any
 
@@ -625,6 +626,15 @@ def _made(d: Dice, name: str) -> Case:
     if name == "linspace":
         a, b, n = (d.one(0, 1, -3, 10, 0.5, 1e3) for _ in "ab"), None, d.one(0, 1, 2, 5, 11)
         a, b = map(abs, a) if to is not None and to[0] == "u" else a
+        if to is not None and to[0] in "iu" and n > 1:  # PyTorch's float steps may round past a whole number
+            first, last = int(a), int(b)
+            exact = [int(Fraction(first * (n - 1 - i) + last * i, n - 1)) for i in range(n)]
+            return Case(
+                lambda f: (
+                    Tensor.linspace(a, b, n, dtype=f.dtype(to)) if f is OURS else torch.tensor(exact, dtype=f.dtype(to))
+                ),
+                text=f"linspace({a}, {b}, {n}, {to})",
+            )
         return Case(
             lambda f: (Tensor if f is OURS else torch).linspace(a, b, n, dtype=f.dtype(to)),
             text=f"linspace({a}, {b}, {n}, {to})",

@@ -162,3 +162,11 @@ def test_counts_beyond_integers() -> None:
 def test_numbers_in_line_whose_distance_overflows() -> None:
     ends = Tensor.linspace(-1.7e308, 1.7e308, 3, dtype=dtypes.float64)
     assert ends.tolist() == [-1.7e308, 0.0, 1.7e308]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("ends", [(0.5, 3), (3, 0.5), (0.9, 7.9), (2.75, 0)])
+def test_integers_between_ends_that_are_not_whole(dtype, ends):
+    """The ends are rounded toward zero first."""
+    found = Tensor.linspace(*ends, 11, dtype=getattr(dtypes, dtype)).numpy()
+    np.testing.assert_array_equal(found, torch.linspace(*ends, 11, dtype=getattr(torch, dtype)).numpy())
