@@ -431,6 +431,9 @@ def atanh(x: UOp) -> UOp:
 
 
 # ---- between two values ----------------------------------------------------------------------------------------------
+@_function(
+    lambda g, y, a, b, w: (e("MUL", g, e("SUB", 1.0, w)), e("MUL", g, w), e("MUL", g, e("SUB", b, a))),
+)
 def lerp(a: UOp, b: UOp, weight: UOp) -> UOp:
     """Return a + weight * (b - a), computed from `b` if weight >= 1/2, so that weight 1 gives exactly `b`."""
     d = build("SUB", b, a)

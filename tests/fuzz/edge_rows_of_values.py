@@ -479,7 +479,10 @@ def _binary(d: Dice, name: str) -> Case | None:
         kind = d.one("small", "edge")  # of infinity they are documented to differ
     if dtype != other and "fp8" in dtype + other:
         kind = "small"
-    x, more = d.operand(s, dtype, kind), MORE[name](d) if name in MORE else {}
+    more = MORE[name](d) if name in MORE else {}
+    if kind == "order" and more.get("alpha", 1) > 1:
+        kind = "special"  # the product of the largest numbers overflows; PyTorch has fused multiply-adds
+    x = d.operand(s, dtype, kind)
     if "shift" in name:
         other = dtype
     if d.chance(0.35) and name not in TENSORS_ALONE:
@@ -504,7 +507,8 @@ def _binary(d: Dice, name: str) -> Case | None:
         x,
         y,
         text=f"{name}(y, {more})",
-        values=name not in BEYOND and not is_huge(x, y),
+        # squares of integers overflow in PyTorch's gradient of atan2
+        values=name not in BEYOND and not is_huge(x, y) and (name != "atan2" or dtype == other),
     )
 
 
@@ -514,11 +518,15 @@ SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.
 
 @row("operators")
 def _operators(d: Dice, name: str) -> Case:
-    x, sign = d.operand(d.shape(), d.one(*ALL), d.one("small", "order")), d.one(*SIGNS)
+    sign = d.one(*SIGNS)
+    # quotients of infinities, and remainders of quotients beyond the significand, are documented to differ
+    x = d.operand(d.shape(), d.one(*ALL), "small" if sign in ("//", "%") else d.one("small", "order"))
     v = d.number(x.dtype)
     v = v.item() if isinstance(v, np.generic) else v
-    if sign in ("//", "%") and isinstance(v, float) and not np.isfinite(v):
-        v = 2.0
+    if sign in ("//", "%") and (isinstance(v, float) and not np.isfinite(v) or v > 2**63 - 1):
+        v = 2  # PyTorch computes uint64 here as int64
+    if sign == "**" and x.dtype == "bool":
+        v = 2  # PyTorch has no power of two bools, and keeps bool beside a Python bool
     if d.chance():
         return Case(lambda f, x: SIGNS[sign](v, x), x, text=f"{v!r} {sign} x")
     return Case(lambda f, x: SIGNS[sign](x, v), x, text=f"x {sign} {v!r}")
@@ -538,7 +546,8 @@ def _others(d: Dice, name: str) -> Case:
         low, high = (d.one(None, d.number(dtype)) for _ in "lh")
         low, high = (v.item() if isinstance(v, np.generic) else v for v in (low, high))
         if d.chance():
-            y, z = d.operand(t, dtype, "order"), d.operand(t, dtype, "order")
+            # without gradients: PyTorch gives those of equal bounds to neither
+            y, z = d.operand(t, dtype, "order", leaf=False), d.operand(t, dtype, "order", leaf=False)
             return Case(lambda f, x, y, z: f.clamp(x, y, z), x, y, z, text="clamp(y, z)")
         return Case(lambda f, x: f.clamp(x, low, high), x, text=f"clamp({low!r}, {high!r})")
     if name == "prelu":

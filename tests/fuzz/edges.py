@@ -337,6 +337,8 @@ def differs(got: Tensor, want: torch.Tensor, exact_dtype: bool, error: float, sc
         return "" if np.array_equal(a, b) else f"{a.tolist()}, expected {b.tolist()}"
     if not exact_dtype or name.startswith("fp8"):
         b = rounded(b, name)
+    if name == "fp8e4m3":  # beyond it PyTorch gives the largest number, this library nan
+        b = np.where(np.isnan(a) & (np.abs(b) == 448), nan, b)
     finite = np.abs(b[np.isfinite(b)])
     most = max(scale, float(finite.max()) if finite.size else 0.0, 1e-3)
     tolerance = ERROR[name] * error

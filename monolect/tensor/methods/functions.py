@@ -435,7 +435,9 @@ class FunctionsMixin(TensorBase):
         if weight.shape not in ((), (1,), (channels,)):
             raise ShapeError("prelu: weight", expected=f"one slope, or {channels}", found=weight.shape)
         shape = (-1, *(1,) * (self.ndim - 2)) if weight.numel() != 1 else (1,) * min(self.ndim, 1)
-        return (self > 0).where(self, self * weight.reshape(*shape))
+        above = self > 0
+        negative = above.where(0, self)  # an infinity above 0 must not meet the gradient 0 of its product
+        return above.where(self, negative * weight.reshape(*shape))
 
     @computes_in_float32
     def elu(self, alpha: float = 1.0) -> Self:
