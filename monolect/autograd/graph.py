@@ -14,7 +14,6 @@ from typing import Any
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
-from monolect.ir.check.prove import is_inside, polynomial
 from monolect.ir.rewrite.normal import TRUE, count, negate, within
 from monolect.ir.uop import UOp, broadcast_to, build, const, idx, shape_source
 
@@ -38,7 +37,11 @@ def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], total
 
 def _fits(end: Size, total: Size) -> bool:
     """Whether end <= total is known from bounds, or proven (for example for a remainder of a symbolic size)."""
-    return at_most(end, total) or is_inside(idx(end), idx(total) + 1, solver=False)
+    if at_most(end, total):
+        return True
+    from monolect.ir.check.prove import is_inside  # imported only for symbolic sizes
+
+    return is_inside(idx(end), idx(total) + 1, solver=False)
 
 
 # ---- views -----------------------------------------------------------------------------------------------------------
@@ -53,7 +56,11 @@ def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
 
 def _check_count(old: Size, new: Size) -> None:
     """Check that two symbolic numbers of elements are equal. Raises ShapeError."""
-    if old is not new and polynomial(idx(old)) != polynomial(idx(new)):
+    if old is new:
+        return
+    from monolect.ir.check.prove import polynomial  # imported only for symbolic sizes
+
+    if polynomial(idx(old)) != polynomial(idx(new)):
         raise ShapeError("reshape changes the number of elements", expected=bounds_text(old), found=bounds_text(new))
 
 

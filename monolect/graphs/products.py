@@ -17,7 +17,6 @@ from typing import Any
 from monolect.autograd import graph as g
 from monolect.base.dtype import accumulator, dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, DTypeError, IRError, ShapeError
-from monolect.graphs.einsum import Formula
 from monolect.ir.ops import broadcast
 from monolect.ir.uop import UOp, build
 
@@ -99,6 +98,8 @@ def diagonal(x: UOp, first: int, second: int) -> UOp:
 
 def einsum(formula: str, operands: Sequence[UOp]) -> UOp:
     """Combine `operands` from left to right as `formula` says; an axis is summed as soon as no later term needs it."""
+    from monolect.graphs.einsum import Formula  # imported only for einsum, since products are in most programs
+
     f = Formula.parse(formula, [x.shape for x in operands])
     current: UOp | None = None
     names: list[str] = []

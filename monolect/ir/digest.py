@@ -7,14 +7,21 @@ of BUFFERs and ids of RANGEs do count, as parts of `arg`; kernels number both ca
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from monolect.base.disk.hashing import blake2b
 from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.uop import UOp, toposort
 
+_known: WeakKeyDictionary[UOp, str] = WeakKeyDictionary()  # results of `digest`
+
 
 def digest(u: UOp) -> str:
     """Return the 128-bit digest of the graph of `u`, as 32 hexadecimal digits."""
-    return digests(u)[u].hex()
+    found = _known.get(u)
+    if found is None:
+        found = _known[u] = digests(u)[u].hex()
+    return found
 
 
 def digests(u: UOp) -> dict[UOp, bytes]:

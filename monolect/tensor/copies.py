@@ -19,7 +19,6 @@ from monolect.backend.registry import Device, is_on_disk
 from monolect.base.numpy import np
 from monolect.command.forms import buffer_bytes
 from monolect.ir.ops import ParamArg
-from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, new_buffer, node, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.realize.execute import realize
@@ -121,6 +120,8 @@ def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:
 
     Both texts are IR over one PARAM that stands in for the base; `strides` are those of the base and of the view.
     """
+    from monolect.ir.text import show  # imported only to pickle views
+
     window, base = t._view, t._view.parent
     over = node("PARAM", (shape_source(base.shape),), ParamArg(0, base.dtype, base.device))
     writes = None if window.writes is None else show(window.writes(over))
@@ -137,6 +138,8 @@ def _from_base(base: Any, made: str, writes: str | None, known: tuple[Any, Any])
 
 def _over(text: str) -> Callable[[UOp], UOp]:
     """Return the function that substitutes a node for the nameless PARAM in the IR of `text`."""
+    from monolect.ir.text import parse  # imported only for pickled views
+
     template = parse(text)
     hole = next(u for u in toposort(template) if u.op == "PARAM" and u.arg.name is None)
     return lambda u: substitute(template, {hole: u})

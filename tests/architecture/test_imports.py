@@ -17,6 +17,7 @@ BY_NAME = {
     "monolect.capture.environment.bytecode": "modules of the user's, to read their code",
     "monolect.capture.step": "the exporter, in a layer above",
     "monolect.cli": "commands, from one table",
+    "monolect.graphs": "its own modules, at their first use",
     "monolect.cli.tables": "devices, from the table of the registry",
 }
 

@@ -8,6 +8,7 @@ Invariant: no launch reads an element of the old version after that element was 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from monolect.command.forms import buffer_bytes
 from monolect.ir.placement import memory_of
@@ -61,17 +62,24 @@ def same_elements(sink: UOp, source: int, out: int) -> bool:
     If a kernel has several stores, a load for another store may follow this one; only loads that this store itself uses
     are known to precede it.
     """
-    order = toposort(sink)
-    of_source, of_out = ({u for u in order if _is_at(u, slot)} for slot in (source, out))
+    order, indices = _indices_by_slot(sink)
+    of_source, of_out = (indices.get(slot, set()) for slot in (source, out))
     at_source, at_out = ({u.src[1] for u in accesses} for accesses in (of_source, of_out))
+    if len(at_out) != 1 or not at_source <= at_out:
+        return False
     mine = set(toposort(*(s for s in order if s.op in ("STORE", "ATOMICADD") and s.src[0] in of_out)))
-    reads = {u for u in order if not of_source.isdisjoint(u.src)}
-    return len(at_out) == 1 and at_source <= at_out and reads <= mine
+    return all(u in mine for u in order if not of_source.isdisjoint(u.src))
 
 
-def _is_at(u: UOp, slot: int) -> bool:
-    """Return whether `u` is an INDEX into PARAM `slot`."""
-    return u.op == "INDEX" and (memory := memory_of(u)).op == "PARAM" and memory.arg.slot == slot
+@lru_cache(maxsize=64)
+def _indices_by_slot(sink: UOp) -> tuple[list[UOp], dict[int, set[UOp]]]:
+    """Return (the nodes of a kernel in order, {slot: INDEX nodes into that PARAM})."""
+    order = toposort(sink)
+    indices: dict[int, set[UOp]] = {}
+    for u in order:
+        if u.op == "INDEX" and (memory := memory_of(u)).op == "PARAM":
+            indices.setdefault(memory.arg.slot, set()).add(u)
+    return order, indices
 
 
 __all__ = ["Uses", "is_copy", "may_overwrite", "same_elements", "uses_of"]

@@ -32,7 +32,6 @@ from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import as_written
 from monolect.runtime.realize import schedule_cache
-from monolect.runtime.realize.compound import compound_schedule
 from monolect.runtime.realize.encode import Plan, encode
 from monolect.schedule.result import schedule_of
 
@@ -70,6 +69,8 @@ def target_of(dev: str) -> Target:
 
 def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
     """Return the plan of a TUPLE of values over PARAMs that contains calls or copies between devices."""
+    from monolect.runtime.realize.compound import compound_schedule  # imported only for calls and copies
+
     start = time.perf_counter_ns()
 
     def schedule(values: UOp, dev: str) -> UOp:

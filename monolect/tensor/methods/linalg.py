@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+from monolect import graphs
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.numpy import is_array
-from monolect.graphs import attention
 from monolect.graphs.products import check_rank, contract, einsum, matmul, paired_axes, tensordot
 from monolect.tensor.base import TensorBase, TensorLike, node_of
 from monolect.tensor.guard import guard_methods
@@ -173,6 +173,7 @@ class LinalgMixin(TensorBase):
         >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape
         (1, 2, 4)
         """
+        attention = graphs.attention
         k, v = node_of(self, key, "attention"), node_of(self, value, "attention")
         mask = None if attn_mask is None else node_of(self, attn_mask, "attention")
         if mask is not None and is_causal:

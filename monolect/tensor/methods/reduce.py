@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Generic, NamedTuple, Self, overload
 
+from monolect import graphs
 from monolect.autograd import graph, special
 from monolect.autograd.gradient import closed_alone
 from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
-from monolect.graphs.scans import neutral
-from monolect.graphs.sort_keys import first_maximum, maximum_gradient
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.tensor.base import AnyTensor, Axes, DTypeLike, Number, TensorBase, on_device_of
@@ -308,7 +307,7 @@ class ReduceMixin(TensorBase):
         values = self.amax(dim, keepdim) if is_max else self.amin(dim, keepdim)
         if self.shape and self.dtype.is_float:
             sign = (lambda u: u) if is_max else reverse(self.dtype)
-            derivative = maximum_gradient(self._axis(dim, len(self.shape)), keepdim, sign)
+            derivative = graphs.sort_keys.maximum_gradient(self._axis(dim, len(self.shape)), keepdim, sign)
             values = self._wrap(closed_alone(values._uop, (self._uop,), derivative))
         return ValuesIndices(values, self.argmax(dim, keepdim) if is_max else self.argmin(dim, keepdim))
 
@@ -351,7 +350,7 @@ class ReduceMixin(TensorBase):
             raise ShapeError(
                 "the maximum or minimum of no elements", expected="a non-empty axis", found=f"shape {u.shape}"
             )
-        out = first_maximum(u, a)
+        out = graphs.sort_keys.first_maximum(u, a)
         if dim is None:
             return self._wrap(graph.reshape(out, (1,) * len(shape) if keepdim else ()))
         drop = out.shape if keepdim and shape else tuple(n for i, n in enumerate(out.shape) if i != a)
@@ -484,7 +483,7 @@ def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
         if not u.dtype.is_float:  # a float stays a reduction of `u`, so that its leaves get a gradient of zeros
             shape = tuple(1 if i in axes else n for i, n in enumerate(u.shape))
             shape = shape if keepdim else tuple(n for i, n in enumerate(u.shape) if i not in axes)
-            return on_device_of(graph.full(shape, neutral(op, u.dtype), u.dtype), u)
+            return on_device_of(graph.full(shape, graphs.scans.neutral(op, u.dtype), u.dtype), u)
     return graph.reduce(u, op, axes, keepdim)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Self
 
+from monolect import graphs
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import as_dtype, sum_dtype
-from monolect.graphs.scans import last_maximum, scan
 from monolect.ir.uop import UOp
 from monolect.tensor.base import DTypeLike, TensorBase
 from monolect.tensor.guard import guard_methods
@@ -32,7 +32,7 @@ class ScanMixin(TensorBase):
         [1, 3, 6]
         """
         u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
-        return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "ADD")))
+        return self._wrap(self._along(u, dim if axis is None else axis, lambda x: graphs.scans.scan(x, "ADD")))
 
     def cumprod(self, dim: int = 0, *, dtype: DTypeLike | None = None, axis: int | None = None) -> Self:
         """Return the running product along axis `dim`. Integers and bools give int64; `dtype` casts before multiplying.
@@ -41,7 +41,7 @@ class ScanMixin(TensorBase):
         [1, 2, 6, 24]
         """
         u = cast(self._uop, sum_dtype(self.dtype) if dtype is None else as_dtype(dtype))
-        return self._wrap(self._along(u, dim if axis is None else axis, lambda x: scan(x, "MUL")))
+        return self._wrap(self._along(u, dim if axis is None else axis, lambda x: graphs.scans.scan(x, "MUL")))
 
     def cummax(self, dim: int = 0) -> ValuesIndices[Self]:
         """Return (values, int64 indices) of the largest element so far along axis `dim`; of equal elements the last, as
@@ -65,8 +65,10 @@ class ScanMixin(TensorBase):
 
     def _running_extreme(self, u: UOp, dim: int) -> ValuesIndices[Self]:
         """Return (values, indices) of the running maximum of `u` along `dim`."""
-        indices = self._along(u, dim, last_maximum)
-        return ValuesIndices(self._wrap(self._along(u, dim, lambda x: scan(x, "MAX"))), self._wrap(indices))
+        indices = self._along(u, dim, graphs.scans.last_maximum)
+        return ValuesIndices(
+            self._wrap(self._along(u, dim, lambda x: graphs.scans.scan(x, "MAX"))), self._wrap(indices)
+        )
 
     def logcumsumexp(self, dim: int = 0) -> Self:
         """Return log(cumsum(exp(self))) along axis `dim`, shifted by the largest element of the axis and computed in

@@ -11,15 +11,13 @@ from __future__ import annotations
 import math
 from typing import Any, Self, overload
 
+from monolect import graphs
 from monolect.autograd import graph
 from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import cast, e, full, where
 from monolect.autograd.special import lerp
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
-from monolect.graphs.gather_scatter import gather_rows, scatter_rows
-from monolect.graphs.radix_sort import Sorted, sort_rows, top_rows
-from monolect.graphs.select import index_of_rank, is_cheaper_than_sorting
 from monolect.ir.bounds import bounds_text, min_max, size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const
@@ -45,7 +43,7 @@ class SortMixin(TensorBase):
         [1, 2, 0]
         """
         a, rows = self._rows(dim, self._sorts_last(descending))
-        return self._result(rows, sort_rows(rows, bool(descending)), a, self._length(a))
+        return self._result(rows, graphs.radix_sort.sort_rows(rows, bool(descending)), a, self._length(a))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
         """Return the int64 indices that sort self along axis `dim`, in the shape of self; the sort is stable.
@@ -75,7 +73,7 @@ class SortMixin(TensorBase):
         """
         a, rows = self._rows(dim, self._sorts_last(largest))
         k = self._checked_count("topk", k, a, 0)
-        return self._result(rows, top_rows(rows, k, bool(largest)) if k else None, a, k)
+        return self._result(rows, graphs.radix_sort.top_rows(rows, k, bool(largest)) if k else None, a, k)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices[Self]:
         """Return (values, int64 indices) of the k-th smallest element along axis `dim`, k from 1; `keepdim` keeps the
@@ -203,7 +201,7 @@ class SortMixin(TensorBase):
         u = graph.permute(graph.reshape(rows, (*map(size_max, others), rows.shape[1])), order)
         return graph.leading(u, (*others[:a], n, *others[a:]))
 
-    def _result(self, rows: UOp, found: Sorted | None, a: int, k: Any) -> ValuesIndices[Self]:
+    def _result(self, rows: UOp, found: graphs.radix_sort.Sorted | None, a: int, k: Any) -> ValuesIndices[Self]:
         """Return (values, indices) of sorted rows with k elements of axis `a`; `found` is None if k is 0."""
         r, n = rows.shape
         if found is None or 0 in (r, n):
@@ -215,7 +213,7 @@ class SortMixin(TensorBase):
     def _element_of_rank(self, rows: UOp, at: UOp, a: int, keepdim: bool) -> ValuesIndices[Self]:
         """Return (values, indices) of the elements at the sorted positions `at`, shape (r, 1)."""
         index = _indices_of_ranks(rows, at)
-        both = self._result(rows, Sorted(gather_rows(rows, index), index), a, 1)
+        both = self._result(rows, graphs.radix_sort.Sorted(graphs.gather_scatter.gather_rows(rows, index), index), a, 1)
         return both if keepdim or not self.ndim else ValuesIndices(*(t.squeeze(a) for t in both))
 
     def _refuse_empty(self, name: str, n: Any) -> Any:
@@ -225,7 +223,7 @@ class SortMixin(TensorBase):
         return n
 
 
-def _values_with_gradient(rows: UOp, found: Sorted) -> UOp:
+def _values_with_gradient(rows: UOp, found: graphs.radix_sort.Sorted) -> UOp:
     """Return the values of `found`; their gradient goes to the selected elements, all others get 0."""
     if not rows.dtype.is_float:
         return found.values
@@ -236,16 +234,16 @@ def _values_with_gradient(rows: UOp, found: Sorted) -> UOp:
     y = found.values.src[0] if found.values.op == "RESHAPE" else found.values
 
     def scatter_gradient(g: UOp, y: UOp, x: UOp, at: UOp) -> tuple[UOp, None]:
-        return scatter_rows(graph.reshape(g, at.shape), at, base), None
+        return graphs.gather_scatter.scatter_rows(graph.reshape(g, at.shape), at, base), None
 
     return graph.reshape(closed_form(y, (rows, found.indices), scatter_gradient), found.values.shape)
 
 
 def _indices_of_ranks(rows: UOp, at: UOp) -> UOp:
     """Return the indices in `rows` of the elements that sorted rows have at the positions `at`, shape (r, m)."""
-    if is_cheaper_than_sorting(rows, at.shape[1]):
-        return index_of_rank(rows, at)
-    return gather_rows(sort_rows(rows).indices, at)
+    if graphs.select.is_cheaper_than_sorting(rows, at.shape[1]):
+        return graphs.select.index_of_rank(rows, at)
+    return graphs.gather_scatter.gather_rows(graphs.radix_sort.sort_rows(rows).indices, at)
 
 
 def _or_last(rows: UOp, at: UOp) -> UOp:
@@ -269,7 +267,7 @@ def _interpolated(rows: UOp, q: UOp, n: Any, how: str) -> UOp:
 
     def at(p: UOp) -> UOp:
         ranks = _or_last(rows, graph.expand(cast(p, dtypes.int32), (rows.shape[0], q.shape[1])))
-        return gather_rows(rows, _indices_of_ranks(rows, ranks))
+        return graphs.gather_scatter.gather_rows(rows, _indices_of_ranks(rows, ranks))
 
     if how in ("lower", "nearest"):
         return at(low)

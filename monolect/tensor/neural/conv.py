@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from monolect import graphs
 from monolect.autograd import graph as g
 from monolect.base.errors import ArgumentError, ShapeError
-from monolect.graphs.convolution import ConvGeometry, convolve, convolve_back, padded
 from monolect.graphs.windows import Ints, as_ints, check_windows, leading_windows, refuse_symbolic
 from monolect.ir.uop import UOp
 from monolect.runtime.replay.in_progress import is_external_state
@@ -95,11 +95,13 @@ class ConvMixin(PoolMixin):
         _check_weight(w, x.shape[1], n, groups, name)
         strides, dilations = as_ints(stride, n, f"{name}: stride", 1), as_ints(dilation, n, f"{name}: dilation", 1)
         before, after = _padding(padding, n, w.shape[2:], strides, dilations, name)
-        c = ConvGeometry(before, after, strides, dilations, groups)
-        outs = check_windows(padded(x, c), w.shape[2:], strides, dilations, name)
+        c = graphs.convolution.ConvGeometry(before, after, strides, dilations, groups)
+        outs = check_windows(graphs.convolution.padded(x, c), w.shape[2:], strides, dilations, name)
         axes = range(2, 2 + n)
         weight_cached = not weight.requires_grad and is_external_state(w)
-        y = leading_windows(convolve(g.padded_to_max(x, 0, axes), w, c, weight_cached=weight_cached), axes, outs)
+        y = leading_windows(
+            graphs.convolution.convolve(g.padded_to_max(x, 0, axes), w, c, weight_cached=weight_cached), axes, outs
+        )
         return self._with_bias(y, batched, bias, name)
 
     def conv1d(
@@ -188,8 +190,8 @@ class ConvMixin(PoolMixin):
         wide = tuple(m + 2 * a for m, a in zip(dilated, border, strict=True))
         sizes = check_windows(wide, w.shape[2:], (1,) * n, d, name)
         # Geometry of the convolution from the result to the input.
-        c = ConvGeometry(p, tuple(a - b for a, b in zip(p, e, strict=True)), s, d, groups)
-        y = convolve_back(x, w, c, sizes)
+        c = graphs.convolution.ConvGeometry(p, tuple(a - b for a, b in zip(p, e, strict=True)), s, d, groups)
+        y = graphs.convolution.convolve_back(x, w, c, sizes)
         return self._with_bias(y, batched, bias, name)
 
     def conv_transpose1d(
