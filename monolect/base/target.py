@@ -86,6 +86,8 @@ class Target(NamedTuple):
     l1_miss_cycles: int = 2  # cycles to load a vector that misses the L1 cache
     l2_miss_cycles: int = 12  # extra cycles for a vector that misses the L2 cache, while nothing overlaps
     l3_miss_cycles: int = 24  # cycles on top of l2_miss_cycles for a vector that also misses the L3 cache
+    clock_hz: float = 3e9  # cycles in a second while vectors are busy
+    dram_bytes_per_second: float = 30e9  # bytes that all threads together transfer from and to memory
     streams: bool = False  # has non-temporal stores and prefetches
     workgroups: bool = False  # has GLOBAL and LOCAL axes
     local_bytes: int = 0  # bytes of local memory of a workgroup (without workgroups: of a thread)

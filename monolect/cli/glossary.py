@@ -372,8 +372,8 @@ TERMS = _rows(
     (
         "roofline",
         "The lower bound of the run time from arithmetic and memory throughput.",
-        "optimize/cost.py command/estimate.py runtime/profile.py",
-        "peak, GFLOP/s, GB/s, bandwidth",
+        "optimize/roofline.py backend/common/host/rates.py runtime/profile.py",
+        "peak, GFLOP/s, GB/s, bandwidth, predicted time",
     ),
     (
         "scan",

@@ -12,6 +12,8 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator, Sequence
 
+from monolect.backend.common.host.native import NativeDevice
+from monolect.backend.common.host.rates import with_rates
 from monolect.backend.registry import Device
 from monolect.base.target import Target
 from monolect.command.forms import kernel_of
@@ -24,7 +26,7 @@ from monolect.ir.uop import UOp, toposort
 from monolect.optimize.actions.plan import ACTIONS, Action, LoopPlan
 from monolect.optimize.classes import MEANINGS, classify
 from monolect.optimize.cpu.heuristic import choose
-from monolect.optimize.weighed import weighed
+from monolect.optimize.weighed import predicted, weighed
 from monolect.pipeline import lower_kernel
 from monolect.runtime.profile import KernelRun, device_of, origin_of, origins
 from monolect.runtime.realize.lowering import READY, searched
@@ -70,7 +72,10 @@ def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = F
     plan = LoopPlan(ready, target)
     out += ["actions", *(_actions(plan, actions, _reasons(ready, actions, target)) or ["  none"])]
     out += ["loops", *_loops(plan)]
-    out += ["weighed", *weighed(ready, target)] if why else []
+    if why:
+        is_host = isinstance(Device[device_of(k.call)], NativeDevice)
+        out += ["predicted", *predicted(ready, actions, with_rates(target) if is_host else target)]
+        out += ["weighed", *weighed(ready, target)]
     if not brief:
         out += ["kernel IR", show(sink), "generated code", loaded[k.call.src[0]].source or "(loaded from the cache)"]
     return "\n".join(out)

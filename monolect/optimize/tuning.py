@@ -171,6 +171,10 @@ MIN_BLOCKS_TO_GROUP = row("MIN_BLOCKS_TO_GROUP", 64, "blocks", "with fewer, thei
 MIN_GROUPING_GAIN = row("MIN_GROUPING_GAIN", 4, "ratio", "by which groups must reduce the number of roundings")
 SHORT_BLOCK_STEPS = row("SHORT_BLOCK_STEPS", 32, "steps", "up to this block length, tiles of several rows accumulate in local memory", AVX512)
 
+# ---- predicted times ----
+SCALARS_PER_CYCLE = row("SCALARS_PER_CYCLE", 2, "operations", "on scalars that start in a cycle", AVX512)
+BOUNDED_SHARE = row("BOUNDED_SHARE", 0.5, "share", "of the iterations of a bounded loop that run: a causal mask hides half of the keys")
+
 # fmt: on
 
 __all__ = ["TABLE", "Constant"]

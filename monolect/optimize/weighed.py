@@ -1,44 +1,62 @@
-"""Describe what the heuristic weighed for one kernel: candidates and the terms of their costs, for `explain --why`.
+"""Describe what the heuristic weighed for one kernel, and the predicted time, for `explain --why`.
 
 What it is for: a sum of products on a processor, whose register tiles have estimated costs: the best tiles, by how much
 the others cost more, and dot products. For other kernels the heuristic estimates no time and follows rules. Then the
-page has the bytes of each operand and the smallest cache that holds them.
-What it is not: a measurement, or a cost that the heuristic did not compute.
+page has the bytes of each operand and the smallest cache that holds them. The predicted time and its terms come from
+`roofline`, for every kernel.
+What it is not: a measurement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from monolect.base.target import Target
 from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp
-from monolect.optimize.actions.plan import LoopPlan
+from monolect.optimize.actions.plan import Action, LoopPlan
 from monolect.optimize.cpu.dot_products import Dots
 from monolect.optimize.cpu.heuristic import Chooser
 from monolect.optimize.cpu.tile_cost import RegisterTile
 from monolect.optimize.loops.accesses import buffer_bytes
+from monolect.optimize.roofline import predict
 
 
 def weighed(ready: UOp, target: Target, most: int = 6) -> Iterator[str]:
     """Yield the lines about a kernel that is ready for the choice of actions, with at most `most` tiles."""
     plan = LoopPlan(ready, target)
     yield from _memory(plan)
+    if plan.is_given:
+        yield "  nothing: the user fixed the axis types"
+        return
     chooser = Chooser(plan)
-    contracted = [j for j in plan.reduced if chooser.profile.reuses(j)]
-    if not contracted or plan.is_given or plan.has_vectors or chooser.lanes == 1:
+    strategy = chooser.strategy()
+    yield f"  strategy {strategy.name}: {strategy.why}"
+    if not chooser.contracted or strategy.name in ("threads", "loops"):
         yield "  no estimated times: the actions follow from rules"
         return
-    if target.workgroups or plan.scratch.fills:
+    if strategy.name != "tile":
         yield "  candidates were compared by one cost each, whose terms are not kept"
         return
-    if chooser.vectorize_invariant_axis(contracted):
+    if chooser.vectorize_invariant_axis(chooser.contracted):
         yield f"  no estimated times: {chooser.reasons[-1]}"
         return
-    product = Dots(chooser, contracted)
+    product = Dots(chooser, chooser.contracted)
     tiles = [t for c in product.scope for t in product.tiles(c)]
     yield from _tiles(plan, tiles, most)
     yield from _dots(product, min(tiles, key=lambda t: t.cost, default=None))
+
+
+def predicted(ready: UOp, actions: Sequence[Action], target: Target) -> Iterator[str]:
+    """Yield the lines about the predicted time of a kernel that gets `actions`; the rates are those of the target."""
+    prediction = predict(ready, tuple(actions), target)
+    if not prediction.terms:
+        yield "  no predicted time: the target has workgroups"
+        return
+    yield f"  {prediction.seconds * 1e6:.1f} us, limited by {prediction.limit.name}"
+    for t in prediction.terms:
+        yield f"  {'overlapped' if t.is_transfer else '':10} {t.name:8} {t.seconds * 1e6:10.1f} us  {t.why}"
+    yield f"  at {target.clock_hz / 1e9:.2f} GHz, {target.dram_bytes_per_second / 1e9:.1f} GB/s of memory"
 
 
 def _memory(plan: LoopPlan) -> Iterator[str]:
@@ -104,4 +122,4 @@ def _dots(product: Dots, tile: RegisterTile | None) -> Iterator[str]:
     yield f"  dot products along r{square.j.arg[0]}, {sides or 1} at once: {cost}, {taken}"
 
 
-__all__ = ["weighed"]
+__all__ = ["predicted", "weighed"]

@@ -43,12 +43,17 @@ class Zeros(np.random.Generator):
 
 
 # ---- rows of the benchmarks ------------------------------------------------------------------------------------------
+def call_of_case(name: str) -> Program:
+    """A call of a row of `benchmarks.cpu`."""
+    case = cases()[name]
+    return Monolect("monolect").prepare(case, case.inputs(Zeros()))
+
+
 def of_case(name: str) -> Program:
     """The program of a row of `benchmarks.cpu`."""
 
     def program() -> None:
-        case = cases()[name]
-        call = Monolect("monolect").prepare(case, case.inputs(Zeros()))
+        call = call_of_case(name)
         for _ in range(CALLS):
             call()
 
@@ -376,4 +381,4 @@ PROGRAMS: dict[str, Program] = {
     **ELEMENTWISE, **MOVEMENT, **ROWS_OF_LOOPS, **SORTS, **PRODUCTS, **CONVOLUTIONS, **ATTENTION, **TRAINING,
 }  # fmt: skip
 
-__all__ = ["PROGRAMS", "Program"]
+__all__ = ["CALLS", "PROGRAMS", "Program", "call_of_case"]

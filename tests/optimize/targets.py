@@ -42,7 +42,7 @@ def _processor(
     return target._replace(**more)
 
 
-def _with_threads(target: Target, n: int) -> Target:
+def with_threads(target: Target, n: int) -> Target:
     return target._replace(name=f"{target.name} x{n}", n_threads=n, concurrency="lanes" if n > 1 else "")
 
 
@@ -52,11 +52,11 @@ AMX = _processor("amx", XEON, 64, 48 * KIB, 2 * MIB, 32 * MIB)
 OLD = _processor("avx2", AVX2, 32, 32 * KIB, 256 * KIB, 8 * MIB)
 NEON = _processor("neon", ("neon", "dotprod", "bf16"), 16, 64 * KIB, 1 * MIB, 8 * MIB)
 PROCESSORS: tuple[Target, ...] = tuple(
-    _with_threads(target, n)
+    with_threads(target, n)
     for target, cores in ((ZEN_5, (1, 2, 16)), (ZEN_4, (1, 2)), (AMX, (1, 2)), (OLD, (1, 4)), (NEON, (1, 4)))
     for n in cores
 )
 H100 = cuda.target(90)._replace(name="h100", n_units=132)
 GPUS: tuple[Target, ...] = (H100, H100._replace(name="h100-tf32"))
 
-__all__ = ["GPUS", "H100", "PROCESSORS", "ZEN_5"]
+__all__ = ["AMX", "GPUS", "H100", "PROCESSORS", "ZEN_5", "with_threads"]

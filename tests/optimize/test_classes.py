@@ -6,8 +6,11 @@ from monolect import Context, Tensor
 from monolect.base.dtype import dtypes
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.uop import UOp, const, idx, node, shape_source
+from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.classes import MEANINGS, KernelClass, classify
+from monolect.optimize.cpu.heuristic import STRATEGIES, Chooser
 from tests.optimize.choose import kernels
+from tests.optimize.targets import H100, ZEN_5
 
 # the beginning of a kernel's name -> its class
 WANTED = {
@@ -53,6 +56,16 @@ def test_attention_is_one_kernel(found, name):
 def test_each_class_has_a_meaning_and_kernels(found):
     assert [*MEANINGS] == [*KernelClass]
     assert {*KernelClass} - {*found.values()} == {KernelClass.OTHER}
+
+
+def test_each_strategy_has_kernels_of_its_classes():
+    used: dict[str, set[str]] = {}
+    for k in kernels():
+        for target in [ZEN_5] * ("cpu" in k.flows) + [H100] * ("gpu" in k.flows):
+            used.setdefault(Chooser(LoopPlan(k.sink, target)).strategy().name, set()).add(classify(k.sink))
+    assert {*used} == {s.name for s in STRATEGIES} - {"loops"}  # of targets without vectors
+    assert used["tile"] == {"gemm", "convolution"} and "gemv" in used["vectors"]
+    assert used["vectors"].isdisjoint({"gemm"}) and "elementwise" in used["vectors"]
 
 
 def param(slot: int, n: int) -> UOp:

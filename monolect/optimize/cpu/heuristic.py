@@ -1,16 +1,19 @@
 """Choose a kernel's actions for CPUs by hand-written rules: vector axis, register tile, accumulators, threads, peeling.
 
-The decisions are made in this order. First the vector axis: the axis along which stores are contiguous, else the axis
-along which a reduction reads contiguous memory. Then a register tile for reductions whose operands are reused, several
-independent accumulators, threads on an outer loop, peeling, and non-temporal stores with prefetches. Every decision
-goes through `LoopPlan.act`, which refuses illegal actions. Each action has a reason, which DEBUG=3 prints.
+The first of STRATEGIES that applies makes the decisions. A reduction that reuses its operands gets a register tile.
+Other kernels get a vector axis: the axis along which stores are contiguous, else the axis along which a reduction reads
+contiguous memory; then several independent accumulators. Both get threads on an outer loop, the others also peeling,
+and non-temporal stores with prefetches. Every decision goes through `LoopPlan.act`, which refuses illegal actions. The
+result is data: `LoopPlan.actions`, with a reason for each, which DEBUG=3 and `monolect explain` print.
 
 Source: the schedules measured for AVX-512 matrix products, row kernels and convolutions; sizes come from the target.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import NamedTuple
 
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import ranges
@@ -62,31 +65,45 @@ from monolect.optimize.tuning import (
 
 
 class Chooser(Choices):
-    """The decisions for one kernel, by its kind."""
+    """The decisions for one kernel, by the first strategy of STRATEGIES that applies to it."""
+
+    def __init__(self, plan: LoopPlan):
+        super().__init__(plan)
+        self.contracted = [j for j in plan.reduced if self.profile.reuses(j)]
+
+    def strategy(self) -> Strategy:
+        """Return the strategy that chooses the actions of this kernel."""
+        return next(s for s in STRATEGIES if s.applies(self))
 
     def run(self) -> list[str]:
         """Choose all actions of the kernel; return their reasons."""
-        if self.plan.workgroup:
-            Groups(self).run()
-            return self.reasons
-        if self.plan.has_vectors:  # only threads are left to choose
-            self.threads()
-            return self.reasons
-        contracted = [j for j in self.plan.reduced if self.profile.reuses(j)]
-        if self.lanes > 1 and self.plan.scratch.fills:
-            Staged(self).run()
-        elif self.lanes > 1:
-            if contracted:
-                self.tile_contraction(contracted)
-            else:
-                self.vectorize_output()
-                self.vectorize_reductions()
+        self.strategy().choose(self)
+        return self.reasons
+
+    # ---- strategies --------------------------------------------------------------------------------------------------
+    def choose_staged(self) -> None:
+        """Choose the tiles of several products with scratch values between them, then threads."""
+        Staged(self).run()
+        self.finish()
+
+    def choose_tile(self) -> None:
+        """Choose the register tile or the dot products of a contraction, then threads."""
+        self.tile_contraction(self.contracted)
+        self.finish()
+
+    def choose_vectors(self) -> None:
+        """Choose vectors along the output, then along reductions, then threads."""
+        self.vectorize_output()
+        self.vectorize_reductions()
+        self.finish()
+
+    def finish(self) -> None:
+        """Share out an outer loop if none is shared out yet. Without contractions, also peel and bypass the caches."""
         if not any(p.type == "THREAD" for p in self.plan.axes):
             self.threads()
-        if not contracted:
+        if not self.contracted:
             self.peel_borders()
             self.bypass_caches()
-        return self.reasons
 
     # ---- vectors -----------------------------------------------------------------------------------------------------
     def vectorize_output(self) -> None:
@@ -592,9 +609,28 @@ class Chooser(Choices):
         return max(STREAM_PREFETCH_BYTES, row_bytes if row_bytes <= plan.target.l2_bytes // 4 else 0)
 
 
+class Strategy(NamedTuple):
+    """One way to choose the actions of a kernel: when it applies, and what chooses them."""
+
+    name: str
+    why: str
+    applies: Callable[[Chooser], bool]
+    choose: Callable[[Chooser], None]
+
+
+STRATEGIES: tuple[Strategy, ...] = (  # in the order in which they are tried
+    Strategy("workgroups", "the target has workgroups", lambda c: bool(c.plan.workgroup), lambda c: Groups(c).run()),
+    Strategy("threads", "the kernel has vectors already", lambda c: c.plan.has_vectors, Chooser.threads),
+    Strategy("loops", "the target has no vectors", lambda c: c.lanes == 1, Chooser.finish),
+    Strategy("stages", "values in scratch memory", lambda c: bool(c.plan.scratch.fills), Chooser.choose_staged),
+    Strategy("tile", "a reduction reuses its operands", lambda c: bool(c.contracted), Chooser.choose_tile),
+    Strategy("vectors", "no reduction reuses its operands", lambda c: True, Chooser.choose_vectors),
+)
+
+
 def choose(plan: LoopPlan) -> list[str]:
     """Act on `plan` and return one reason per action. A kernel whose axes a user has fixed gets no actions."""
     return [] if plan.is_given else Chooser(plan).run()
 
 
-__all__ = ["Chooser", "choose"]
+__all__ = ["STRATEGIES", "Chooser", "Strategy", "choose"]
