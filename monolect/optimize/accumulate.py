@@ -6,7 +6,8 @@ read each sum once, finish and store it.
 Before: END(STORE(INDEX(OUT, i), f(REDUCE(ADD, x, j))), i)                        j in blocks b
 After:  END(STORE(INDEX(OUT, i'), f(LOAD(INDEX(AFTER(LOCAL, END(STORE(INDEX(LOCAL, i),
             ADD(LOAD(INDEX(LOCAL, i), 0, 0 < b), REDUCE(ADD, x, j))), b, i)), i')))), i')
-A block's partial sum is read AFTER the sum of the next block, so that registers hold only that sum until then.
+A block's partial sum is read AFTER the sum of the next block, so that registers hold only that sum until then. If
+blocks are short, loops fill LOCAL with zeros first, and the load has no gate.
 Invariant: loops around b are around both loop nests; sums are stored in the order in which both visit them.
 """
 
@@ -21,17 +22,19 @@ from monolect.ir.uop import UOp, build, const, idx, node, shape_source, substitu
 from monolect.optimize.actions.peel import Peeler
 from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.nest import LoopNest
-from monolect.optimize.loops.partial_sums import are_blocks_short, inside
+from monolect.optimize.loops.partial_sums import are_blocks_short, loops_in_block
 
 
 def accumulate_locally(
     plan: LoopNest, store: UOp, total: UOp, made: list[tuple[AxisPart, UOp]], block: UOp, peeler: Peeler
 ) -> tuple[UOp, dict[UOp, UOp]]:
-    """Accumulate the sum `total` over all blocks in local memory; return (the load of a finished sum, the new loops).
+    """Accumulate the sum `total` over all blocks in local memory; return (the load of a finished sum, {old loop: new
+    loop}).
 
-    The new loops run after the blocks and perform `store`; each is returned under the old loop that it repeats.
+    The new loops run after the last block and perform `store`; each repeats one old loop inside the blocks. `made`: the
+    RANGE of each part. `block`: the RANGE over the blocks.
     """
-    parts = inside(plan)
+    parts = loops_in_block(plan)
     mine = [(p, r) for p, r in made if p in parts]
     order = toposort(store)
     ids = unused_ranges(order)
@@ -57,8 +60,8 @@ def accumulate_locally(
 
 
 def _zero_fill(memory: UOp, index: UOp, loops: list[UOp], around: tuple[UOp, ...], ids: Iterator[int]) -> UOp:
-    """Return the END of loops like `loops` that fill `memory` with zeros, once in each iteration of the loops
-    around.
+    """Return the END of copies of the loops `loops` that fill `memory` with zeros at `index`, once in each iteration of
+    the loops `around`.
     """
     new: dict[UOp, UOp] = {}
     for r in loops:

@@ -7,7 +7,7 @@ masked). Other loads read the last element again, as the store of such an iterat
 padded, the last tile starts earlier instead, if that is legal. The order of the parts becomes the ids of the new
 RANGEs, which is the loop order.
 
-Before: END(STORE(..r0..), r0:64)                        plan: SPLIT(0, 16, UPCAST)
+Before: END(STORE(..r0..), r0:64)                        SPLIT(0, (16, "UPCAST", False))
 After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
 """
 
@@ -45,7 +45,9 @@ MAX_NAMED_LOOPS = 8  # loops; a kernel with more is named after those of its lar
 
 
 def choose_actions(sink: UOp, target: Target) -> UOp:
-    """Return the kernel with the heuristic's actions in its info; unchanged if its info has actions already."""
+    """Return the kernel with the heuristic's actions in its info. If its info has actions already, keep those before
+    the first that DISABLE names.
+    """
     info = sink.arg or KernelInfo()
     if info.actions is not None:
         kept = allowed(info.actions)
@@ -57,8 +59,10 @@ def choose_actions(sink: UOp, target: Target) -> UOp:
 
 
 def apply(sink: UOp, target: Target) -> UOp:
-    """Return the kernel with the loops that its info's actions make. Raises ActionError for the first illegal
-    action.
+    """Return the kernel with the loops that its info's actions make, or, if `info.fills`, the kernel that fills its
+    packed blocks.
+
+    Raises ActionError for the first illegal action. A kernel whose info says that actions were applied stays unchanged.
     """
     info = sink.arg or KernelInfo()
     if info.is_applied:
@@ -74,7 +78,9 @@ _plans: WeakKeyDictionary[UOp, tuple[Target, LoopPlan]] = WeakKeyDictionary()
 
 
 def planned(sink: UOp, target: Target) -> LoopPlan:
-    """Return the plan of a kernel: with the actions its info has, else those that the heuristic chooses."""
+    """Return the plan of a kernel: with the actions its info has, else those that the heuristic chooses; with NOOPT,
+    none.
+    """
     info = sink.arg or KernelInfo()
     if info.actions is not None or settings.NOOPT:
         return _plan_of(sink, info.actions or (), target)
@@ -192,7 +198,8 @@ def apply_plan(plan: LoopPlan) -> UOp:
 
 
 def _overlapping(plan: LoopPlan) -> set[UOp]:
-    """Return the padded tile rows whose last tile starts earlier, to end with the axis, instead of being guarded.
+    """Return the RANGEs of padded tile rows whose last tile starts earlier, to end with the axis, instead of being
+    guarded.
 
     Rows that two tiles share are computed and stored twice, with equal results. That is illegal where a store adds to
     memory, where the kernel reads an element that it stores, and for rows of a scan.
@@ -214,8 +221,8 @@ def _overlapping(plan: LoopPlan) -> set[UOp]:
 
 
 def _clamped(plan: LoopPlan, guards: dict[UOp, UOp], exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
-    """Return, for loads inside a padded output axis that is not the vector's, loads that are clamped to the last
-    element.
+    """Return {load: the same load with its index clamped to the last element}, for loads inside a padded output axis
+    that is not the vector's.
 
     A tile of vectors is masked by rows instead: clamped rows would be loaded element by element.
     """
@@ -240,7 +247,7 @@ def _clamped(plan: LoopPlan, guards: dict[UOp, UOp], exprs: dict[UOp, UOp], pack
 
 
 def _packed(plan: LoopPlan, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
-    """Return, for each packed load, the load from its block."""
+    """Return {packed load, or the cast that widens it: the load from its block}, on targets without workgroups."""
     ids = count(len(plan.axes))
     slots = unused_slots(plan.order)
     params = unused_slots(plan.order, "PARAM")
@@ -252,7 +259,9 @@ def _packed(plan: LoopPlan, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
 
 
 def _make_ranges(plan: LoopPlan) -> list[tuple[AxisPart, UOp]]:
-    """Return a RANGE for each part; ids count up in loop order, a THREAD first."""
+    """Return (part, its RANGE) for each part that needs a loop. The ids of the RANGEs count up in loop order, a THREAD
+    first.
+    """
     order = sorted(plan.axes, key=lambda p: _nesting_order(plan, p))
     out: list[tuple[AxisPart, UOp]] = []
     made: dict[int, UOp] = {}
@@ -297,7 +306,7 @@ def _nesting_order(plan: LoopPlan, p: AxisPart) -> tuple:
 
 
 def plan_bound(plan: LoopPlan, p: AxisPart) -> UOp:
-    """Return the number of iterations of a part; for the remaining part of a symbolic axis a quotient."""
+    """Return the number of iterations of a part. For the remaining part of a symbolic axis it is a quotient."""
     return idx(p.size) if p.size else _times(plan, p, p.stride)
 
 
@@ -382,7 +391,10 @@ def _rebuild(
 
 
 def _contracted(plan: LoopPlan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[UOp]], closed: list[UOp]) -> UOp:
-    """Return the sum `u` in the form that the plan's matrix unit takes."""
+    """Return the sum `u` over the loops `closed`, in the form that the plan's matrix unit takes.
+
+    `new`: the new node of each old one. `parts`: the RANGEs of each axis.
+    """
     assert plan.unit is not None
     if plan.unit.threads:
         return node("REDUCE", (new[u.src[0]], *closed), u.arg)
@@ -397,8 +409,8 @@ def _accumulated(plan: LoopPlan, store: UOp, total: UOp, block: UOp) -> UOp:
     """Return the store of a blocked reduction into its output: add to the earlier blocks' sum, finish in the last
     block.
 
-    The output is read after the block's sum is known, so that registers hold that sum alone until then. The next row is
-    prefetched.
+    `block` is the RANGE over the blocks. The output is read after the block's sum `total` is known, so that registers
+    hold that sum alone until then. The next row is prefetched.
     """
     target, value, *gate = store.src
     started = less(idx(0), block)
@@ -426,7 +438,7 @@ def _gate_for(plan: LoopPlan, u: UOp, guards: dict[UOp, UOp]) -> UOp:
 def _may_read_beyond_end(address: UOp, root: UOp) -> bool:
     """Whether a load may stay unguarded beyond the end of the padded axis `root`.
 
-    The axis occurs only in the index of another load that the address depends on, and all its values are in bounds.
+    `address` depends on the axis only through the index of another load, and all values of its own index are in bounds.
     """
     lo, hi = min_max(address.src[1])
     return (

@@ -50,7 +50,8 @@ class Choices:
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = VECTOR_COUNTS) -> bool:
         """Split r into (rest, vectors, lanes); return False if r is too short or the split is illegal.
 
-        `vectors`: the numbers of vectors at a time to try, best first; the first that divides the rest is taken.
+        `target`: the axis type of the lanes and vectors, UPCAST or GROUP_REDUCE. `vectors`: the numbers of vectors at a
+        time to try, best first; the first that divides the rest is taken.
         """
         n = self.plan.divisor(r)
         if n < MIN_VECTOR_LENGTH and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
@@ -91,7 +92,9 @@ class Choices:
         return next((k for k in vectors if n >= 2 * k and -n % k * MAX_PADDING_SHARE <= n), 1)
 
     def fitting_lanes(self, n: int) -> int:
-        """The full vector length, or a shorter one that divides a short axis of n elements exactly."""
+        """Return the full vector length, or for a short axis of n elements a shorter one that holds or exactly divides
+        it.
+        """
         lanes = self.lanes
         while lanes > 4 and (lanes // 2 >= n or n % lanes and n % (lanes // 2) == 0 and n <= 4 * lanes):
             lanes //= 2
@@ -103,9 +106,10 @@ class Choices:
         return any(j in ranges(u) for u in from_inside)
 
     def threads_over(self, outs: list[UOp], uneven: Iterable[UOp] = ()) -> None:
-        """Share out one of the loops `outs`, the first that is long enough, among the threads.
+        """Share out one of the loops of the axes `outs` among the threads: the first that is long enough and that
+        threads share evenly, else the first that is long enough.
 
-        Loops in `uneven` have later iterations with more work: threads take their iterations round-robin.
+        Axes in `uneven` have later iterations with more work: threads take their iterations round-robin.
         """
         n = self.plan.target.n_threads
         if n < 2 or self.profile.operations() < MIN_THREAD_CYCLES * self.lanes:

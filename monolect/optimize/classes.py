@@ -75,13 +75,13 @@ class _Facts:
         plan = self.plan
         if self.exchanges_by_comparison() or self.stores_by_counter():
             return KernelClass.SORT
-        if any(_is_loaded(u) for u in plan.order if u.op in _WRITES and _is_global(u)):
+        if any(_is_indirect(u) for u in plan.order if u.op in _WRITES and _is_global(u)):
             return KernelClass.SCATTER
         if plan.running or (plan.carried & frozenset(plan.outputs) and not plan.has_vectors):
             return KernelClass.SCAN
         if plan.reduced:
             return self.class_of_reduction()
-        if any(_is_loaded(a.uop) for a in self.profile.loads):
+        if any(_is_indirect(a.uop) for a in self.profile.loads):
             return KernelClass.GATHER
         return KernelClass.TRANSPOSE if self.is_transposed() else KernelClass.ELEMENTWISE
 
@@ -98,7 +98,7 @@ class _Facts:
     def stores_by_counter(self) -> bool:
         """Whether a store's address depends on a local table that is counted up at an address that depends on data."""
         counters = {
-            memory_of(u.src[0]) for u in self.plan.order if u.op in _WRITES and _is_loaded(u) and not _is_global(u)
+            memory_of(u.src[0]) for u in self.plan.order if u.op in _WRITES and _is_indirect(u) and not _is_global(u)
         }
         addresses = [x for u in self.plan.order if u.op in _WRITES and _is_global(u) for x in toposort(u.src[0].src[1])]
         return any(x.op == "LOAD" and memory_of(x.src[0]) in counters for x in addresses)
@@ -141,7 +141,7 @@ class _Facts:
         return {memory_of(a.uop.src[0]) for j in self.plan.reduced for a in self.profile.inside(j)}
 
     def has_windows(self, a: StridedAccess) -> bool:
-        """Whether an output and a reduction move the load over the same elements."""
+        """Whether an output loop and a reduction inside it move the load `a` over overlapping ranges of memory."""
         gates = _conjuncts(a.uop.src[2]) if len(a.uop.src) == 3 else []
         cut = {r for g in gates if len(ranges(g)) == 1 for r in ranges(g)}  # loops whose ends the load does not reach
         free = [(r, abs(s)) for r, s in a.steps.items() if s and r not in cut and self.plan.extent(r) > 1]
@@ -162,7 +162,9 @@ class _Facts:
         return len(along) == 2 and sum(scope <= rs for rs in along) == 1
 
     def direction(self) -> KernelClass:
-        """Return whether rows or columns of the largest reduction's operands are reduced."""
+        """Return ROW_REDUCTION or COLUMN_REDUCTION, by the loop along which the largest reduction's operands are
+        contiguous.
+        """
         j = max(self.plan.reduced, key=self.plan.extent)
         inside = self.profile.inside(j)
         along = [k for u in self.plan.reduces if j in u.src[1:] for k in u.src[1:]]
@@ -172,7 +174,10 @@ class _Facts:
 
 
 def _overlap(s: int, n: int, t: int, m: int) -> bool:
-    """Whether n steps of s and m steps of t are windows that overlap: the shorter steps reach beyond a longer one."""
+    """Whether n positions at a stride of s and m positions at a stride of t are overlapping windows.
+
+    The larger stride must be a multiple of the smaller one, and the positions at the smaller stride reach beyond it.
+    """
     short, long, count = (s, t, n) if s <= t else (t, s, m)
     return long % short == 0 and long // short < count
 
@@ -182,13 +187,13 @@ def _conjuncts(gate: UOp) -> list[UOp]:
     return [x for s in gate.src for x in _conjuncts(s)] if gate.op == "AND" else [gate]
 
 
-def _is_loaded(u: UOp) -> bool:
-    """Whether the address of an access depends on a value in memory."""
+def _is_indirect(u: UOp) -> bool:
+    """Whether the address of the LOAD, STORE or ATOMICADD `u` depends on a loaded value."""
     return len(u.src[0].src) > 1 and any(x.op == "LOAD" for x in toposort(u.src[0].src[1]))
 
 
 def _is_global(u: UOp) -> bool:
-    """Whether a write goes to memory that outlives the kernel."""
+    """Whether the STORE or ATOMICADD `u` writes to memory that outlives the kernel."""
     return memory_of(u.src[0]).op == "PARAM"
 
 

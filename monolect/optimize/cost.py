@@ -24,7 +24,8 @@ from monolect.rules.loops.carry import ROUNDED, rounded_sum
 
 
 class StridedAccess(NamedTuple):
-    """One LOAD or STORE: `steps` maps each range that it depends on to elements per iteration, None if irregular.
+    """One LOAD, STORE or ATOMICADD. `steps` maps each RANGE that it depends on to its stride in elements, None if
+    irregular.
 
     Along the irregular ranges in `repeated`, the access reads an element several times before it moves on.
     """
@@ -50,7 +51,7 @@ class Profile:
     def __init__(self, plan: LoopPlan):
         self.plan = plan
         memory = [u for u in plan.order if u.op in ("LOAD", "STORE", "ATOMICADD")]
-        self.accesses = [self._in_rows(_access(u)) for u in memory if u.src[0].op == "INDEX"]
+        self.accesses = [self._with_row_strides(_access(u)) for u in memory if u.src[0].op == "INDEX"]
         self.loads = [a for a in self.accesses if not a.is_store]
         self.stores = [a for a in self.accesses if a.is_store]
         values = [u for u in plan.order if u.dtype.kind not in "vxb" and u.op not in ("PARAM", "BUFFER", "AFTER")]
@@ -62,9 +63,10 @@ class Profile:
         self.itemsize = max([u.dtype.itemsize for u in vectors], default=4)
         self.n_ops = sum(map(is_operation, plan.order))
 
-    def _in_rows(self, a: StridedAccess) -> StridedAccess:
-        """Add the strides of a scratch buffer along the loops around it: lanes of such a loop each have their own row
-        of the buffer.
+    def _with_row_strides(self, a: StridedAccess) -> StridedAccess:
+        """Return the access `a`; for a scratch buffer, with strides along the loops around the buffer, too.
+
+        Such a loop may become lanes, each of which has its own row of the buffer.
         """
         b = memory_of(a.uop.src[0])
         if b not in self.plan.scratch.fills:
@@ -73,7 +75,7 @@ class Profile:
         return a._replace(steps={**dict.fromkeys(self.plan.scratch.around(b), n), **a.steps})
 
     def work(self) -> int:
-        """Number of elements visited by the largest loop nest."""
+        """Number of elements that the largest loop nest visits."""
         best = 1
         for u in self.plan.order:
             if u.op in ("END", "REDUCE"):
@@ -84,8 +86,8 @@ class Profile:
         return best
 
     def operations(self) -> int:
-        """Return the number of operations on elements in all loops, slow ones weighted; a vector of operations takes
-        about a cycle.
+        """Number of operations on elements that all loops execute, where a slow operation counts several times. A
+        vector of operations takes about a cycle.
         """
         native, total = self.plan.target.native, 0
         times: dict[frozenset[UOp], int] = {}
@@ -127,7 +129,10 @@ def is_operation(u: UOp) -> bool:
 
 
 def operations(u: UOp, native: frozenset[str]) -> int:
-    """Approximate cycles of `u` on a target, as operations of one cycle after decomposition, without cold paths."""
+    """Approximate cycles of one operation `u`: 1, a measured number, or the operations that replace it on a target.
+
+    `native`: the operations that the target has. Operations on paths that are rarely taken do not count.
+    """
     if u.op in SLOW_OP_CYCLES:
         return SLOW_OP_CYCLES[u.op]
     if u.op not in DECOMPOSED or u.op in native:

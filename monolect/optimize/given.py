@@ -41,7 +41,11 @@ def kept_axes(plan: LoopPlan) -> tuple[tuple[UOp, ...], int]:
 
 
 def _check_threads(plan: LoopPlan, threads: dict[UOp, int]) -> None:
-    """Raise VerifyError unless every write to a PARAM depends on the index of its thread."""
+    """Raise VerifyError unless every write to a PARAM depends on the index of its thread, and the number of threads is
+    in range.
+
+    `threads`: {SPECIAL that is the index of a thread: number of threads}.
+    """
     for u in plan.order if threads else ():
         if u.op in ("STORE", "ATOMICADD") and memory_of(u.src[0]).op == "PARAM":
             if threads.keys().isdisjoint(toposort(u.src[0])):

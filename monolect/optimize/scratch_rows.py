@@ -14,7 +14,9 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 class Rows:
-    """The rows of each scratch buffer of a plan: one row for each lane of the UPCAST loops around."""
+    """The rows of each scratch buffer of a plan: one row for each lane of the UPCAST loops around. `new`: {buffer: the
+    BUFFER with room for its rows}.
+    """
 
     def __init__(self, plan: LoopNest, made: dict[AxisPart, UOp]):
         self.plan, self.made = plan, made

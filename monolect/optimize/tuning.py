@@ -1,4 +1,4 @@
-"""Define every number by which the heuristic chooses and that is no fact of a machine: thresholds, candidates, cycles.
+"""Define the numbers by which the heuristic chooses, except facts about a machine: thresholds, candidates, cycles.
 
 What it is for: one table, which `monolect tuning` prints; the modules of the heuristic read their numbers here. A row
 says where its value was measured, or that it was not.
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 class Constant(NamedTuple):
-    """A row of the table. `measured`: the kind of machine on which it, or the schedule it is part of, was measured; or
-    "no".
+    """A row of the table. `measured`: the kind of machine on which the value, or a schedule that uses it, was measured;
+    or "no".
     """
 
     name: str
@@ -32,7 +32,7 @@ NO: Final = "no"
 
 
 def row(name: str, value: T, unit: str, why: str, measured: str = NO) -> T:
-    """Add a row to the table and return its value."""
+    """Add a constant to the table, with its unit and the reason `why` for its value; return the value."""
     TABLE[name] = Constant(name, value, unit, why, measured)
     return value
 

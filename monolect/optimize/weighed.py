@@ -23,7 +23,11 @@ from monolect.optimize.roofline import predict
 
 
 def weighed(ready: UOp, target: Target, most: int = 6) -> Iterator[str]:
-    """Yield the lines about a kernel that is ready for the choice of actions, with at most `most` tiles."""
+    """Yield the report of a kernel, a line each: bytes and caches, at most `most` register tiles with their costs, and
+    dot products.
+
+    `ready`: the SINK of the kernel, with no actions chosen yet.
+    """
     plan = LoopPlan(ready, target)
     yield from _memory(plan)
     if plan.is_given:
@@ -72,7 +76,10 @@ def _memory(plan: LoopPlan) -> Iterator[str]:
 
 
 def _tiles(plan: LoopPlan, tiles: list[RegisterTile], most: int) -> Iterator[str]:
-    """Yield a line for the cheapest tile of each kind and number of vectors, in k cycles on one thread."""
+    """Yield a heading and a line for each of the cheapest tiles, at most `most`: their costs in k cycles on one thread.
+
+    Of tiles that differ only in their rows, the cheapest is listed.
+    """
     cheapest: dict[tuple[object, ...], RegisterTile] = {}
     for t in sorted(tiles, key=lambda t: t.cost):
         cheapest.setdefault((t.c, t.lanes, t.vectors, t.unit, t.streams), t)
@@ -104,14 +111,18 @@ def _tiles(plan: LoopPlan, tiles: list[RegisterTile], most: int) -> Iterator[str
 
 
 def _beyond_edges(plan: LoopPlan, t: RegisterTile) -> float:
-    """Return the work beyond the edges, as a share of the useful work; `steps` and `stores` contain it."""
+    """Return work of the tile `t` beyond the edges, as a share of the useful work. `steps` and `stores` contain it."""
     n, m = plan.size(t.c), plan.extent(t.row) if t.row is not None else 1
     wide = t.lanes * t.vectors
     return -(-n // wide) * wide * -(-m // t.rows) * t.rows / (n * m) - 1
 
 
 def _dots(product: Dots, tile: RegisterTile | None) -> Iterator[str]:
-    """Yield a line about the best square of dot products, if there is one."""
+    """Yield one line about the cheapest block of dot products: its sides, its cost, and whether it is better than
+    `tile`.
+
+    `tile` is the cheapest register tile, or None if no tile fits.
+    """
     square = product.best_square()
     if square is None:
         yield "  no dot products: no operand is contiguous along the sum"

@@ -1,11 +1,13 @@
-"""BOUND: end the loops over iterations that a mask hides from every row of a tile. The proof, and the bounds.
+"""BOUND: end the loops of a masked softmax before iterations that the mask hides from every row of a tile.
+
+This module recognizes such a softmax, proves that the loops may end, and computes their bounds.
 
 A masked softmax has a scratch value `s[k] = where(k < limit, score, hidden)`, whose limit grows with the loops around.
 It has a maximum over s, a scratch value `e[k] = exp(s[k] - maximum)`, and sums whose terms each have a factor e[k].
-Behind the limit e is zero, and zero times a finite number adds nothing; the maximum is over at least one visible score.
-So no loop over k need exceed the largest limit of the rows that run together, rounded up to whole steps. Where rows are
-cut into blocks of keys, a block may be hidden completely. One step is made then, which finds the maximum -inf, and
-zeros below a maximum that is made finite.
+From the limit on, e is zero, and zero times a finite number adds nothing; the maximum is over at least one visible
+score. So no loop over k need exceed the largest limit of the rows that run together, rounded up to whole steps. Where
+rows are cut into blocks of keys, a block may be hidden completely. One step is made then, which finds the maximum -inf,
+and zeros below a maximum that is made finite.
 
 What it is not: exact where a visible score is as low as `hidden`, or where a hidden value is not finite (see
 docs/semantics.md). Invariant: a loop reads only elements of a scratch value that its loop has written.
@@ -71,8 +73,9 @@ def mask_limit(plan: LoopNest) -> Limit | None:
 
 
 def _limit(end: UOp) -> tuple[int, dict[UOp, int]] | None:
-    """Return (c, {r: k}) if `end` fills a scratch buffer with masked scores, else None: scores of its own loop are
-    hidden from iteration c + sum(k * r) on, where r are loops around it.
+    """Return (c, {r: k}) if `end` fills a scratch buffer with masked scores, else None.
+
+    The mask hides the scores from iteration c + sum(k * r) of the END's own loop on, where r are loops around it.
     """
     value, own = end.src[0].src[1], end.src[1:]
     if value.op != "WHERE" or len(own) != 1:
@@ -93,7 +96,9 @@ def _limit(end: UOp) -> tuple[int, dict[UOp, int]] | None:
 
 
 def _as_index(u: UOp) -> UOp | None:
-    """Return integer arithmetic on loop counters as index arithmetic, or None where the dtype might overflow."""
+    """Return integer arithmetic on loop counters as index arithmetic, or None for other nodes and where the dtype might
+    overflow.
+    """
     if u.dtype.kind == "x":
         return u
     if u.op == "CAST" and u.src[0].dtype.kind == "x":
@@ -109,9 +114,10 @@ def _as_index(u: UOp) -> UOp | None:
 
 
 def _readers(plan: LoopNest, scores: UOp, end: UOp, may_hide_all: bool) -> dict[UOp, tuple[UOp, ...]] | None:
-    """Return the loops that read the scores and the exponentials, by the loop that fills each.
+    """Return {loop that fills a buffer: the loops that read it} for the scores and for the exponentials.
 
-    None if another node reads either, or if a completely hidden row would not become zeros.
+    None if another node reads either, or if a completely hidden row would not become zeros. `end`: the END that fills
+    the buffer `scores`. `may_hide_all`: the mask may hide a whole row.
     """
     k = end.src[1]
     if may_hide_all and not any(s.op == "CONST" and s.arg[0] == -inf for s in end.src[0].src[1].src[1:]):
@@ -136,10 +142,10 @@ def _readers(plan: LoopNest, scores: UOp, end: UOp, may_hide_all: bool) -> dict[
     return {**out, k: tuple(of_scores)} if out else None
 
 
-def _exponentials(plan: LoopNest, load: UOp, scores: UOp, is_finite: bool) -> UOp | None:
-    """Return the buffer of exp(scores - their maximum) that reads `load`, or None.
+def _exponentials(plan: LoopNest, load: UOp, scores: UOp, must_be_finite: bool) -> UOp | None:
+    """Return the scratch buffer that is filled with exp(`load` - maximum of the scores), or None.
 
-    The maximum must be made finite if `is_finite`.
+    If `must_be_finite`, the kernel must replace a maximum of -inf by a finite number.
     """
     for b, end in plan.scratch.fills.items():
         x = end.src[0].src[1]
@@ -153,7 +159,7 @@ def _exponentials(plan: LoopNest, load: UOp, scores: UOp, is_finite: bool) -> UO
         m = x.src[1]
         if m.op == "MAX" and m.src[1].op == "CONST" and m.src[1].arg[0] > -inf:
             m = m.src[0]
-        elif is_finite:
+        elif must_be_finite:
             continue
         if m.op == "REDUCE" and m.arg[0] == "MAX" and m.src[0].op == "LOAD" and memory_of(m.src[0].src[0]) is scores:
             return b
@@ -161,9 +167,7 @@ def _exponentials(plan: LoopNest, load: UOp, scores: UOp, is_finite: bool) -> UO
 
 
 def _sums(plan: LoopNest, exps: UOp) -> tuple[UOp, ...] | None:
-    """Return the loops of the sums whose terms each have a factor from the buffer `exps`; None if it has
-    another use.
-    """
+    """Return the loops of the sums whose terms each have a factor from the buffer `exps`; None if it has other uses."""
     out: list[UOp] = []
     for load in plan.scratch.loads(exps):
         at = load.src[0].src[1]

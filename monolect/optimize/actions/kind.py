@@ -39,7 +39,10 @@ class ActionKind:
         return self.op
 
     def perform(self, plan: LoopNest, subject: Any, arg: Any) -> None:
-        """Perform the action on `plan`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""
+        """Perform the action on `plan`. Raises ActionError naming the rule it breaks; the plan is then unchanged.
+
+        `subject`: the number of an axis, load or store, or None.
+        """
         raise NotImplementedError
 
     @property
@@ -54,7 +57,11 @@ def axes_with(plan: LoopNest, *types: str) -> Iterator[tuple[int, int]]:
 
 
 def numbered(plan: LoopNest, op: str, what: str, found: list[UOp], number: Any) -> UOp:
-    """Return the access of that number in `found`. Raises ActionError if there is none or if it has a flag."""
+    """Return the access of that number in `found`, for the action `op` that sets its flag.
+
+    Raises ActionError if there is none, if it has a flag already, or if the target cannot bypass its caches. `what`:
+    "load" or "store".
+    """
     if not plan.target.streams:
         raise ActionError(op, expected="a target with stores past its caches", found=plan.target.name)
     if not isinstance(number, int) or not 0 <= number < len(found):

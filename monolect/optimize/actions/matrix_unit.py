@@ -81,8 +81,10 @@ def contract(plan: LoopNest, axis: int, arg: Any) -> None:
 
 
 def matrix_units(plan: LoopNest) -> Iterator[Move]:
-    """Yield TC for each unit of the target, with the lanes that the unit needs, or the axes of which a warp takes
-    tiles.
+    """Yield TC of each reduction to each matrix unit of the target.
+
+    For a thread's unit, TC also comes after a split that makes the unit's lanes. For a warp's unit, TC has the axes of
+    its rows and of its columns.
     """
     for unit in plan.units:
         for j, _ in axes_with(plan, "REDUCE"):
@@ -97,9 +99,10 @@ def matrix_units(plan: LoopNest) -> Iterator[Move]:
 
 
 def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
-    """Return (a, b) when the REDUCE `u` sums products of two loads, cast to its dtype; b moves along the vector lanes.
+    """Return the two loads (a, b) whose products, cast to its dtype, the REDUCE `u` sums; b moves along the vector
+    lanes.
 
-    Raises ActionError where it does not.
+    Raises ActionError where `u` is no such sum, or where not exactly one of the loads moves along `lane`.
     """
     body = u.src[0]
     if u.arg[0] != "ADD" or body.op != "MUL" or any(x.op != "CAST" or x.src[0].op != "LOAD" for x in body.src):
@@ -153,7 +156,7 @@ def products(
 
 
 def _from_local_memory(x: UOp, columns: list[UOp], order: list[UOp]) -> UOp:
-    """Return a load of `x` from local memory, which loops over `columns` have filled before. `order`: the kernel's
+    """Return a load of `x` from local memory, after loops over `columns` that fill that memory. `order`: the kernel's
     nodes.
     """
     ids = unused_ranges(order)

@@ -115,10 +115,10 @@ def _gates(plan: LoopNest, r: UOp) -> set[UOp]:
 
 
 def sections_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, ...] | None:
-    """Return lengths of sections of the loop p, in which all gates along its axis are decided.
+    """Return lengths of sections of the loop p, so that gates along its axis change only in sections of one iteration.
 
-    Iterations that contain a concat boundary are sections of their own. None where a gate depends on more than the
-    axis, or where there are many boundaries.
+    Those are the iterations that contain a concat boundary. None where a gate depends on more than the axis, or where
+    there are many boundaries or none.
     """
     r, gates = p.root, _gates(plan, p.root)
     known = [limit for c in gates if (limit := limits([c]).get(r)) is not None]
@@ -135,8 +135,10 @@ def sections_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, ...] | None:
 
 
 def ends_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, int] | None:
-    """Return the shortest (first, last) ends of the loop p outside of which all gates along its axis are decided, or
-    None.
+    """Return the fewest (first, last) iterations of the loop p to peel so that all gates along its axis are constant in
+    the others.
+
+    None if no gate depends on the axis, or if no (first, last) of PEEL_COUNTS is enough.
     """
     r, gates = p.root, _gates(plan, p.root)
     if not gates:
@@ -159,7 +161,9 @@ def iterations(plan: LoopNest, p: AxisPart) -> int:
 
 
 def _decided(plan: LoopNest, p: AxisPart, start: int, stop: int) -> dict[UOp, UOp]:
-    """Return the constant values of the conditions on the axis of the loop p, in all iterations from start to stop."""
+    """Return {condition: TRUE or FALSE} of the conditions on the axis of the loop p that are constant in iterations
+    start to stop.
+    """
     r, low, high = p.root, start * p.stride, stop * p.stride
     if not low < high <= plan.size(r):
         return {}
@@ -173,7 +177,7 @@ def _compares(c: UOp, r: UOp) -> bool:
 
 
 def peels(plan: LoopNest) -> Iterator[Move]:
-    """Yield peels of the ends of loops that a gate depends on."""
+    """Yield peels of the ends of loops that a gate depends on, and of the iterations around the edge of a mask."""
     gates = [u.src[2] for u in (*plan.loads, *plan.stores) if len(u.src) == 3]
     gated = {*plan.padded, *(r for g in gates for r in ranges(g))}
     for i, _ in axes_with(plan, "LOOP"):
@@ -214,7 +218,7 @@ Section = tuple[UOp, UOp, dict[UOp, UOp]]  # start, iterations, what is known of
 
 
 class Peeler:
-    """The peeled loops of a plan.
+    """Rewrite the loops of a plan that PEEL cuts into sections, one loop for each section.
 
     `made`: the RANGE of each part; `exprs`: the expression of each axis in those RANGEs; `known`: facts in all
     iterations of a padded axis but the last, partial one: its guard is true, and its loads need no clamping.
@@ -226,8 +230,9 @@ class Peeler:
         self.plan, self.made, self.exprs, self.known = plan, made, exprs, known
 
     def run(self, ends: Iterable[UOp], taken: Iterable[UOp] = ()) -> tuple[UOp, ...]:
-        """Return `ends` with the peeled loops in sections, the outermost first. New loops take no number of one of
-        `taken`.
+        """Return the effects `ends` of a kernel with the peeled loops in sections, the outermost loop first.
+
+        New loops take no number of a RANGE in `taken`.
         """
         self.ids = unused_ranges([*toposort(*ends), *taken])
         parts = sorted((p for p in self.plan.peeled if p in self.made), key=lambda p: self.made[p].arg[0])
@@ -276,7 +281,9 @@ class Peeler:
         return [s for s in found if s[1] is not idx(0)]
 
     def _cuts(self, p: AxisPart, new: dict[UOp, UOp], stop: int) -> list[tuple[UOp, dict[UOp, UOp]]]:
-        """Return (the iteration where it ends, known facts) of each section but the last."""
+        """Return (the iteration where it ends, known facts) of each section but the last. `stop`: the iteration where
+        the last starts.
+        """
         plan, (*lengths, _) = self.plan, self.plan.peeled[p]
         if lengths[0] != "mask":
             cuts = [*accumulate(lengths), stop]

@@ -34,7 +34,9 @@ PREFETCH_ROW_COUNTS = (1, 2, 4)  # iterations ahead, for rows that an index name
 
 
 class Prefetch(ActionKind):
-    """Set the arg of a LOAD, or note that PREFETCH nodes are to be added."""
+    """Note in the plan that a LOAD prefetches: by its own arg, by its share of the next block, or by PREFETCH nodes of
+    rows.
+    """
 
     op = "PREFETCH"
     forms = (
@@ -56,7 +58,7 @@ class Prefetch(ActionKind):
 
 
 def checked_prefetch(plan: LoopNest, number: Any, ahead: Any) -> tuple[UOp, LoadArg | str | tuple[str, int]]:
-    """Return (the LOAD, its flag). Raises ActionError where prefetching is not possible."""
+    """Return (LOAD number `number`, the flag for its distance `ahead`). Raises ActionError where it cannot prefetch."""
     u = numbered(plan, "PREFETCH", "load", plan.loads, number)
     if isinstance(ahead, tuple):
         return u, _check_rows(plan, u, ahead)

@@ -224,7 +224,9 @@ def _vectors(plan: LoopNest) -> tuple[int, ...]:
 
 
 def _shaped(plan: LoopNest, source: str, target: str, sizes: Iterable[int]) -> Iterator[Move]:
-    """Yield splits that make a part shape; where no size divides the axis, splits after padding the whole axis."""
+    """Yield splits of `source` axes into `target` parts of these sizes. Where a size does not divide a whole axis, pad
+    it first.
+    """
     for i, n in axes_with(plan, source):
         whole = plan.axes[i].root not in plan.padded and sum(q.root is plan.axes[i].root for q in plan.axes) == 1
         for k in sorted({*sizes}):

@@ -7,7 +7,7 @@ from itertools import count
 from monolect.base.errors import ActionError
 from monolect.ir.bounds import unused_slots
 from monolect.ir.uop import UOp
-from monolect.optimize.blocks.core_matrices import CoresBlock, reads_memory
+from monolect.optimize.blocks.core_matrices import CoresBlock, unit_reads_local
 from monolect.optimize.blocks.packed import PackedBlock
 from monolect.optimize.blocks.shared import SharedBlock
 from monolect.optimize.blocks.tma_boxes import BoxBlock
@@ -16,9 +16,11 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def block_of(plan: LoopNest, u: UOp, n_buffers: int = 1) -> PackedBlock:
-    """Return the block of the load `u`, in the local memory of a thread or of a workgroup, with `n_buffers` buffers."""
-    if plan.workgroup and reads_memory(plan, u):
-        return _of_unit(plan, u, n_buffers)
+    """Return the block that PACK makes for the load `u`, with `n_buffers` buffers in the local memory of a thread or
+    workgroup.
+    """
+    if plan.workgroup and unit_reads_local(plan, u):
+        return _block_of_unit(plan, u, n_buffers)
     if plan.workgroup:
         return SharedBlock(plan, u, n_buffers)
     if n_buffers != 1:
@@ -26,9 +28,10 @@ def block_of(plan: LoopNest, u: UOp, n_buffers: int = 1) -> PackedBlock:
     return PackedBlock(plan, u)
 
 
-def _of_unit(plan: LoopNest, u: UOp, n_buffers: int) -> PackedBlock:
-    """Return the block for a unit that reads local memory: by TMA if there are several buffers and boxes fit, else by
-    lanes.
+def _block_of_unit(plan: LoopNest, u: UOp, n_buffers: int) -> PackedBlock:
+    """Return the block of an operand that a matrix unit reads from local memory.
+
+    TMA copies it if there are several buffers and boxes fit, else the lanes copy it.
     """
     if plan.target.bulk_copies and n_buffers > 1:
         try:
@@ -40,9 +43,7 @@ def _of_unit(plan: LoopNest, u: UOp, n_buffers: int) -> PackedBlock:
 
 
 def shared_loads(plan: LoopNest, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
-    """Return, for each packed load, the load from its block in the workgroup's local memory. `made`: the RANGE of each
-    part.
-    """
+    """Return {packed load: the load from its block in the workgroup's local memory}. `made`: the RANGE of each part."""
     ids = count(len(plan.axes))
     slots = unused_slots(plan.order)
     return {u: block_of(plan, u, n_buffers).packed(made, ids, slots) for u, n_buffers in plan.packs.items()}

@@ -20,13 +20,13 @@ from monolect.optimize.blocks.shared import SharedBlock, bank_cycles
 from monolect.optimize.loops.nest import LoopNest
 
 
-def reads_memory(plan: LoopNest, load: UOp) -> bool:
-    """Whether the plan's matrix unit reads the operand that `load` loads from local memory."""
+def unit_reads_local(plan: LoopNest, load: UOp) -> bool:
+    """Whether `load` loads an operand that the plan's matrix unit reads from local memory."""
     return plan.unit is not None and plan.unit.from_memory and load in plan.factors
 
 
 class CoresBlock(SharedBlock):
-    """The block of an operand in core matrices. Raises ActionError where PACK is not possible."""
+    """The block of an operand, stored as core matrices. Raises ActionError where PACK is not possible."""
 
     def _windows(self) -> list[SlidingWindow]:
         return []  # each row stores its own steps, also where rows overlap
@@ -47,7 +47,9 @@ class CoresBlock(SharedBlock):
         return [*self._cut(steps, k), *self._cut(side, CORE_LINES), *(d for d in others if d.size > 1)]
 
     def _cut(self, r: UOp, k: int) -> tuple[BlockDim, BlockDim]:
-        """Split the loop r into groups of k neighbours; return the dimensions (in a group, of groups)."""
+        """Split the loop r into groups of k consecutive iterations; return the dimensions (inside a group, over the
+        groups).
+        """
         n, mine = self.extent(r), [p for p in self.inner if p.root is r]
         if n % k or any(p.stride < k < p.stride * p.size for p in mine):
             raise ActionError("PACK for a unit", expected=f"parts of whole groups of {k}", found=n)
@@ -82,4 +84,4 @@ class CoresBlock(SharedBlock):
         return cycles, max(d.dst * d.size for d in dims)
 
 
-__all__ = ["CoresBlock", "reads_memory"]
+__all__ = ["CoresBlock", "unit_reads_local"]

@@ -1,14 +1,15 @@
-"""Implement PACK: copy the block of memory that a load reads inside a loop to local memory, in reading order, gapless.
+"""Implement PACK: copy the block of memory that a load reads inside a loop to local memory, in reading order.
 
 A load's index is linear in the loops. Each part of a loop inside the level of the copy makes a dimension of the block;
 the level is the innermost block loop that the load depends on. Two loops of which only a weighted sum is used, with
-fewer values than pairs (the rows and taps of a convolution), make one dimension: a window. The copy evaluates the
-load's gate, so that elements outside of a padded tensor are zeros in the block and the tile reads without a gate.
+fewer values than pairs (the rows and taps of a convolution), make one dimension: a window. Where runs of memory are
+short, up to twice as many values are copied. The copy evaluates the load's gate, so that elements outside of a padded
+tensor are zeros in the block and the tile reads without a gate.
 
 The layout depends on the load. A load along the vector lanes is laid out in panels: lanes innermost, then the other
 shaped parts, then the reductions, then the loops, so that the innermost loop reads consecutive vectors. Broadcast
 operands whose tile rows are contiguous in memory are laid out likewise. Any other load keeps the order of memory,
-without gaps.
+without the gaps; rows are padded.
 
 Operands that the kernel casts to a wider dtype are cast during the copy: a float16 is converted once, not at each use.
 A matrix unit reads the narrow dtype.
@@ -62,8 +63,8 @@ class BlockDim(NamedTuple):
 
 
 class SlidingWindow(NamedTuple):
-    """Two loops of which only the sum of `weights` times their iterations matters. `unit`: iterations whose
-    sum is 1.
+    """Two loops of which only the sum of `weights` times their iterations matters. `unit`: iterations of the loops
+    whose weighted sum is 1.
     """
 
     size: int
@@ -73,9 +74,10 @@ class SlidingWindow(NamedTuple):
 
 
 class PackedBlock:
-    """The block of memory that the load `u` reads inside the innermost block loop, and its layout in local memory.
+    """The block of memory that the load `u` reads inside the innermost block loop that `u` depends on, and its layout
+    in local memory.
 
-    Only block loops that the load depends on count. Raises ActionError where PACK is not possible.
+    Raises ActionError where PACK is not possible.
     """
 
     has_panels = True
@@ -148,7 +150,9 @@ class PackedBlock:
 
     # ---- dimensions --------------------------------------------------------------------------------------------------
     def _dims(self) -> list[BlockDim]:
-        """The dimensions in the order of the block, innermost first."""
+        """Return the dimensions of more than one element, innermost in the block first, without their strides in the
+        block.
+        """
         self._check_parts()
         windows = [self._of_window(w) for w in self.windows]
         in_window = {r for w in self.windows for r in w.weights}
@@ -176,7 +180,7 @@ class PackedBlock:
         return BlockDim(p.size, self.steps[p.root] * p.stride, 0, {p.root: p.stride}, ((p, 1),))
 
     def _of_root(self, r: UOp) -> BlockDim:
-        """The dimension of the loop r outside of the k steps that a matrix unit takes at once."""
+        """Return the dimension of all parts of the loop r, except the steps that a matrix unit takes at once."""
         mine = [p for p in self.inner if p.root is r and p.type != "CONTRACT"]
         k = self.extent(r) // prod(p.size for p in mine)
         return BlockDim(self.extent(r) // k, self.steps[r] * k, 0, {r: k}, tuple((p, p.stride // k) for p in mine))
@@ -186,9 +190,9 @@ class PackedBlock:
         return BlockDim(w.size, w.step, 0, w.unit, parts)
 
     def _has_rows(self) -> bool:
-        """Whether the tile's rows are contiguous in memory and each is broadcast to all lanes.
+        """Whether the load is a broadcast operand whose tile rows are contiguous in memory.
 
-        False for a matrix unit with several rows, which reads its rows otherwise.
+        False for a matrix unit with several rows, which has its own layout.
         """
         shaped = [p for p in self.inner if p.type == "UPCAST" and self.steps[p.root] == 1 and p.stride == 1]
         unit = self.plan.unit
@@ -235,8 +239,9 @@ class PackedBlock:
         return SlidingWindow(size, g, {a: ka, b: kb}, unit)
 
     def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
-        """Return `dims` with their strides in the block. Rows are padded to whole vectors, and to other cache sets than
-        their neighbours.
+        """Return `dims` with their strides `dst` in the block.
+
+        Rows are padded to whole vectors, and so that adjacent rows use different cache sets.
         """
         lanes, itemsize = self._lanes(), self.pair * self.dtype.itemsize
         out: list[BlockDim] = []
@@ -263,7 +268,7 @@ class PackedBlock:
         return room if self._are_words(d, dims) or self._is_transposed(d, dims) else d.size
 
     def _is_transposed(self, d: BlockDim, dims: list[BlockDim]) -> bool:
-        """Whether the block transposes d and the lanes in squares; the last square may be partly outside."""
+        """Whether the copy transposes squares of d by the lanes; the last square may be partly outside."""
         along_lanes = self.is_panel or self.summed is not None
         return along_lanes and self.pair == 1 and dims[0].step != 1 and d.step == 1 and d.size >= MIN_ROW_TO_TRANSPOSE
 
@@ -292,7 +297,7 @@ class PackedBlock:
         n = self.elements + self.plan.target.lanes(self.dtype.itemsize)
         memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), self.dtype, None, "LOCAL"))
         filled = node("AFTER", (memory, *self._peeled_copies(self._copy(made, ids, memory, u.src[0].src[0]), ids)))
-        return node("LOAD", (node("INDEX", (filled, self._reading(made))),), u.arg)
+        return node("LOAD", (node("INDEX", (filled, self._element_offset(made))),), u.arg)
 
     def load_packed_once(self, made: dict[AxisPart, UOp], slot: int) -> UOp:
         """Return the load from the block that was packed once into PARAM `slot`."""
@@ -300,13 +305,15 @@ class PackedBlock:
         if self.plan.flags.get(self.load) == "next":
             prefetches = [node("PREFETCH", (node("INDEX", (memory, at)),)) for at in self._next(made)]
             memory = node("AFTER", (memory, *prefetches))
-        address = node("INDEX", (memory, self._start(made) + self._reading(made)))
+        address = node("INDEX", (memory, self._start(made) + self._element_offset(made)))
         return node("LOAD", (address,), self.load.arg)
 
     def _next(self, made: dict[AxisPart, UOp]) -> list[UOp]:
-        """Return the addresses of the next block's cache lines to prefetch in this step of this pass over the block.
+        """Return the offsets, among all blocks, of the cache lines of the next block to prefetch in this step of this
+        pass.
 
-        Each pass prefetches its share of the block, so that memory is used evenly.
+        A pass is one loop over the current block. Each pass prefetches its share of the next block, so that memory is
+        used evenly.
         """
         readers = [ranges(s) for s in self.plan.stores if self.load in toposort(s)]
         around = [p for p in self.plan.axes if p in made and p.type == "LOOP" and p.root not in self.steps]
@@ -339,7 +346,9 @@ class PackedBlock:
         return sorted((p for p in self.outer if p.size > 1), key=lambda p: (p.type != "THREAD", p.created))
 
     def _stride(self) -> int:
-        """Elements from one block packed once to the next: whole vectors, with room for copies beyond the end."""
+        """Elements from the start of one block packed once to the next: whole vectors, with room for copies beyond the
+        end.
+        """
         lanes = self.plan.target.lanes(self.dtype.itemsize)
         return (-(-self.elements // lanes) + 1) * lanes
 
@@ -364,14 +373,16 @@ class PackedBlock:
         return self.is_packed_once and any(p.type != "THREAD" for p in self._nest())
 
     def _start(self, made: dict[AxisPart, UOp]) -> UOp:
-        """Offset of the block of one iteration of the loops around, among all blocks in the order of the nest."""
+        """Offset of the current block among all blocks packed once, which have the order of the loops around. `made`:
+        the RANGE of each part.
+        """
         at: UOp = idx(0)
         for p in self._nest():
             at = at * p.size + made[p]
         return at * self._stride()
 
-    def _reading(self, made: dict[AxisPart, UOp]) -> UOp:
-        """Offset in the block of the element that the kernel reads."""
+    def _element_offset(self, made: dict[AxisPart, UOp]) -> UOp:
+        """Offset inside the block of the element that the kernel loads. `made`: the RANGE of each part."""
         return _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
 
     def _copy(
@@ -436,7 +447,10 @@ class PackedBlock:
         return LoadArg(prefetch_bytes=RUNS_PREFETCHED * max(abs(d.step) for d in self.dims) * self.load.dtype.itemsize)
 
     def _gate(self, values: dict[UOp, UOp]) -> UOp:
-        """Return the load's own gate, AND a bound for each loop whose end the copy exceeds."""
+        """Return the load's own gate, AND a bound for each loop that the copy runs beyond its end.
+
+        `values`: {loop: its iteration in the copy}.
+        """
         gate = substitute(self.gate, values)
         for r, n in (self._bounds() | self._squares()).items():
             w = next((w for w in self.windows if r in w.weights), None)
@@ -448,7 +462,9 @@ class PackedBlock:
         return gate
 
     def _bounds(self) -> dict[UOp, int]:
-        """Return {loop: its size} of the loops whose parts exceed their end: padded, or cut into unequal parts."""
+        """Return {loop: its size} of the loops whose parts together exceed that size: padded, or cut into unequal
+        parts.
+        """
         clipped = {p.root: self.plan.size(p.root) for p in self.inner if p.clipped}
         return clipped | {r: self.plan.size(r) for r in self.plan.padded if r in self.steps}
 
@@ -514,19 +530,19 @@ class PackedBlock:
         return out
 
     def _can_gate_merged(self, d: BlockDim, p: BlockDim) -> bool:
-        """Whether the gate of the copy can be expressed by the merged dimension of d and p."""
+        """Whether the merged dimension of d and p can still express the gate of the copy."""
         if d.weights == {r: w * p.size for r, w in p.weights.items()}:
             return True
         return not self.gated and self._squares().keys().isdisjoint({*d.weights, *p.weights})
 
 
 def _end_of_copy(d: BlockDim, k: int) -> int:
-    """Offset in the block just behind the dimension d, copied in steps of k."""
+    """Offset in the block after the last element that a copy of the dimension d in steps of k writes."""
     return -(-d.size // k) * k * d.dst
 
 
 def _next_row(d: BlockDim, dims: list[BlockDim]) -> float:
-    """Offset in the block where the run of elements along d repeats: the next larger `dst`; inf if d is outermost."""
+    """Offset from one run of elements along d to the next: the next larger `dst`, or inf if d is outermost."""
     return min((x.dst for x in dims if x.dst > d.dst), default=inf)
 
 

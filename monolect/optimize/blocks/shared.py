@@ -52,8 +52,10 @@ def bank_cycles(offsets: Sequence[int], n_bytes: int, banks: int, word_bytes: in
 
 
 class SharedBlock(PackedBlock):
-    """The block that a workgroup reads through the load `u` inside the innermost step or block loop that the load
-    depends on. Raises ActionError where PACK is not possible.
+    """The block that a workgroup's lanes copy and share, for the load `u`, in each step and block loop that `u` depends
+    on.
+
+    Raises ActionError where PACK is not possible.
     """
 
     has_panels = False
@@ -66,7 +68,11 @@ class SharedBlock(PackedBlock):
             self._check_buffers()
 
     def _check_buffers(self) -> None:
-        """Raise ActionError unless the block is copied in each step of one loop, the kernel's only one."""
+        """Raise ActionError unless the block may have several buffers.
+
+        The number must be supported, the registers must hold a copy through them, and the copy must be in the kernel's
+        only loop, one over steps of its only sum.
+        """
         what = "PACK to several buffers"
         if not 2 <= self.n_buffers <= self.max_buffers:
             raise ActionError(what, expected=f"1 to {self.max_buffers} buffers", found=self.n_buffers)

@@ -25,8 +25,8 @@ from monolect.optimize.loops.axis_part import AxisPart
 
 
 class BoxBlock(CoresBlock):
-    """The block of an operand that TMA copies, in `n_buffers` round-robin buffers. Raises ActionError where no box
-    fits.
+    """The block of an operand that TMA copies as boxes, with `n_buffers` buffers used in turn. Raises ActionError where
+    no box fits.
     """
 
     max_buffers = 4
@@ -71,7 +71,7 @@ class BoxBlock(CoresBlock):
 
     # ---- the box -----------------------------------------------------------------------------------------------------
     def _axes(self) -> list[UOp]:
-        """The loops that are axes of the tensor map, the innermost first."""
+        """Return the loops that are the axes of the tensor map, innermost in memory first."""
         return sorted(self.steps, key=lambda r: (self.steps[r], r is not self.inner_axis))
 
     def _arg(self) -> TmaCopyArg:

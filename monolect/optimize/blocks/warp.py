@@ -20,7 +20,10 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def in_warp(plan: LoopNest, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[AxisPart]:
-    """Return the axes of the plan after TC of `unit`. Raises ActionError where the unit does not fit."""
+    """Return the axes of the plan after TC of `unit`. Raises ActionError where the unit does not fit.
+
+    `axis`, `rows`, `columns`: the numbers of the axes of the reduction, of the rows and of the columns.
+    """
     if plan.workgroup is None or not all(isinstance(i, int) and 0 <= i < len(plan.axes) for i in (rows, columns)):
         raise ActionError("TC of a warp", expected="the axes of rows and of columns", found=(rows, columns))
     p, sides = plan.axes[axis], [plan.axes[rows], plan.axes[columns]]
@@ -34,7 +37,7 @@ def in_warp(plan: LoopNest, unit: MatrixUnit, axis: int, rows: int = -1, columns
     axes = [q for part in new for q in part]
     for k, q in enumerate(sides):
         at = next(i for i, x in enumerate(axes) if x is q)
-        axes[at : at + 1] = _held(q, unit, k, plan.next_created)
+        axes[at : at + 1] = _split_side(q, unit, k, plan.next_created)
     for q in sides:
         plan.workgroup.check_split("LOCAL", q.root, axes, plan.locals)
     return axes
@@ -68,9 +71,12 @@ def _steps(p: AxisPart, unit: MatrixUnit) -> list[AxisPart]:
     return [rest, part(p.root, unit.k, p.stride, "CONTRACT")]
 
 
-def _held(p: AxisPart, unit: MatrixUnit, side: int, created: int) -> list[AxisPart]:
-    """Split the axis of rows (side 0) or columns (1) into tiles, then the bits of an index in a tile, the highest
-    first.
+def _split_side(p: AxisPart, unit: MatrixUnit, side: int, created: int) -> list[AxisPart]:
+    """Split the axis of rows (side 0) or columns (1) into the loop over tiles, then parts for the bits of an index in a
+    tile, highest first.
+
+    The unit's map makes each part LOCAL (lanes of the warp) or UPCAST (elements of a lane). `created`: first free value
+    for their `created`.
     """
     part, n = type(p), (unit.m, unit.n)[side]
     out = [part(p.root, p.size // n, p.stride * n, p.type)]

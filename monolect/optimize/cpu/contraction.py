@@ -9,8 +9,8 @@ With few rows, packing a panel from memory does not pay: a few rows of the panel
 
 The loops around the tile are, from the outside: threads; batches; blocks of columns and of the reduction, so that a
 panel stays in the L2 cache, packed if it is reused often enough; blocks of rows whose broadcast operands are packed if
-they are gated, upcast or at conflicting strides. Broadcast operands that are not packed are prefetched one row of tiles
-ahead. `tile_cost` estimates the cost of a tile.
+they are gated, upcast or not contiguous along the reduction. Broadcast operands that are not packed are prefetched one
+row of tiles ahead. `tile_cost` estimates the cost of a tile.
 
 Source: the schedules of Goto and van de Geijn (2008) with the roles of the caches as measured on AVX-512 machines.
 """
@@ -57,7 +57,7 @@ class Contraction(TileCosts):
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def reuse(self, tile: RegisterTile, panel: list[StridedAccess]) -> int:
-        """Number of tiles that read the same part of the panel."""
+        """Number of register tiles that read the same part of the panel."""
         free = [x for x in self.scope if all(x not in a.steps for a in panel)]
         return prod(-(-self.plan.extent(x) // (tile.rows if x is tile.row else 1)) for x in free)
 
@@ -147,9 +147,10 @@ class Contraction(TileCosts):
                 return
 
     def imbalance(self, p: AxisPart, n: int, t: RegisterTile, packs: bool) -> float:
-        """Time of the longest of n shares of the loop p, relative to the mean share.
+        """Time of the longest share when n threads share out the loop p, relative to the mean share.
 
-        It includes packing that all threads repeat, and cache lines that move between the threads.
+        It includes packing that all threads repeat (`packs`: the panel is packed), and cache lines that move between
+        the threads.
         """
         more = (n - 1) * self.duplicated_packing_cycles(p, t, packs) + n * SHARED_LINE_CYCLES * self.shared_lines(p, n)
         return (-(-p.size // n) * n / p.size if p.size else 2) + more / t.cost
@@ -202,6 +203,8 @@ class Contraction(TileCosts):
     def cut(self, x: UOp, most: int, why: str) -> None:
         """Split the remaining loop of the axis x into blocks of at most `most` iterations; equal blocks where a divisor
         is close.
+
+        Where that is illegal, each iteration is a block.
         """
         i = self.loop_of(x)
         if i is None or (n := self.plan.axes[i].size) <= max(1, most):
@@ -316,18 +319,19 @@ class Contraction(TileCosts):
             return e.found if isinstance(e.found, int) else 0
 
     def has_overlapping_windows(self, a: StridedAccess, r: UOp | None, j: UOp) -> bool:
-        """True when a row step equals several steps of j, so that neighbouring rows read the same elements
-        steps later.
+        """True when a row step equals several steps of j, so that neighbouring rows read the same elements some steps
+        later.
         """
         if r is None or not (step := a.step(j)) or not (wide := a.step(r)):
             return False
         return bool(wide % step == 0 and 1 < wide // step < self.plan.size(j))
 
     def unroll(self, row: UOp | None) -> None:
-        """Unroll the innermost reduction loop of each sum: completely if it is short and not the only loop, else by 4.
+        """Unroll the innermost reduction loop of each sum: completely if it is short and not the only loop, else by
+        UNROLL_STEPS.
 
-        A short loop is kept where unrolling would let the code generator load elements shared by rows once and keep
-        them in registers that the tile does not leave.
+        A short loop stays where a row of the tile reads the next row's elements some steps later. Unrolled, the code
+        generator would keep these elements in registers that the tile needs. `row`: the axis of the tile's rows.
         """
         for js in self.sums:
             self.unroll_sum(js, row)

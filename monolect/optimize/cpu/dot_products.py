@@ -37,9 +37,10 @@ from monolect.optimize.tuning import (
 
 
 class Square(NamedTuple):
-    """A square of dot products: lanes along `j`, (axis, iterations in parallel) for each output loop in `sides`.
+    """A rectangle of dot products that are computed at once, with lanes along `j`.
 
-    The loads in `transposed` are packed. `cost` is in cycles on one thread.
+    `sides`: (axis, iterations at once) for up to two output loops. The loads in `transposed` are packed. `cost` is in
+    cycles on one thread.
     """
 
     cost: float
@@ -49,7 +50,9 @@ class Square(NamedTuple):
 
 
 class Dots(Contraction):
-    """Choose and apply dot products for one kernel, through `chooser.act`."""
+    """Choose and apply dot products for one kernel, through `chooser.act`. A "square" is a `Square`, whose sides may
+    differ.
+    """
 
     def better_square(self, tile: RegisterTile | None) -> Square | None:
         """The square that is better than the register tile `tile`, or None if the tile is better."""
@@ -66,7 +69,7 @@ class Dots(Contraction):
         return any(self.bytes_of(a) <= self.target.l1_bytes for a in self.inside)
 
     def are_all_along_sum(self) -> bool:
-        """Whether every operand is contiguous along one reduction of at least a vector."""
+        """Whether along one reduction, at least a vector long, all operands that move are contiguous."""
         return any(
             self.profile.is_contiguous(j, self.inside) and self.plan.size(j) >= self.chooser.lanes
             for j in self.contracted
@@ -157,7 +160,9 @@ class Dots(Contraction):
         return SHUFFLED_COPY_CYCLES * along if a.step(j) == along <= MAX_GATHER_STRIDE else GATHERED_COPY_CYCLES
 
     def commit_square(self, s: Square) -> None:
-        """Split vectors and the square, share out threads, then pack, block or prefetch the operands."""
+        """Perform the actions of the square `s`: splits into vectors and dot products, threads, then PACK, blocks or
+        PREFETCH.
+        """
         act, plan = self.chooser.act, self.plan
         if not self.chooser.split_vector(s.j, "GROUP_REDUCE", "lanes along the sum, contiguous in memory", ()):
             return

@@ -1,10 +1,11 @@
 """Choose a kernel's actions for CPUs by hand-written rules: vector axis, register tile, accumulators, threads, peeling.
 
-The first of STRATEGIES that applies makes the decisions. A reduction that reuses its operands gets a register tile.
-Other kernels get a vector axis: the axis along which stores are contiguous, else the axis along which a reduction reads
-contiguous memory; then several independent accumulators. Both get threads on an outer loop, the others also peeling,
-and non-temporal stores with prefetches. Every decision goes through `LoopPlan.act`, which refuses illegal actions. The
-result is data: `LoopPlan.actions`, with a reason for each, which DEBUG=3 and `monolect explain` print.
+The first of STRATEGIES that applies makes the decisions. A reduction that reuses its operands gets a register tile or
+dot products (`tile_cost`, `dot_products`). Other kernels get a vector axis: the axis along which stores are contiguous,
+else the axis along which a reduction reads contiguous memory; then several independent accumulators. Both get threads
+on an outer loop, the others also peeling, and non-temporal stores with prefetches. Every decision goes through
+`LoopPlan.act`, which refuses illegal actions. The result is data: `LoopPlan.actions`, with a reason for each, which
+DEBUG=3 and `monolect explain` print.
 
 Source: the schedules measured for AVX-512 matrix products, row kernels and convolutions; sizes come from the target.
 """
@@ -159,8 +160,9 @@ class Chooser(Choices):
         return [a for a, n in zip(loads, steps, strict=True) if n == max(steps)]
 
     def interleave_concatenated(self) -> bool:
-        """Vectorize a concatenation along a short last axis: load a vector of each piece and shuffle them
-        when storing.
+        """Vectorize a concatenation along a short last axis: load a vector of each piece and shuffle them when storing.
+
+        Return False if the kernel is no such concatenation.
         """
         plan, p = self.plan, self.profile
         short = [c for c in plan.outputs if 1 < plan.size(c) <= MAX_GATHER_STRIDE and c not in plan.sequential]
@@ -335,8 +337,8 @@ class Chooser(Choices):
                 self.split_vector(j, "GROUP_REDUCE", "enough arithmetic to pay for gathers", ())
 
     def pays_to_gather(self, j: UOp, inside: list[StridedAccess]) -> bool:
-        """Whether the terms of a reduction over j cost enough arithmetic to pay for gathering operands
-        strided along j.
+        """Whether the terms of the reduction over j have enough arithmetic to pay for gathering those operands `inside`
+        it that are strided along j.
         """
         strided = sum(a.step(j) not in (0, 1) for a in inside)
         native, terms = self.plan.target.native, [u for u in self.plan.order if is_operation(u) and j in ranges(u)]
@@ -431,7 +433,9 @@ class Chooser(Choices):
         return r if any(moving) and not all(moving) and self.shared_vector_row_count(r) else None
 
     def shared_vector_row_count(self, r: UOp) -> int:
-        """Number of rows along r that share one loaded vector, with few padding rows; 0 if r is too short."""
+        """Number of rows along r that are multiplied by one loaded vector at a time; 0 if r is short or padding would
+        be large.
+        """
         n = self.plan.size(r)
         if n < ROWS_PER_SHARED_VECTOR * self.plan.target.n_threads:
             return 0
@@ -459,7 +463,8 @@ class Chooser(Choices):
         """Reduce several rows at once where that hides latency.
 
         Two long rows that come from memory are read in parallel. Shorter rows from memory stay one stream. Rows that
-        are cache-resident or within a page are reduced up to four at a time if each has one vector accumulator.
+        are cache-resident, or so short that a page holds four, are reduced up to four at a time if each has one vector
+        accumulator.
         """
         plan, inside = self.plan, self.profile.inside(j)
         rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) >= 2 * plan.target.n_threads]
@@ -533,7 +538,7 @@ class Chooser(Choices):
 
     # ---- threads -----------------------------------------------------------------------------------------------------
     def threads(self) -> None:
-        """Share out the first output loop that is long enough among the threads."""
+        """Share out an output loop that is long enough among the threads, as `threads_over` chooses it."""
         self.threads_over(self.plan.outputs)
 
     # ---- borders -----------------------------------------------------------------------------------------------------
@@ -559,8 +564,10 @@ class Chooser(Choices):
 
     # ---- memory beyond the caches ------------------------------------------------------------------------------------
     def bypass_caches(self) -> None:
-        """Prefetch rows that stream or that an index names. If the kernel touches more than the L3 cache and writes at
-        least a third of it, also store outputs non-temporally and prefetch the streams that are read.
+        """Prefetch rows that stream or that an index names.
+
+        If the kernel touches at least as much memory as L3 has, and writes at least a third of that, also store outputs
+        non-temporally and prefetch the streams that are read.
         """
         plan, target = self.plan, self.plan.target
         for a, ahead in self.streamed_loads if target.streams else ():
@@ -629,7 +636,9 @@ STRATEGIES: tuple[Strategy, ...] = (  # in the order in which they are tried
 
 
 def choose(plan: LoopPlan) -> list[str]:
-    """Act on `plan` and return one reason per action. A kernel whose axes a user has fixed gets no actions."""
+    """Perform the heuristic's actions on `plan`; return one reason per action. A kernel whose axes a user fixed gets
+    none.
+    """
     return [] if plan.is_given else Chooser(plan).run()
 
 

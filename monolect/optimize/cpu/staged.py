@@ -52,7 +52,7 @@ class Staged:
             self.others += [j for j in js if j not in contracted]
 
     def run(self) -> None:
-        """Choose the shared rows and the tile of each product, then act."""
+        """Choose one row axis and number of rows for all products, and a register tile for each product; then act."""
         rows = [x for x in self.around if self.plan.extent(x) > 1 and self.is_shared_row_axis(x)]
         choices = [c for x in [*rows, None] if self.products and (c := self.best(x)) is not None]
         nothing: Choice = (0, None, 1, [None] * len(self.products))
@@ -79,7 +79,11 @@ class Staged:
         return all(any(x not in a.steps for a in p.inside) for p in self.products)
 
     def best(self, row: UOp | None) -> Choice | None:
-        """The cheapest combination of tiles that share rows along `row`, or None if none fits."""
+        """Return the cheapest combination of one tile for each product, all with the same number of rows along `row`;
+        None if none fits.
+
+        If `row` is None, tiles have one row, and products that no tile fits are dot products.
+        """
         options: list[dict[int, RegisterTile]] = []
         for p in self.products:
             mine: dict[int, RegisterTile] = {}
@@ -184,7 +188,9 @@ class Staged:
         return [] if t is None else [a for a in p.inside if t.c in a.steps]
 
     def has_gaps(self, p: Contraction, t: RegisterTile, a: StridedAccess) -> bool:
-        """Whether the load `a` of a panel may be packed, and its rows in memory are further apart than their length."""
+        """Whether the panel's rows in the memory of the load `a` are further apart than a row is long, and `a` may be
+        packed.
+        """
         steps = [s for j in p.contracted if (s := a.step(j))]
         return bool(steps) and min(abs(s) for s in steps) > self.plan.size(t.c) and p.packable(a)
 

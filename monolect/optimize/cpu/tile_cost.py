@@ -64,7 +64,10 @@ from monolect.optimize.tuning import (
 
 
 def max_streamed_rows(target: Target, strides: Iterable[int]) -> int:
-    """Number of rows with these strides in bytes that can stream in parallel without exceeding their L1 cache sets."""
+    """Number of rows, `strides` bytes apart, that can stream in parallel within the L1 cache sets that they map to.
+
+    It is at most MAX_STREAMED_ROWS.
+    """
     apart = max(gcd(n, target.l1_period_bytes) for n in strides)
     return max(1, min(MAX_STREAMED_ROWS, target.l1_bytes // apart))
 
@@ -162,7 +165,9 @@ class TileCosts:
                     for k in range(tall, tall * min(-(-m // tall), MAX_TILE_ROWS) + 1, tall):
                         often = unit is not None or not far or again // k >= MIN_REUSE_TO_PACK
                         tight = (
-                            (v, k) == FULL_REGISTER_TILE and unit is None and self.is_plain(c, lanes * v, broadcasts)
+                            (v, k) == FULL_REGISTER_TILE
+                            and unit is None
+                            and self.can_fill_registers(c, lanes * v, broadcasts)
                         )
                         if often and (tight or self.fits(v, k, broadcasts, r, unit)):
                             terms = self.cost(c, r, lanes, v, k, panel, broadcasts, unit)
@@ -199,10 +204,11 @@ class TileCosts:
         more = SIGN_FLIP_REGISTERS if unit is not None and flips(unit, self.plan.reduces[0]) else 0
         return self.registers_needed(v, k, broadcasts, r) + more < self.target.n_registers
 
-    def is_plain(self, c: UOp, wide: int, broadcasts: list[StridedAccess]) -> bool:
-        """Whether the kernel is one product whose tiles of `wide` columns need registers for nothing but operands.
+    def can_fill_registers(self, c: UOp, wide: int, broadcasts: list[StridedAccess]) -> bool:
+        """Whether a tile with `wide` columns may fill all registers with accumulators and operands
+        (FULL_REGISTER_TILE).
 
-        That excludes column masks, taps and packed rows, and requires whole tiles for all threads, on a core with two
+        That excludes column masks, taps and packed rows, and requires one product, whole tiles for all threads, two
         multiply-adds a cycle and 32 registers.
         """
         target, plan = self.target, self.plan
@@ -241,7 +247,11 @@ class TileCosts:
         broadcasts: list[StridedAccess],
         unit: MatrixUnit | None,
     ) -> CostTerms:
-        """Cycles of the whole kernel with this tile, on one thread."""
+        """Return the cost of the whole kernel with tiles of v vectors of `lanes` along c by k rows along r, on one
+        thread.
+
+        `unit`: the matrix unit that multiplies, or None.
+        """
         n, m = self.plan.size(c), self.plan.extent(r) if r is not None else 1
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
         at_once = unit.k if unit is not None else 1
@@ -304,7 +314,9 @@ class TileCosts:
     def streaming_cost(
         self, c: UOp, r: UOp | None, lanes: int, k: int, panel: list[StridedAccess], broadcasts: list[StridedAccess]
     ) -> CostTerms:
-        """Cycles of the whole kernel with k rows of accumulators and streamed panel rows, on one thread."""
+        """Return the cost of the whole kernel with one vector of columns by k rows of accumulators, and a panel whose
+        rows stream, on one thread.
+        """
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
         m, v = self.plan.extent(r) if r is not None else 1, STREAMED_TILE_VECTORS
         tiles = -(-self.plan.size(c) // (lanes * v)) * -(-m // k) * others
@@ -385,7 +397,9 @@ class TileCosts:
         return 1 if alone and self.target.local_bytes else self.store_cycles(c, r, lanes, k)
 
     def copy_cycles(self, a: StridedAccess, c: UOp) -> float:
-        """Cycles to pack a vector along c: copied as stored, transposed with a contiguous reduction, or gathered."""
+        """Cycles to pack one vector along c of the panel load `a`: contiguous, transposed with a contiguous reduction,
+        or gathered.
+        """
         if a.step(c) == 1:
             return 1
         along = max((self.plan.size(j) for j in self.contracted if a.step(j) == 1), default=0)
@@ -401,16 +415,18 @@ class TileCosts:
         return TRANSPOSED_COPY_CYCLES * -(-along // lanes) * lanes / along
 
     def is_repacked(self, a: StridedAccess, r: UOp | None) -> bool:
-        """Whether the broadcast operand `a` is packed again for each block of columns.
+        """Whether the broadcast operand `a` is packed, and packed again for each block of columns.
 
         That is so if it is upcast, or if the rows of a tile are contiguous in its memory and are copied in short runs.
+        Memory with the same contents at every run is packed once.
         """
         rows = r is not None and a.step(r) == 1 and not any(self.is_window(a, r, j) for j in self.contracted)
         return (rows or self.upcast[a.uop] is not None) and self.wants_pack(a) and not self.plan.is_frozen(a.uop)
 
     def row_copy_cycles(self, a: StridedAccess, times: int, k: int, unit: MatrixUnit | None) -> float:
-        """Cycles to pack a broadcast operand `times` times in tiles of k rows; misses of the first pass are counted
-        elsewhere.
+        """Cycles to pack the whole broadcast operand `a`, `times` times, in tiles of k rows.
+
+        Cache misses of the first time are counted in `memory_cycles`.
         """
         n = prod(self.plan.extent(x) for x in a.steps)
         vectors = n / self.target.lanes(a.uop.dtype.itemsize)
@@ -419,8 +435,8 @@ class TileCosts:
         return each * times + vectors * (times - 1) * self.exceeds_l2(a) * self.target.l2_miss_cycles
 
     def memory_cycles(self, accesses: list[StridedAccess]) -> float:
-        """Cycles to stream every access once from the cache level or memory that holds it, not overlapped with other
-        work.
+        """Cycles that other work does not hide, to load each access once from L3 or memory; 0 for buffers that fit the
+        L2 caches.
         """
         cycles = 0.0
         for a in accesses:
@@ -458,10 +474,11 @@ class TileCosts:
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
         """Number of blocks to cut the longest reduction into, so that a block of a panel of `columns` columns fits the
-        L2 cache. `wide`: columns of one tile, the narrowest block. `again`: broadcast rows are packed again for each
-        block of columns.
+        L2 cache.
 
-        Blocks are equal where a divisor is close. It is 1 where no memory can hold partial sums or a size is symbolic.
+        `wide`: columns of one tile, the narrowest block. `again`: broadcast rows are packed again for each block of
+        columns. Blocks are equal where a divisor is close. It is 1 if the panel fits, if no memory can hold partial
+        sums, or if a size is symbolic.
         """
         room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.contracted]
@@ -493,11 +510,13 @@ class TileCosts:
         return in_local or self.outputs_hold_sums()
 
     def outputs_hold_sums(self) -> bool:
-        """Whether the outputs have the dtype of the sums, so that they can hold partial sums between blocks."""
+        """Whether all outputs have the dtype of the sums, so that they can hold partial sums between blocks."""
         return all(a.uop.src[1].dtype is u.dtype for a in self.profile.stores for u in self.plan.reduces)
 
     def wants_pack(self, a: StridedAccess) -> bool:
-        """Whether a broadcast operand should be packed: it is gated, upcast, or not contiguous along the reduction."""
+        """Whether a broadcast operand should and may be packed: it is gated, upcast, or not contiguous along the
+        reduction.
+        """
         gated = len(a.uop.src) == 3
         if self.plan.unit is not None:
             # a tail would mask loads in the inner loop, and give tile rows separate addresses
@@ -507,7 +526,9 @@ class TileCosts:
         return (gated or not along or self.upcast[a.uop] is not None) and self.packable(a)
 
     def upcast_dtype(self, u: UOp) -> DType | None:
-        """The wider dtype that a load is cast to, or None if there is none or a matrix unit takes the narrow dtype."""
+        """Return the wider dtype of the cast that is the only user of the load `u`; None without one, or if a matrix
+        unit takes `u`.
+        """
         users = self.plan.scratch.users.get(u, [])
         if len(users) != 1 or users[0].op != "CAST" or users[0].dtype.itemsize <= u.dtype.itemsize:
             return None

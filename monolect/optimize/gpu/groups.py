@@ -43,7 +43,7 @@ class Groups:
         """Choose all actions of the kernel."""
         workgroup = self.plan.workgroup
         assert workgroup is not None
-        if not workgroup.has_memory:
+        if not workgroup.has_local_buffer:
             contracted = [j for j in self.plan.reduced if self.profile.reuses(j)]
             if (
                 not (contracted and WorkgroupTiles(self.chooser, contracted).run())
@@ -60,7 +60,9 @@ class Groups:
 
     # ---- lanes -------------------------------------------------------------------------------------------------------
     def fastest(self) -> UOp | None:
-        """Return the axis along which most stores, or else most loads, are contiguous; None without a free axis."""
+        """Return the axis along which most stores are contiguous; loads decide between equals. None without a free
+        axis.
+        """
         accesses = [*self.profile.stores * len(self.profile.accesses), *self.profile.loads]
         scores = {r: sum(a.step(r) == 1 for a in accesses) for r in self.free}
         return max(reversed(self.free), key=lambda r: scores[r], default=None)
@@ -128,7 +130,10 @@ class Groups:
         return done
 
     def columns(self, j: UOp, c: UOp, n_out: int) -> bool:
-        """Make lanes along the output axis c; where outputs are few, several lanes share each of them."""
+        """Make lanes along the output axis c; where outputs are few, several lanes share each of them.
+
+        Return False if outputs are many, or if c has lanes already.
+        """
         wanted = self.target.n_units * self.most
         if n_out >= wanted or any(p.root is c and p.type == "LOCAL" for p in self.plan.axes):
             return False
@@ -173,8 +178,9 @@ class Groups:
 
     # ---- squares -----------------------------------------------------------------------------------------------------
     def squares(self) -> bool:
-        """Transpose through local memory, so that loads and stores are both coalesced; False if the kernel is no
-        transpose.
+        """Transpose squares through local memory, so that loads and stores are both coalesced.
+
+        Return False if the kernel is no transpose, or if its axes are too short.
         """
         c = self.fastest()
         if c is None or self.plan.reduced or self.size(c) < SQUARE_SIDE or self.most < SQUARE_SIDE:
@@ -212,7 +218,7 @@ class Groups:
 
 
 def largest_divisor(n: int, most: int) -> int:
-    """The largest divisor of n up to `most`."""
+    """Return the largest divisor of n up to `most`; 1 if there is no larger one."""
     return next((k for k in range(min(n, most), 1, -1) if n % k == 0), 1)
 
 

@@ -17,7 +17,7 @@ from math import prod
 from typing import NamedTuple
 
 from monolect.ir.uop import UOp
-from monolect.optimize.blocks.core_matrices import reads_memory
+from monolect.optimize.blocks.core_matrices import unit_reads_local
 from monolect.optimize.choices import Choices
 from monolect.optimize.gpu.warp_tiles import WarpTiles
 from monolect.optimize.tuning import (
@@ -49,7 +49,7 @@ class WorkgroupTile(NamedTuple):
 
 
 class WorkgroupTiles:
-    """Choose and apply the tile of one kernel, through `chooser.act`."""
+    """Choose the tile of one kernel, with or without a matrix unit, and act through `chooser.act`."""
 
     def __init__(self, chooser: Choices, contracted: list[UOp]):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
@@ -102,11 +102,11 @@ class WorkgroupTiles:
         return None
 
     def share(self, u: UOp) -> None:
-        """Copy the block of the load to local memory by all lanes; one step ahead, if there is room for more
-        buffers.
+        """Let all lanes copy the block of the load `u` to local memory; one step ahead, if more than one buffer is
+        legal.
         """
         load, why = self.plan.loads.index(u), "lanes share what they read"
-        if self.target.bulk_copies and reads_memory(self.plan, u):
+        if self.target.bulk_copies and unit_reads_local(self.plan, u):
             if any(
                 self.act("PACK", load, n, "boxes that are copied while other boxes are multiplied")
                 for n in BOX_BUFFER_COUNTS
@@ -117,7 +117,7 @@ class WorkgroupTiles:
 
     # ---- the tile ----------------------------------------------------------------------------------------------------
     def candidates(self, c: UOp, m: UOp) -> list[WorkgroupTile]:
-        """Every tile for which a workgroup has enough lanes and a lane enough registers."""
+        """Return every tile whose lanes fit a workgroup and whose sums and operands fit a lane's registers."""
         most = min(MAX_LANES, self.target.max_local or MAX_LANES)
         sides = product(*LANES_PER_SIDE, *ELEMENTS_PER_LANE)
         return [

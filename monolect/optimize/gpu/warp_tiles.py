@@ -6,8 +6,8 @@ estimate are chosen. Like in `tiles`, products, reads of local memory and reads 
 counts; so do tiles beyond the edges. The cost is compared with that of multiplying without a unit. A unit that reads
 local memory needs both operands there: the whole choice is tried on a copy of the plan first.
 
-What it is not: the mapping of elements to lanes (`warp`, `base.matrix_units`). A unit rounds float32 operands: TF32=1
-allows it.
+What it is not: the mapping of elements to lanes (`blocks.warp`, `base.matrix_units`). A unit rounds float32 operands:
+TF32=1 allows it.
 Source: NVIDIA, "CUTLASS: efficient GEMM in CUDA", the hierarchy of tiles.
 """
 
@@ -96,7 +96,9 @@ class WarpTiles:
         return True
 
     def candidates(self, unit: MatrixUnit) -> list[WarpTile]:
-        """Every tile for which a workgroup has enough lanes and a lane enough registers."""
+        """Return every tile whose lanes fit a workgroup, whose sums and operands fit the registers, and whose copies
+        fit local memory.
+        """
         target, held = self.plan.target, [n_elements(words) for words in unit.maps]
         out = []
         for warps, rows, columns in product(WARP_GRIDS, TILES_PER_SIDE, TILES_PER_SIDE):
@@ -158,7 +160,11 @@ class WarpTiles:
         self.perform(tile, self.plan, self.choices.act)
 
     def perform(self, tile: WarpTile, plan: LoopPlan, act: Callable[..., Any]) -> None:
-        """Split rows, columns and steps for the unit; then tiles of a warp, warps, and steps of the reduction."""
+        """Perform the actions of `tile` on `plan` through `act(op, axis, arg, why)`.
+
+        PADTO and TC come first; then splits into the tiles of a warp, the warps, and the steps of the reduction that
+        are copied at once.
+        """
         unit = tile.unit
         why = f"{unit.name}, {tile.sizes[0]} x {tile.sizes[1]}, about {tile.cost / 1e3:.0f} k cycles"
         for r, n in ((self.m, tile.sizes[0]), (self.c, tile.sizes[1]), (self.j, unit.k)):

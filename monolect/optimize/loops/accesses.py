@@ -1,4 +1,4 @@
-"""Describe how the accesses of a plan move through memory: bytes, contiguous parts, distances, rows by index."""
+"""Describe the memory accesses of a plan: bytes, contiguous parts, prefetch distances, rows that an index names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monolect.optimize.tuning import LINE_BYTES, MAX_PREFETCH_BYTES, PAGE_BYTES
 
 
 def buffer_bytes(u: UOp) -> int:
-    """Bytes of the PARAM that an access is to; 0 for other memory."""
+    """Bytes of the PARAM that the LOAD or STORE `u` accesses; 0 for other memory."""
     memory = u.src[0].src[0]
     return memory.dtype.itemsize * size_max(count(memory.shape)) if memory.op == "PARAM" else 0
 
@@ -48,7 +48,7 @@ def next_row_distance(plan: LoopNest, u: UOp) -> int:
 
 
 def index_loads(u: UOp) -> list[UOp]:
-    """Return the LOADs whose values the index of the access `u` is computed from."""
+    """Return the LOADs from whose values the index of the access `u` is computed."""
     terms = linear(u.src[0].src[1])[1] if len(u.src[0].src) == 2 else ()
     return [v for v in toposort(*(x for x, _ in terms if x.op != "RANGE")) if v.op == "LOAD"]
 

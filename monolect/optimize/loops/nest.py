@@ -1,8 +1,8 @@
-"""List the axes of a kernel, output axes in loop order, then reduction axes, with the facts about them.
+"""List the axes of a kernel, and the facts that decide which actions on them are legal.
 
-Parts of type UPCAST or UNROLL, and without workgroups GROUP_REDUCE, become shape: axes of a value, not loops. A part
-that SPLIT took from the top as LOOP is a block loop: it encloses all loops but threads. The first that was made is
-outermost.
+Output axes come first, in loop order, then reduction axes. Parts of type UPCAST or UNROLL, and without workgroups
+GROUP_REDUCE, become shape: axes of a value, not loops. A part that SPLIT took from the top as LOOP is a block loop: it
+encloses all loops but threads. The first that was made is outermost.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class LoopNest:
 
     @property
     def factors(self) -> list[UOp]:
-        """The two loads whose products the kernel's only sum adds up, for a matrix unit of a warp."""
+        """The two loads whose products the kernel's only sum adds up. Only for plans with a matrix unit of a warp."""
         return [x.src[0] if x.op == "CAST" else x for x in self.reduces[0].src[0].src]
 
     @cached_property
@@ -171,7 +171,9 @@ class LoopNest:
         return max((prod(p.size for p in shaped if p.root in rs) for rs in nests if root in rs), default=1)
 
     def lane(self, u: UOp) -> UOp | None:
-        """The RANGE whose first UPCAST part is the vector lane where `u` is computed."""
+        """Return the RANGE whose UPCAST part is the vector lane where `u` is computed, or None. That is the UPCAST part
+        made first.
+        """
         nest = self.scratch.nest(u) if self.scratch.fills else None
         shaped = (p for p in self.axes if p.type == "UPCAST" and (nest is None or p.root in nest))
         return next((p.root for p in sorted(shaped, key=lambda p: p.created)), None)

@@ -12,16 +12,19 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def sequential_pairs(plan: LoopNest, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
-    """Pair the parts of sequential axes in the plan's order with those in `order`: they differ where `order` reorders
-    them.
+    """Pair each part of a sequential axis in the plan's order with the part at the same position in `order`.
+
+    A pair of two different parts means that `order` reorders them.
     """
     now, then = ([p for p in ps if p.root in plan.sequential] for ps in (plan.axes, order))
     return list(zip(now, then, strict=True))
 
 
 def nests(plan: LoopNest, order: list[AxisPart]) -> bool:
-    """Whether `order` is a legal nest: the output loops of each reduction and store form a prefix, scans are
-    innermost.
+    """Whether `order` is a legal loop nest.
+
+    Of the loops of a nest, those that a reduction or store depends on must be the outermost ones. Loops that carry an
+    accumulator must be innermost.
     """
     apart = ("UPCAST", "THREAD", "GLOBAL", "LOCAL")  # axis types that are no loops
     inner = [p for p in order if p.root in plan.outputs and p.type not in apart]

@@ -1,7 +1,7 @@
 """Decide where the partial sums of a reduction that is cut into blocks are kept: in the output or in local memory.
 
 The output buffer holds them if the output is the sum itself, has its dtype, and has the layout of the tiles. Otherwise
-local memory does: the sum is rounded to 16 bits, has an epilogue, or is transposed.
+local memory does: the sum is rounded to 16 bits, has an epilogue, is transposed, or its blocks are short.
 
 Each block rounds the partial sum once, so many blocks are cut once more, into groups. The sums of a group are kept in
 local memory and added to the output at the end of the group. With n blocks, a result has about 2 * sqrt(n) roundings.
@@ -31,8 +31,10 @@ def block_of_sum(plan: LoopNest) -> AxisPart | None:
     return next(reversed(blocks_of_sum(plan)), None)
 
 
-def inside(plan: LoopNest) -> list[AxisPart]:
-    """Return the output loops inside the block loop of the sum: all but threads and block loops around it."""
+def loops_in_block(plan: LoopNest) -> list[AxisPart]:
+    """Return the parts of output axes inside the innermost block loop of the sum: all but threads and block loops
+    around it.
+    """
     block = block_of_sum(plan)
     outputs = (p for p in plan.axes if p.root not in plan.reduced and p.type != "THREAD")
     return [p for p in outputs if block is None or not p.is_block or p.created > block.created]
@@ -40,7 +42,7 @@ def inside(plan: LoopNest) -> list[AxisPart]:
 
 def partial_sum_bytes(plan: LoopNest) -> int:
     """Bytes of local memory for the partial sums of one iteration of the loops around; 0 for axes of symbolic size."""
-    return prod(p.size for p in inside(plan)) * plan.reduces[0].dtype.itemsize
+    return prod(p.size for p in loops_in_block(plan)) * plan.reduces[0].dtype.itemsize
 
 
 def are_sums_local(plan: LoopNest) -> bool:
@@ -123,7 +125,7 @@ __all__ = [
     "group_count",
     "has_accumulator",
     "has_groups",
-    "inside",
+    "loops_in_block",
     "is_layout_transposed",
     "is_result_wide_enough",
     "needs_local_accumulator",

@@ -41,7 +41,7 @@ class ScratchBuffers:
 
     @cached_property
     def members(self) -> dict[UOp, UOp]:
-        """For each node the END it is computed for, the first that needs it."""
+        """Map from each node to the first END, in topological order, that depends on it other than through an AFTER."""
         out: dict[UOp, UOp] = {}
         ends = [u for u in self.order if u.op == "END"]
         for e in ends:
@@ -51,7 +51,7 @@ class ScratchBuffers:
 
     @cached_property
     def users(self) -> dict[UOp, list[UOp]]:
-        """For each node the nodes that have it among their sources."""
+        """Map from each node to the nodes that have it among their sources."""
         out: dict[UOp, list[UOp]] = {}
         for u in self.order:
             for s in dict.fromkeys(u.src):

@@ -26,14 +26,18 @@ LANES = ("LOCAL", "GROUP_REDUCE")
 
 
 class Workgroup:
-    """Facts about a kernel: its nodes `order`, its reductions. Methods that depend on axes take them as an argument."""
+    """Facts about a kernel with nodes `order` and reductions `reduces`, and checks of actions on a target with
+    workgroups.
+
+    Methods that depend on the axes take them as an argument.
+    """
 
     def __init__(self, order: list[UOp], reduces: list[UOp], target: Target):
         self.order, self.reduces, self.target = order, reduces, target
 
     # ---- the kernel --------------------------------------------------------------------------------------------------
     @cached_property
-    def has_memory(self) -> bool:
+    def has_local_buffer(self) -> bool:
         """Whether the kernel contains a LOCAL buffer before any action: scratch values or a table."""
         return any(is_local(u) for u in self.order)
 
@@ -59,12 +63,14 @@ class Workgroup:
 
     @cached_property
     def nests(self) -> frozenset[frozenset[UOp]]:
-        """The sets of loops that the kernel's nodes depend on."""
+        """The sets of loops that nodes of the kernel depend on, each set once."""
         return frozenset(ranges(u) for u in self.order)
 
     # ---- the axes ----------------------------------------------------------------------------------------------------
     def dims(self, axes: list[AxisPart]) -> list[list[AxisPart]]:
-        """Return the dimensions of a workgroup, fastest-varying lanes first, each with the axes that share it."""
+        """Return the dimensions of a workgroup, fastest-varying lanes first. Each is the list of lane axes that share
+        it.
+        """
         lanes = sorted((p for p in axes if p.type in LANES), key=lambda p: p.created)
         nests = {frozenset(p for p in lanes if p.root in rs) for rs in self.nests}
         return shared_lanes([(p, p.size) for p in lanes], nests)
@@ -102,8 +108,8 @@ class Workgroup:
             if self.reads_back and not self.encloses(root):
                 raise ActionError(what, expected="an axis that encloses every loop", found="memory that is read again")
         if target in LANES:
-            if self.has_memory or not has_locals:
-                found = "memory of its own" if self.has_memory else "NOLOCALS"
+            if self.has_local_buffer or not has_locals:
+                found = "memory of its own" if self.has_local_buffer else "NOLOCALS"
                 raise ActionError(what, expected="a kernel without local memory yet", found=found)
             if target == "GROUP_REDUCE" and self.reads_back:
                 raise ActionError(what, expected="memory that is read or written", found="memory that is read again")

@@ -61,7 +61,7 @@ class Found(NamedTuple):
 
 
 class TimedPlan(NamedTuple):
-    """A plan that makes a distinct kernel, and its time relative to the heuristic's."""
+    """The actions of a plan, the kernel that they make, and its time relative to the heuristic's kernel."""
 
     actions: Move
     kernel: UOp
@@ -115,7 +115,7 @@ class Search:
         return base
 
     def walk(self, start: TimedPlan) -> None:
-        """Run rounds from `start` until a round improves too little."""
+        """Run rounds of one walk from `start`, until a round improves too little or MAX_ROUNDS is reached."""
         mine = [start]
         open_ = list(mine)
         for _ in range(MAX_ROUNDS):

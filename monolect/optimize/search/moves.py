@@ -33,7 +33,7 @@ def replay(sink: UOp, target: Target, actions: Iterable[Action]) -> LoopPlan:
 
 
 def legal_moves(sink: UOp, target: Target, actions: Move = (), kind: str = "") -> list[Move]:
-    """Return the moves that are legal after `actions`, of one kind or of all."""
+    """Return the moves that are legal after `actions`. `kind`: a key of MOVES, or "" for all kinds."""
     plan = replay(sink, target, actions)
     rows = [MOVES[kind]] if kind else MOVES.values()
     found = dict.fromkeys(move for row in rows for move in row(plan))

@@ -35,7 +35,7 @@ class NamedAction(NamedTuple):
 
 
 class Trail:
-    """A plan, and the names of its axes."""
+    """A plan whose axes have names, with the actions performed on it, recorded by those names."""
 
     def __init__(self, sink: UOp, target: Target):
         self.plan = LoopPlan(sink, target)
@@ -55,7 +55,9 @@ class Trail:
         self._rename(before, step)
 
     def redo(self, step: NamedAction) -> bool:
-        """Perform an action of another trail; False when its axes no longer exist or it became illegal."""
+        """Perform an action that another Trail recorded; return False if its axes do not exist here or if it is
+        illegal.
+        """
         try:
             axis = self.names.index(step.axis) if step.op in AXIS_ACTIONS else step.axis
             arg = self.names.index(step.arg) if step.op == "SWAP" else step.arg
@@ -104,8 +106,8 @@ def edits(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
 
 
 def _joined(sink: UOp, target: Target, first: Move, move: Move = (), made: str = "") -> Trail:
-    """Return the Trail after the actions `first` and then `move`. A part that `move` splits off is named `made`, if
-    given.
+    """Return a new Trail after the actions `first` and then `move`. If `made` is given, it names the part that `move`
+    splits off.
     """
     trail = Trail(sink, target)
     for i, action in enumerate((*first, *move)):
