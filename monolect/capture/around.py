@@ -38,8 +38,8 @@ ExternalReads = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], 
 def realize_dependencies(tensors: Iterable[Tensor], inputs: Iterable[UOp]) -> None:
     """Realize the pending external Tensors that the step depends on, so that their computation is not captured.
 
-    A captured expression would hide later assignments to its Tensor. A snapshot in the memory of another Tensor, such
-    as `t.flip(0)`, is copied: the step would otherwise bind that memory to later versions. A constant is realized too:
+    A captured expression would hide later assignments to its Tensor. A value in the memory of another Tensor, such as
+    `t.flip(0)`, is copied: a replay would otherwise see later assignments to `t`. A constant is realized too:
     its node equals that of a literal in the step, and a literal must not follow an assignment. Files and expressions of
     a Variable are not realized; nor is a constant if dependencies and `inputs` are all on other devices than the
     default.

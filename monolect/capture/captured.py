@@ -36,9 +36,7 @@ class Spec(NamedTuple):
 
     @property
     def key(self) -> Any:
-        """Key of the call: captures with different keys are different. It leaves out the gradients that the
-        call finds.
-        """
+        """Key of the calls that the capture serves, without the gradients that they find; see `call_key`."""
         return call_key(*self)
 
     def describe(self) -> str:
@@ -107,8 +105,9 @@ class Captured(NamedTuple):
 
     @property
     def key(self) -> Any:
-        """Key of the call, with the states of the gradients that it finds; a gradient that is a view counts by
-        identity.
+        """Key of the capture: the key of the calls, and the states of the gradients that they find.
+
+        A gradient that is a view is identified by its id.
         """
         seen = ((t if t.__class__ is int else id(t), g if is_supplied(g) else id(g)) for t, g in self.initial_gradients)
         return (*self.spec.key, tuple(seen))

@@ -44,7 +44,7 @@ GuardLine = tuple[str, dict[str, Any]]  # condition under which the guard fails,
 
 
 def _unshared_refcount() -> int:
-    """Return what `getrefcount` says of an object that only one list and one local name hold."""
+    """Return `getrefcount` of an object that only one list and one local variable hold."""
     things = [object()]
     thing = things[0]
     return getrefcount(thing)
@@ -62,7 +62,7 @@ def build_fast_path(
     The function accepts any arguments. If a guard fails, it passes them to `general`, with MISSING for those not given.
 
     `environment`: the dependencies to guard. `origins`: the origin of each result in `capture.made`. `not_kept`: the
-    marker that replaces a gradient which the step updates with.
+    marker that replaces a gradient which the step uses to update its Tensor, and does not store.
     """
     guards = list(_guard_lines(environment))
     if not _is_supported(captured.capture, environment, len(guards)):
@@ -133,7 +133,11 @@ class _Writer:
         return lines
 
     def arguments(self) -> list[str]:
-        """Return lines that name the nodes and memory of arguments and supplied gradients, and guard their kinds."""
+        """Return lines that name the nodes and memory of arguments and supplied gradients.
+
+        The lines leave the fast path if one has another class, shape, dtype, device or leaf flag than when the step was
+        captured, or if two have the same node.
+        """
         names, n = self.names, self.n
         lines = _bail_if([f"{a}.__class__ is not Tensor" for a in self.parameters])
         for i, (t, state) in enumerate(self.captured.initial_gradients):
@@ -257,7 +261,7 @@ def _bail_if(conditions: list[str]) -> list[str]:
 
 
 def _guard_lines(environment: Dependencies) -> Iterator[GuardLine]:
-    """Yield the guards of the environment, one condition each; for hundreds of them, one condition for each kind."""
+    """Yield the guards of the environment: a condition for each guard, or for hundreds of guards one for each kind."""
     entries = [(mapping.get, name, value) for mapping, name, value in environment.entries]
     lists: tuple[list, ...] = (
         entries,
@@ -314,7 +318,10 @@ def _table_guard(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> 
 
 
 def _state_guards(capture: Capture) -> Iterator[GuardLine]:
-    """Yield the guards of Tensors that the step reads or updates in place: node, and no other holder of state."""
+    """Yield the guards of Tensors that the step reads or updates in place.
+
+    Their nodes are the same, and no other code holds the node or memory of a state that is updated in place.
+    """
     for i, r in enumerate(capture.reads):
         yield f"r{i}.tensor._uop is not r{i}.uop", {f"r{i}": r}
     for i, s in enumerate(capture.in_place):

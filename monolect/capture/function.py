@@ -53,7 +53,10 @@ Gradient = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Any]
 
 
 class CallName(str):
-    """The name of calls with a user's derivative, which lives as long as a node has it; no other name is equal."""
+    """The unique name of the calls of a Function with a user's derivative.
+
+    Nodes hold the name, so that the derivative lives as long as they do.
+    """
 
     backward: Backward
 
@@ -155,7 +158,10 @@ class Function(Generic[P, R]):
     def _find_trace(
         self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]
     ) -> tuple[Trace, Dependencies]:
-        """Return the trace for a call, a new one if there is none, and what the call depends on."""
+        """Return the trace for a call, a new one if there is none, and the dependencies of the call.
+
+        `roots`: as in `_call_without_views`, which also names the JitError.
+        """
         f = self.__wrapped__  # type: ignore[attr-defined]
         running.wait()
         with running.lock:
@@ -178,8 +184,8 @@ class Function(Generic[P, R]):
         return t, found
 
     def _is_as_before(self, found: Dependencies, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Whether running the function left everything that it reads unchanged: a reused trace would not repeat a side
-        effect on a counter, on a list, or on the names of two Tensors.
+        """Whether running the function left everything that it reads unchanged. A reused trace would not repeat a side
+        effect, such as counting, appending to a list, or exchanging the values of two variables.
         """
         if found.holds():
             return True

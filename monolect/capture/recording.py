@@ -119,7 +119,7 @@ class Recording:
         )
 
     def by_position(self, tensors: list[Tensor]) -> list[Any]:
-        """Return the Tensors, with arguments as positions."""
+        """Return `tensors` with each placeholder of an argument or supplied gradient replaced by its position."""
         return [self.position.get(id(t), t) for t in tensors]
 
     def _owner(self, t: Tensor) -> Any:
@@ -201,7 +201,10 @@ class Recording:
             parts[0].realize(*parts[1:])
 
     def _finish(self, has_tensors_alone: bool) -> tuple[Any, Captured | None]:
-        """Give the arguments the nodes and gradients of their placeholders, and record the kernels that ran."""
+        """Give the arguments the nodes and gradients of their placeholders; return results and capture, as `run` does.
+
+        `has_tensors_alone`: all arguments are Tensors by position, each once.
+        """
         step, final, tensors, inputs = self.step, self.final, self.tensors, self.inputs
         states = [(self.position.get(id(t), t), before, t._uop) for t, before in self.seen.alive()]
         checks = tuple([check for check, *_ in self.checks])
@@ -263,8 +266,11 @@ class Recording:
         )
 
     def _may_pass_to_earlier_calls(self, states: list[tuple[Any, UOp, UOp]]) -> bool:
-        """Whether the step has gradients, and a state that first gets a graph in this call. The next call is captured
-        again, so that a gradient which would pass to this call is refused.
+        """Whether the step reads gradients, and an unjitted call would give one of its states a graph for the first
+        time.
+
+        In the next call a gradient would then flow through that state into the graph of this call, which a replay does
+        not have. So this run becomes no capture: the next call is captured, which raises GradientError in that case.
         """
         if not self.seen.looked.alive():
             return False
@@ -317,7 +323,11 @@ def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | Non
 
 
 def _refuse_changes(now: Any, tensors: list[Tensor], placeholders: list[Tensor], spec: Spec, key: Any) -> None:
-    """Raise JitError if the function changed a list, a dict or an object that is an argument: a replay would not."""
+    """Raise JitError if the function changed a list, a dict or an object that is an argument: a replay would not.
+
+    `now`: (args, kwargs) after the run, which hold `placeholders` in place of `tensors`. `key`: the key of the call
+    before the run.
+    """
     final: list[Tensor] = []
     flatten(now, final)
     same = len(final) == len(placeholders) and all(a is s for a, s in zip(final, placeholders, strict=True))

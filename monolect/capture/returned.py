@@ -35,8 +35,8 @@ def describe_results(
     """Return the Tensors to compute for the results `found`, each once, and a Leaf for each of `found`.
 
     `others` are computed anyway; their value indices follow. `name` returns how the caller names an argument or
-    external Tensor, and None for any other Tensor. A view has a computed value too, which a saved step uses. A hidden
-    base has one if two of `found` are views of it.
+    external Tensor, and None for any other Tensor. A view has a computed value too, which a saved step uses. A base
+    that is not in `found` has one if two of `found` are views of it.
     """
     known = {id(t) for t in others}
     roots = [name(t) for t in found]

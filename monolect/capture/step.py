@@ -116,7 +116,7 @@ class Jit(Generic[P, R]):
         self._methods: dict[int, Jit] = {}
         self._views: dict[int, Tensor] = {}  # views given to the current call, by id of the Tensor that replaces each
         self.needs_general_call = False  # views go to the general call, which writes to them or returns them
-        self.keeps_gradients = False  # does it store the gradients that it updates with?
+        self.keeps_gradients = False  # does it store gradients that it uses for updates only?
         self.not_kept = NotKept(_gradient_read_hook(self))  # marker on Tensors whose gradient a replay did not store
         code = getattr(function, "__code__", None)
         self.origin = (code.co_filename, code.co_firstlineno, "jit") if code is not None else ("", 0, "jit")
@@ -398,7 +398,7 @@ class Jit(Generic[P, R]):
             self.__call__ = self._general
 
     def _keep_gradients(self) -> None:
-        """From the next call on, store the gradients that the step updates with, because a caller reads them."""
+        """From the next call on, store also the gradients that the step uses only for updates: a caller reads them."""
         if not self.keeps_gradients:
             self.keeps_gradients = True
             self.__call__ = self._general
@@ -531,7 +531,9 @@ def _general(step: Jit) -> Callable[..., Any]:
 
 
 def _gradient_read_hook(step: Jit) -> Callable[[], None]:
-    """Return a function that tells the step, if it is alive, that a gradient which it updates with was read."""
+    """Return a function that calls `_keep_gradients` of the step, if it is alive: code read a gradient that was not
+    stored. The function holds the step weakly.
+    """
     me = weakref.ref(step)
 
     def notify() -> None:

@@ -35,7 +35,7 @@ from monolect.base.settings import TABLE, Context, settings
 from monolect.cli.explain import run_program, split_location
 from monolect.command.forms import buffer_bytes
 from monolect.ir.check.arrays import Array, storage
-from monolect.ir.check.compare import Arithmetic, compare_value
+from monolect.ir.check.compare import EvaluationOptions, compare_value
 from monolect.ir.check.points import Unsupported
 from monolect.ir.check.verify import verify
 from monolect.ir.text import parse, show
@@ -44,7 +44,7 @@ from monolect.pipeline import GRAPH
 from monolect.runtime.binding import bound, value_of, variables
 from monolect.runtime.buffer import from_bytes
 from monolect.runtime.realize.execute import batches_to, realize
-from monolect.runtime.realize.verified import arithmetic_of
+from monolect.runtime.realize.verified import evaluation_options
 from monolect.schedule.callify import over_params
 
 _MARK = "#! "  # prefix of a line that is not IR
@@ -252,8 +252,8 @@ def _replayed(r: Report) -> list[tuple[str, bytes]]:
         values = substitute(r.values, buffers)
         found = [(u, _memory(_as_buffer(b))) for u, b in zip(r.values.src, realize([*values.src]), strict=True)]
         memory = {p: np.frombuffer(raw[k], storage(p.dtype)) for k, p in params.items()}
-        arithmetic = arithmetic_of([*sizes])
-        return [(_against_interpreter(u, b, memory, arithmetic), b) for u, b in found]
+        options = evaluation_options([*sizes])
+        return [(_against_interpreter(u, b, memory, options), b) for u, b in found]
 
 
 def _inputs(values: UOp) -> dict[int, UOp]:
@@ -280,11 +280,11 @@ def _bytes(p: UOp, raw: bytes | None) -> bytes:
         raise AllocationError("no memory for an input", expected=f"{p.dtype.name} {p.shape}", found=f"{n}") from None
 
 
-def _against_interpreter(u: UOp, raw: bytes, memory: dict[UOp, Array], arithmetic: Arithmetic) -> str:
+def _against_interpreter(u: UOp, raw: bytes, memory: dict[UOp, Array], options: EvaluationOptions) -> str:
     what = f"{u.dtype.name} {list(u.shape)}"
     try:
         with np.errstate(all="ignore"):
-            d = next(iter(compare_value(u, np.frombuffer(raw, storage(u.dtype)), memory, arithmetic)), None)
+            d = next(iter(compare_value(u, np.frombuffer(raw, storage(u.dtype)), memory, options)), None)
     except Unsupported as why:
         return f"{what} is not compared with the interpreter ({why})"
     if d is None:

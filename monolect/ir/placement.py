@@ -98,7 +98,10 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
 
 
 def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Derive the placement of an elementwise op or STACK. Axes count from the right, as shapes are right-aligned."""
+    """Return (device, None, sharded axis) of an elementwise op or STACK, from those of its operands.
+
+    Sharded axes must be the same, counted from the right, because shapes are right-aligned. Raises DeviceError.
+    """
     d, from_right = None, None
     for s in u.src:
         sd, _, sax = s._placement

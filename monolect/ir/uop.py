@@ -210,7 +210,7 @@ def build(op: str, *src: UOp, arg: Any = None) -> UOp:
 
 
 def live_nodes() -> int:
-    """Return the number of live UOps."""
+    """Return the number of nodes in the table of interned UOps, without BUFFERs of `new_buffer_like`."""
     return len(_table)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from monolect import Context, Tensor, dtypes
 from monolect.base.dtype import DType, to_numpy
-from monolect.ir.check.compare import Arithmetic, compare_value
+from monolect.ir.check.compare import EvaluationOptions, compare_value
 from monolect.ir.check.interp import evaluate
 from monolect.ir.text import show
 from monolect.ir.uop import toposort
@@ -260,7 +260,7 @@ def test_elements_are_those_of_the_interpreter(outs: list[Tensor]) -> None:
     memory = {u: values_of(u).reshape(-1) for u in toposort(*uops) if u.op == "BUFFER" and u.storage is not None}
     for u, wanted in zip(uops, interpreted(outs), strict=True):
         with np.errstate(all="ignore"):
-            assert [*compare_value(u, wanted.reshape(-1), memory, Arithmetic({}))] == []
+            assert [*compare_value(u, wanted.reshape(-1), memory, EvaluationOptions({}))] == []
 
 
 @settings(max_examples=2 * FEW)

@@ -30,8 +30,8 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
     """Return the names of attributes, global variables and imported modules in a function and in the code nested in it.
 
     Attributes that may be missing are listed a second time with a question mark in front. They are those that are
-    stored, and texts in code that calls `getattr` and its like. ABSENT is among the attributes if code catches
-    exceptions, leaves a block that may catch one, or reads attributes by text. ANY means a computed name, of an
+    stored, and texts in code that calls `getattr` and its like. ABSENT is among the attributes if code has an `except`
+    or `with` block, which may catch an AttributeError, or reads attributes by text. ANY means a computed name, of an
     attribute of an object or its class. `__dict__` means all attributes of an object itself. `__class__` means that
     code may make another object of the class. A module's name begins with a dot for each package level up.
     """

@@ -137,7 +137,7 @@ class Dependencies(Guards):
 
     # ---- parts of an object ------------------------------------------------------------------------------------------
     def _tensor(self, t: Any) -> None:
-        """Note the Tensor `t` and append it to the key."""
+        """Append the Tensor `t` to the key, guard its leaf flag, and record it in `tensors` and `nodes`."""
         if id(t) not in self._numbers:
             self._numbers[id(t)] = len(self._numbers)
             if not t._is_view:  # a view follows its base
@@ -367,7 +367,10 @@ class Dependencies(Guards):
             self.slots.append((lambda: c, "__bases__", c.__bases__))
 
     def _object(self, x: Any, name: str) -> Parts:
-        """Yield the attributes of an object that count, and guard them."""
+        """Yield and guard the attributes of an object that the code may read.
+
+        Those are attributes that the code names; for layers, optimizers and records, all attributes.
+        """
         kinds = type(x).__mro__
         if nondeterminism.is_generator(x):
             self.generators[name] = x
@@ -510,9 +513,10 @@ def _is_called(name: str, value: Any) -> bool:
 
 @functools.cache
 def _names_inside(modules: frozenset[str]) -> frozenset[str]:
-    """Return the names in the code of these modules of this package, which reads attributes of layers and optimizers.
+    """Return the names in the code of `modules`, modules of this package with classes of layers or optimizers, and in
+    that of `monolect.nn.state`.
 
-    Return no names if that code is not available.
+    That code may read attributes of these names. Return no names if some of the code is not available.
     """
     names = [names_of_module(m) for m in (modules and (*modules, "monolect.nn.state"))]
     return frozenset().union(*names) if all(names) else frozenset()
@@ -536,12 +540,12 @@ def _is_wrapper(x: Any) -> bool:
 
 
 def _numeric_value(x: Any) -> Any:
-    """Return what a key holds for an object of a subclass of int (an int) or of float (its repr); else None."""
+    """Return the number in `x` for the key: an int for a subclass of int, its repr for one of float, else None."""
     return repr(float(x)) if isinstance(x, float) else int(x) if isinstance(x, int) else None
 
 
 def _digest(content: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what a key holds for the `content_of` an array."""
+    """Return the part of a key for an array, from its `content_of`: the layout, and a hash of the bytes."""
     data, *layout = content
     return *map(str, layout), blake2b(data, digest_size=20).digest()
 
@@ -556,7 +560,7 @@ def _has_buffer(x: Any) -> bool:
 
 
 def _is_record(x: Any) -> bool:
-    """Whether `x` is a record of NumPy, a scalar that can change."""
+    """Whether `x` is a structured NumPy scalar (`np.void`), which is mutable."""
     return is_scalar(x) and isinstance(x, np.void)
 
 

@@ -40,7 +40,7 @@ class ContextValue:
 class NativeAttributes:
     """The attributes that a type in C computes or stores, such as `maxlen` of a deque, as a mapping.
 
-    A computed value is a new object at each read: one that is equal to the last is given as the last.
+    A computed value is a new object at each read. `get` returns the object of the last read if the new one is equal.
     """
 
     def __init__(self, of: Any) -> None:

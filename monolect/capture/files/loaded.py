@@ -194,8 +194,9 @@ class _CaptureReader:
         return marks
 
     def _found(self, tensors: list[Any]) -> list[tuple[Any, Any]]:
-        """Return `tensors` with the `gradient_state` that the step found on each; supplied gradients are the last
-        arguments.
+        """Return (Tensor, `gradient_state` that the step found on its gradient) for each of `tensors`.
+
+        Raises FileFormatError for an unknown state.
         """
         states = self.data["states"]
         brought = iter(self._gradients())
@@ -208,7 +209,10 @@ class _CaptureReader:
         ]
 
     def _outside(self) -> Outside:
-        """Return the states, reads and constants of the capture. Raises FileFormatError if they do not fit."""
+        """Return the states, reads and constants of the capture.
+
+        Raises FileFormatError if they do not fit the PARAMs of the step.
+        """
         moves, in_place, reads = self._tensors_at("moves"), self._tensors_at("in_place"), self._tensors_at("reads")
         for n, t in zip(self.moves, moves, strict=True):
             if (t.__class__ is int) != (n < self.n_args) or (t.__class__ is int and t != n):
@@ -249,7 +253,10 @@ class _CaptureReader:
         return Leaf(-1, self._tensor_at(x["given"])) if x.__class__ is dict else Leaf(index(x, len(nodes)))
 
     def _results(self, nodes: list[Tensor]) -> tuple[Any, tuple[Leaf, ...]]:
-        """Return the template of the results, and a Leaf for each of its Tensors."""
+        """Return the template of the results, and a Leaf for each of its Tensors.
+
+        `nodes`: the Tensors of the capture's outputs, to which the numbers in the file refer.
+        """
         leaves: list[Leaf] = []
         hole = Tensor._wrap(const(0, dtypes.bool))
 
@@ -288,7 +295,7 @@ def _settings(steering: tuple) -> str:
 
 
 def _decoded(data: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[int]]:
-    """Return the tree, and the numbers of the Tensors in it."""
+    """Return the tree that `encode` wrote as `data`, and the numbers of its Tensors, which are indices of `tensors`."""
     numbers: list[int] = []
 
     def leaf(k: Any) -> Tensor:

@@ -18,7 +18,10 @@ _SELF = frozenset((bool, int, float, str, type(None)))  # classes that JSON repr
 
 
 def encode(tree: Any, tensor: Callable[[Tensor], Any], where: str) -> Any:
-    """Return `tree` as JSON; `tensor` encodes a Tensor. Raises JitError for a value that a file cannot hold."""
+    """Return `tree` as values that `json` can write; `tensor` encodes a Tensor.
+
+    Raises JitError for a value that a file cannot hold; `where` is the name of `tree` in its message.
+    """
     kind = tree.__class__
     if kind in _SELF:
         return tree

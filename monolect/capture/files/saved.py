@@ -190,7 +190,7 @@ class _Writer:
         }, text
 
     def number_of(self, t: Any) -> int | list[int]:
-        """Return an external Tensor as [its number], and an argument as its position."""
+        """Return the position of an argument; for an external Tensor, [its number], a new one if it has none."""
         if t.__class__ is int:
             return int(t)
         if id(t) not in self.known:
@@ -199,8 +199,8 @@ class _Writer:
         return [next(k for k, x in enumerate(self.tensors) if x is t)]
 
     def leaf(self, k: Leaf) -> Any:
-        """Return as JSON how a Tensor of a result is rebuilt: the index of its value, or the number of the Tensor that
-        it is.
+        """Return as JSON how a Tensor of a result is rebuilt: the index of its computed value, or else the `number_of`
+        the argument or external Tensor that the result is.
         """
         return k.value if k.value >= 0 else {"given": self.number_of(k.root)}
 
@@ -236,7 +236,7 @@ def _param(slot: int, b: UOp, device: str) -> UOp:
 
 
 def _stored_state(g: Any) -> Any:
-    """Return a `gradient_state` as it is written to a file."""
+    """Return the state `g` of a gradient (see `gradients.gradient_state`) as JSON. Raises JitError for a view."""
     if is_supplied(g):
         return g[-1]
     if g is not None and g is not NotKept:

@@ -1,13 +1,14 @@
-"""Decide whether a difference between two float results is rounding or a fault, by repeating it with other roundings.
+"""Decide whether rounding explains a difference between two results, by recomputing them with other roundings.
 
 What it is for: comparing results of a compiled program with `ir.check.points`. There floats round once for each
 operation, and sums are added up in float64. Another order of additions or another approximation rounds differently,
-and a comparison of floats may then have another result. A `world` other than 0 is an arithmetic with perturbed
-roundings. The variation of a result between worlds measures the difference that rounding explains.
+and a comparison of floats may then have another result. With a `noise_seed` of 0 floats round to nearest; each other
+seed perturbs the roundings differently. The variation of a result between seeds measures the difference that rounding
+explains.
 What it is not: a bound on errors. A fault that is smaller than the effect of rounding is not detected.
 
-Invariant: a perturbation depends only on the world and the exact result, so equal computations have equal results
-within a world. For example, the largest element equals the maximum.
+Invariant: a perturbation depends only on the seed and the exact result, so equal computations with one seed have equal
+results. For example, the largest element equals the maximum.
 Source: Parker, "Monte Carlo arithmetic: exploiting randomness in floating-point arithmetic", 1997.
 """
 
@@ -20,17 +21,19 @@ import numpy as np
 from monolect.base.dtype import DType
 from monolect.ir.check.arrays import Array, Mask, storage
 
-WORLDS = (8, 32)  # numbers of worlds that are tried in turn, until all differences are explained
-SPREAD = 6.0  # multiple of the largest deviation between worlds up to which rounding explains a difference
+NOISE_SEEDS = (8, 32)  # numbers of noise seeds that are tried in turn, until all differences are explained
+SPREAD = 6.0  # multiple of the largest deviation between seeds up to which rounding explains a difference
 NEAR = 8.0  # ulps; a smaller difference needs no explanation
-MOST_OPEN = 16  # differing elements that are computed in other worlds; one unexplained element is enough
+MOST_OPEN = 16  # differing elements that are computed with other seeds; one unexplained element is enough
 # by dtype: the machine epsilon, and the smallest normal value, of floats below 32 bits
 NARROW = {
     "bfloat16": (2.0**-7, 2.0**-126), "float16": (2.0**-10, 2.0**-14), "fp8e4m3": (2.0**-3, 2.0**-6),
     "fp8e5m2": (2.0**-2, 2.0**-14),
 }  # fmt: skip
 
-Evaluate = Callable[[int, Array], tuple[Array, Mask]]  # (world, sample numbers) -> (values, mask of those that exist)
+Evaluate = Callable[
+    [int, Array], tuple[Array, Mask]
+]  # (noise seed, sample numbers) -> (values, mask of those that exist)
 
 
 def unit(d: DType) -> float:
@@ -38,35 +41,38 @@ def unit(d: DType) -> float:
     return {64: 2.0**-52, 32: 2.0**-23}.get(d.bits) or NARROW[d.name][0]
 
 
-def noise(x: Array, world: int) -> Array:
-    """Return a pseudorandom number in [-1, 1] for each float, a hash of its bits and the world.
+def noise(x: Array, noise_seed: int) -> Array:
+    """Return a pseudorandom number in [-1, 1] for each float, a hash of its bits and the seed.
 
     Source: the finaliser of SplitMix64.
     """
     with np.errstate(over="ignore"):
-        z = np.ascontiguousarray(x, np.float64).view(np.uint64) + np.uint64((world * 0x9E3779B97F4A7C15) % 2**64)
+        z = np.ascontiguousarray(x, np.float64).view(np.uint64) + np.uint64((noise_seed * 0x9E3779B97F4A7C15) % 2**64)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
     return (z >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1.0
 
 
-def perturbed(world: int, out: Array, exact: Array, by: Array, d: DType) -> Array:
-    """Return `out` (`exact` rounded to `d`) with the rounding of another world: `exact` moved by at most `by`."""
+def perturbed(noise_seed: int, out: Array, exact: Array, by: Array, d: DType) -> Array:
+    """Return `exact` plus noise of at most `by`, rounded to `d`; return `out` where that is not finite or `by` is 0."""
     finite = np.isfinite(exact) & np.isfinite(by)
-    moved = exact + np.where(finite, by, 0.0) * noise(exact, world)
+    moved = exact + np.where(finite, by, 0.0) * noise(exact, noise_seed)
     return np.where(finite & (by != 0), moved.astype(storage(d)), out)
 
 
-def rounded_constant(world: int, value: Array, d: DType) -> Array:
-    """Return a float constant in a world: perturbed if it has many digits, since it may itself be a rounded number."""
-    if not world or not d.is_float or d.bits < 32 or not np.isfinite(value):
+def rounded_constant(noise_seed: int, value: Array, d: DType) -> Array:
+    """Return a constant, with noise if it is a float with many significant bits: it may itself be a rounded number.
+
+    Without noise for a `noise_seed` of 0.
+    """
+    if not noise_seed or not d.is_float or d.bits < 32 or not np.isfinite(value):
         return value
     bits, few = (np.uint32, 12) if d.bits == 32 else (np.uint64, 26)
     if not int(value.view(bits)) & ((1 << few) - 1):
         return value
     exact = value.astype(np.float64)
-    return perturbed(world, value, exact, np.abs(exact) * unit(d), d)
+    return perturbed(noise_seed, value, exact, np.abs(exact) * unit(d), d)
 
 
 def maximum(d: DType, a: Array, b: Array) -> Array:
@@ -75,7 +81,7 @@ def maximum(d: DType, a: Array, b: Array) -> Array:
 
 
 def multiply_add(d: DType, a: Array, b: Array, c: Array) -> Array:
-    """Compute a * b + c in float64 with about one rounding, by adding the errors of the product and the sum.
+    """Compute a * b + c; for floats in float64 with about one rounding, by adding the errors of product and sum.
 
     Source: Dekker, "A floating-point technique for extending the available precision", 1971.
     """
@@ -98,16 +104,19 @@ def _halves(a: Array) -> tuple[Array, Array]:
 
 
 def differing(found: Array, d: DType, evaluate: Evaluate) -> tuple[Array, Array]:
-    """Return (numbers of the samples whose difference rounding does not explain, expected values of all samples)."""
+    """Compare the samples `found` with their expected values, which `evaluate` computes.
+
+    Return (numbers of the samples whose difference rounding does not explain, expected values of all samples).
+    """
     expected, mask = evaluate(0, np.arange(len(found)))
     wrong = ~_near(found, expected, d)
     if mask is not None:
         wrong &= mask
     rows = np.flatnonzero(wrong)[:MOST_OPEN]
     runs: list[Array] = []
-    for most in WORLDS:
+    for n in NOISE_SEEDS:
         if len(rows):
-            runs = [evaluate(w, rows)[0] for w in range(1, most + 1)]
+            runs = [evaluate(seed, rows)[0] for seed in range(1, n + 1)]
             rows = rows[~explained(found[rows], expected[rows], np.stack(runs), d)]
     return rows, expected
 
@@ -123,7 +132,7 @@ def _near(a: Array, b: Array, d: DType) -> Array:
 
 
 def explained(found: Array, expected: Array, runs: Array, d: DType) -> Array:
-    """Return where the results `runs` of other worlds vary so much that `found` may be the result of another world."""
+    """Return where `runs`, the results with other noise seeds, vary so much that rounding explains `found`."""
     if not d.is_float:
         lo, hi = np.minimum(runs.min(axis=0), expected), np.maximum(runs.max(axis=0), expected)
         return np.asarray((lo <= found) & (found <= hi))

@@ -32,15 +32,15 @@ EDGES = (4, 8, 16, 32, 64, 128)  # sizes of vectors and tiles: elements next to 
 Memory = Mapping[UOp, Array]  # node -> flat array of its elements
 
 
-class Arithmetic(NamedTuple):
-    """Parameters of evaluations: values of the Variables by symbol, and whether float32 products may use TF32."""
+class EvaluationOptions(NamedTuple):
+    """Options of evaluations: values of the Variables by symbol, and whether float32 products may use TF32."""
 
     variables: Mapping[tuple, int]
-    coarse: bool = False
+    allow_tf32: bool = False
 
-    def points(self, memory: Memory, world: int = 0, most_work: int = ATTEMPTS[-1][1]) -> Points:
-        """Return a new evaluation over `memory`, in a world, of at most `most_work` computed elements."""
-        return Points(memory, self.variables, world, self.coarse, most_work)
+    def points(self, memory: Memory, noise_seed: int = 0, most_work: int = ATTEMPTS[-1][1]) -> Points:
+        """Return a new evaluation over `memory`, of at most `most_work` computed elements."""
+        return Points(memory, self.variables, noise_seed, self.allow_tf32, most_work)
 
 
 class Difference(NamedTuple):
@@ -109,17 +109,20 @@ class KernelCheck:
             raise Unsupported("several stores to one argument that may write the same element")
         self.before: dict[int, Array] = {}
 
-    def compare(self, now: Callable[[UOp], Array], arithmetic: Arithmetic) -> Iterator[tuple[UOp, Difference]]:
-        """Yield (PARAM, difference) for sampled elements that are wrong. `now` returns the contents of a PARAM."""
+    def compare(self, now: Callable[[UOp], Array], options: EvaluationOptions) -> Iterator[tuple[UOp, Difference]]:
+        """Yield (PARAM, difference) for sampled elements that the kernel wrote wrongly.
+
+        `now` returns the contents of a PARAM after the kernel ran.
+        """
         memory = {p: self.before.get(p.arg.slot, now(p)) for p in self.params}
         for (e, rs), slot in zip(self.effects, self.slots, strict=True):
-            points = arithmetic.points(memory)
+            points = options.points(memory)
             sizes = [max(0, points.size(r.src[0].value if r.src[0].op == "CONST" else r.src[0])) for r in rs]
             found = now(memory_of(e.src[0]))
             if not prod(sizes) or not len(found):
                 continue
             store = StoreCheck(
-                e, dict(zip(rs, sizes, strict=True)), memory, self.before.get(slot, found), found, arithmetic
+                e, dict(zip(rs, sizes, strict=True)), memory, self.before.get(slot, found), found, options
             )
             for d in _within_work(store.overlapping if slot in self.overlapping else store.disjoint):
                 yield memory_of(e.src[0]), d
@@ -133,7 +136,7 @@ class StoreCheck(NamedTuple):
     memory: Memory
     old: Array
     found: Array
-    arithmetic: Arithmetic
+    options: EvaluationOptions
 
     def disjoint(self, n: int, most_work: int) -> list[Difference]:
         """Return differences in `n` sampled iterations, if no two iterations write the same element."""
@@ -141,8 +144,8 @@ class StoreCheck(NamedTuple):
         rows = sampled([*self.loops.values()], n)
         n = rows[0].size if rows else 1
 
-        def at(world: int, which: Array) -> Points:
-            points = self.arithmetic.points(self.memory, world, most_work)
+        def at(noise_seed: int, which: Array) -> Points:
+            points = self.options.points(self.memory, noise_seed, most_work)
             points.env = {r: positions(row[which]) for r, row in zip(self.loops, rows, strict=True)}
             return points
 
@@ -152,8 +155,8 @@ class StoreCheck(NamedTuple):
         if len(e.src) > 2:
             gate &= _full(everything.value(e.src[2]), n)[0]
 
-        def evaluate(world: int, which: Array) -> tuple[Array, Mask]:
-            v, mask = _full(at(world, which).value(e.src[1]), len(which))
+        def evaluate(noise_seed: int, which: Array) -> tuple[Array, Mask]:
+            v, mask = _full(at(noise_seed, which).value(e.src[1]), len(which))
             return v, gate[which] if mask is None else gate[which] & mask
 
         return _differences([flat], found[np.clip(flat, 0, found.size - 1)], e.src[1].dtype, evaluate)
@@ -167,13 +170,13 @@ class StoreCheck(NamedTuple):
         rng, n_all = np.random.default_rng(SEED), prod(sizes)
         if n_all > MOST_WRITES:
             raise Unsupported(f"{n_all} writes to computed positions are too many")
-        flat, _ = _full(self._write_positions(self.arithmetic.points(self.memory)), n_all)
+        flat, _ = _full(self._write_positions(self.options.points(self.memory)), n_all)
         some = flat[sampled([n_all], n)[0]]
         some = np.concatenate([some[(some >= 0) & (some < self.found.size)], rng.integers(0, self.found.size, n)])
         at = np.unique(some)
 
-        def evaluate(world: int, which: Array) -> tuple[Array, Mask]:
-            points = self.arithmetic.points(self.memory, world, most_work)
+        def evaluate(noise_seed: int, which: Array) -> tuple[Array, Mask]:
+            points = self.options.points(self.memory, noise_seed, most_work)
 
             def stored(rows: Array) -> tuple[Array, Mask]:
                 points.env = dict(zip(self.loops, points.unravel(rows, sizes), strict=True))
@@ -204,7 +207,10 @@ def _differences(at: Sequence[Array], found: Array, d: DType, evaluate: Evaluate
 
 
 def _slot(e: UOp) -> int:
-    """Return the slot of the PARAM that an effect writes to. Raises Unsupported for another form of store."""
+    """Return the slot of the PARAM that an effect writes to.
+
+    Raises Unsupported unless the target is an INDEX of a PARAM by one scalar.
+    """
     target, memory = e.src[0], memory_of(e.src[0])
     if target.op != "INDEX" or len(target.src) != 2 or target.src[1].shape or not _is_param(memory):
         raise Unsupported("a store of another form")
@@ -215,7 +221,10 @@ def _slot(e: UOp) -> int:
 
 
 def _may_overlap(e: UOp, rs: tuple[UOp, ...]) -> bool:
-    """Whether several iterations may write the same element."""
+    """Whether the effect `e` in the loops `rs` needs the check for iterations that write the same element.
+
+    A STORE does not if its index depends on all loops and reads no memory: such an index is taken to be injective.
+    """
     at = e.src[0].src[1]
     return e.op != "STORE" or any(u.op == "LOAD" for u in toposort(at)) or not ranges(at).issuperset(rs)
 
@@ -225,7 +234,10 @@ def _is_param(u: UOp) -> bool:
 
 
 def _effects(u: UOp, around: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
-    """Yield each STORE and ATOMICADD below `u` with the loops around it."""
+    """Yield each STORE and ATOMICADD below `u` with the loops around it; `around`: loops around `u`.
+
+    Raises Unsupported for other effects.
+    """
     if u.op in ("STORE", "ATOMICADD"):
         yield u, around
     elif u.op == "END":
@@ -238,9 +250,12 @@ def _effects(u: UOp, around: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, 
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
-def compare_value(u: UOp, found: Array, memory: Memory, arithmetic: Arithmetic) -> Iterator[Difference]:
-    """Yield sampled elements of `found`, the computed value of tensor `u`, that are wrong. `memory`: its inputs."""
-    points = arithmetic.points(memory)
+def compare_value(u: UOp, found: Array, memory: Memory, options: EvaluationOptions) -> Iterator[Difference]:
+    """Yield sampled elements of `found`, the value of tensor `u` in memory, that differ from the expected value.
+
+    `memory`: the inputs of `u`.
+    """
+    points = options.points(memory)
     shape = points.shape(u)
     if 0 in shape:
         return
@@ -251,13 +266,13 @@ def compare_value(u: UOp, found: Array, memory: Memory, arithmetic: Arithmetic) 
         for row, size in zip(rows, shape, strict=True):
             flat = flat * size + row
 
-        def evaluate(world: int, which: Array) -> tuple[Array, Mask]:
+        def evaluate(noise_seed: int, which: Array) -> tuple[Array, Mask]:
             index = tuple(positions(row[which]) for row in rows)
-            return _full(arithmetic.points(memory, world, most_work).value(u, index, inside=True), len(which))
+            return _full(options.points(memory, noise_seed, most_work).value(u, index, inside=True), len(which))
 
         return _differences(rows, found[flat], u.dtype, evaluate)
 
     yield from _within_work(compare)
 
 
-__all__ = ["SEED", "Arithmetic", "Difference", "KernelCheck", "compare_value", "sampled"]
+__all__ = ["SEED", "EvaluationOptions", "Difference", "KernelCheck", "compare_value", "sampled"]

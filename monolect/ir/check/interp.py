@@ -127,7 +127,8 @@ def _effects(u: UOp) -> list[UOp]:
 class Evaluator(Evaluation):
     """One evaluation: values and masks by node, and the batch axis of each loop.
 
-    `loops`: loops that get a batch axis in addition to those of REDUCEs. `hook`: evaluates AFTERs in one iteration.
+    `loops`: loops that get a batch axis in addition to those of REDUCEs. `hook`: evaluates AFTERs, if the kernel runs
+    one iteration at a time.
     """
 
     def __init__(self, env: Env, roots: tuple[UOp, ...], loops: Sequence[UOp] = (), hook: _AfterHook | None = None):
@@ -141,7 +142,7 @@ class Evaluator(Evaluation):
         self.values, self.masks = {}, {}
 
     def run(self, roots: tuple[UOp, ...]) -> None:
-        """Evaluate all nodes in order."""
+        """Compute value and mask of all nodes below `roots`, in the order of `order`."""
         for u in self.order:
             v, mask = self.bind(u) if u in self.env else self.step(u)
             if mask is not None and mask.shape != v.shape:
@@ -149,7 +150,7 @@ class Evaluator(Evaluation):
             self.values[u], self.masks[u] = v, mask
 
     def bind(self, u: UOp) -> tuple[Any, Mask]:
-        """Return the caller's array for `u`, with batch axes."""
+        """Return the caller's array for `u`, with batch axes, and no mask."""
         v = np.asarray(self.env[u])
         if v.dtype != storage(u.dtype):
             v = v.astype(storage(u.dtype))
@@ -180,7 +181,7 @@ class Evaluator(Evaluation):
         return np.array(np.broadcast_to(v, (*sizes, *v.shape[self.user :])))
 
     def step(self, u: UOp) -> tuple[Any, Mask]:
-        """Compute value and mask of one node from those of its sources."""
+        """Return (value, mask) of one node, from those of its sources. Raises IRError for an op without a value."""
         op = u.op
         if op in ELEMENTWISE:
             return self.elementwise(u)
@@ -416,7 +417,10 @@ def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
 
 
 class _Loops:
-    """Executor of a kernel, one iteration at a time, on memory that changes. `done`: effects with their iteration."""
+    """Executor of a kernel, one iteration at a time, on memory that changes.
+
+    `done`: the effects that have run, each with the values of its loops.
+    """
 
     def __init__(self, buffers: Env) -> None:
         self.memory: Env = dict(buffers)

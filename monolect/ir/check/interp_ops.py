@@ -1,7 +1,8 @@
-"""Compute, for the reference interpreter, each op that is neither elementwise nor an effect.
+"""Compute movement ops and the ops of ROW_VALUES (constants, ranges, reductions, loads, ...) on NumPy arrays.
 
-A function takes the evaluation and a node whose sources have values, and returns the node's value and mask.
-What it is not: it does not walk graphs or write memory; `interp` does.
+What it is for: the reference interpreter. A function of ROW_VALUES takes the evaluation and a node whose sources have
+values, and returns the node's value and mask.
+What it is not: it does not walk graphs, evaluate elementwise ops or write memory; `interp` does.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ positions, a reduction computes all terms of these elements only, and values in 
 What it is not: the interpreter of whole graphs (`ir.check.interp`), with which it shares the meanings of single
 operations. It has its own index arithmetic, and shares no code with the scheduler or the passes that it checks.
 
-Floats round once for each operation, and sums are added up in float64. A `world` other than 0 perturbs the roundings
-(`ir.check.arithmetics`).
+Floats round once for each operation, and sums are added up in float64. A `noise_seed` other than 0 perturbs the
+roundings (`ir.check.arithmetics`).
 
 Invariant: the arrays of positions and values broadcast against each other. The last axis is that of the samples; each
 reduction that is entered adds a leading axis.
@@ -80,23 +80,23 @@ ZERO = positions(0)
 
 
 class Points:
-    """One evaluation of elements.
+    """An evaluation of single elements, with memoized values.
 
-    `memory`: flat array of each node that is in memory. `variables`: values of symbolic sizes by symbol. `world`: see
-    `ir.check.arithmetics`. `coarse`: float32 products may round their operands to 10 bits (TF32). `most_work`: limit
-    of the elements of all computed arrays; beyond it TooMuch is raised.
+    `memory`: flat array of each node that is in memory. `variables`: values of symbolic sizes by symbol. `noise_seed`:
+    0, or the seed of perturbed roundings (`ir.check.arithmetics`). `allow_tf32`: float32 products may round their
+    operands to 10 bits (TF32). `most_work`: limit of the elements of all computed arrays; beyond it TooMuch is raised.
     """
 
     def __init__(
         self,
         memory: Mapping[UOp, Array],
         variables: Mapping[tuple, int],
-        world: int = 0,
-        coarse: bool = False,
+        noise_seed: int = 0,
+        allow_tf32: bool = False,
         most_work: int = 1 << 25,
     ):
         self.most_work = most_work
-        self.memory, self.variables, self.world, self.coarse = memory, variables, world, coarse
+        self.memory, self.variables, self.noise_seed, self.allow_tf32 = memory, variables, noise_seed, allow_tf32
         self.env: dict[UOp, Positions] = {}  # values of the bound RANGEs
         self.memo: dict[tuple, Value] = {}
         self.depth = 1  # current number of batch axes
@@ -317,7 +317,7 @@ class Points:
         if op == "CONST":
             if u.arg[0] is INVALID:
                 return np.full((), garbage(u.dtype)), np.zeros((), bool)
-            return rounded_constant(self.world, np.asarray(u.arg[0], storage(u.dtype)), u.dtype), None
+            return rounded_constant(self.noise_seed, np.asarray(u.arg[0], storage(u.dtype)), u.dtype), None
         if op == "IOTA":
             return index[0].array.astype(storage(u.dtype)), None
         if op == "BINARY":
@@ -362,7 +362,7 @@ class Points:
         return out[..., 0], mask
 
     def _elementwise(self, u: UOp, vals: list[Value]) -> Value:
-        """Compute an elementwise op, rounded in the world of this evaluation."""
+        """Compute an elementwise op, rounded, and perturbed by the evaluation's noise."""
         args, masks = [v for v, _ in vals], [m for _, m in vals]
         op, d = u.op, u.dtype
         if op == "WHERE":
@@ -380,7 +380,7 @@ class Points:
         out = exact.astype(storage(d), copy=False)
         if not d.is_float or op in EXACT:
             return out, mask
-        if op == "MUL" and self.world % 2:  # a masked sum may skip terms 0 * x, even if x is inf or nan
+        if op == "MUL" and self.noise_seed % 2:  # a masked sum may skip terms 0 * x, even if x is inf or nan
             out = np.where((wide[0] == 0) | (wide[1] == 0), np.zeros((), out.dtype), out)
         lost: Any = np.False_
         if op in ("ADD", "SUB"):  # float64 may have rounded the sum, too
@@ -390,30 +390,30 @@ class Points:
 
     # ---- rounding ----------------------------------------------------------------------------------------------------
     def _rounded(self, out: Array, exact: Array, u: UOp, lost: Any = np.False_) -> Array:
-        """Return `out`, the rounded `exact`; in worlds other than 0 perturbed by some ulps where the op rounds.
+        """Return `out`, the rounded `exact`; with a noise seed, perturbed by some ulps where the op rounds.
 
         `lost`: mask where `exact` itself was rounded.
         """
-        if not self.world:
+        if not self.noise_seed:
             return out
         inexact = lost | (out.astype(np.float64) != exact if u.dtype.bits < 64 else exact != np.trunc(exact))
-        if self.coarse and u.op == "MUL" and u.dtype.bits == 32:
-            return perturbed(self.world, out, exact, np.abs(exact) * 2.0**-10, u.dtype)
+        if self.allow_tf32 and u.op == "MUL" and u.dtype.bits == 32:
+            return perturbed(self.noise_seed, out, exact, np.abs(exact) * 2.0**-10, u.dtype)
         units = 4.0 if u.op in FUNCTIONS else 1.0
         return perturbed(
-            self.world, out, exact, np.where(inexact, np.abs(exact) * (unit(u.dtype) * units), 0.0), u.dtype
+            self.noise_seed, out, exact, np.where(inexact, np.abs(exact) * (unit(u.dtype) * units), 0.0), u.dtype
         )
 
     def _summed(self, u: UOp, total: Array, magnitude: Array, n: int, whole: bool) -> Array:
-        """Return a float sum of `n` terms, rounded; in worlds other than 0 perturbed as by another order of additions.
+        """Return a float sum of `n` terms, rounded; with a noise seed, perturbed as by another order of additions.
 
         `magnitude`: sum of the absolute terms. `whole`: all terms are integers, so that a small sum is exact.
         """
         out = total.astype(storage(u.dtype))
-        if not self.world or (whole and np.all(magnitude < 1 / unit(u.dtype))):
+        if not self.noise_seed or (whole and np.all(magnitude < 1 / unit(u.dtype))):
             return out
         step = unit(u.dtype) + 2 * sqrt(n) * (2.0**-52 if u.dtype.bits == 64 else 2.0**-23)
-        return perturbed(self.world, out, total, magnitude * step, u.dtype)
+        return perturbed(self.noise_seed, out, total, magnitude * step, u.dtype)
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def reduce(self, u: UOp, index: Index) -> Value:
@@ -447,8 +447,8 @@ class Points:
         out = total.result()
         if op == "ADD" and d.is_float:
             out = self._summed(u, total.value, total.magnitude, n, total.whole)
-        elif op == "MUL" and d.is_float and self.world:
-            out = perturbed(self.world, out, total.value, np.abs(total.value) * unit(d) * n, d)
+        elif op == "MUL" and d.is_float and self.noise_seed:
+            out = perturbed(self.noise_seed, out, total.value, np.abs(total.value) * unit(d) * n, d)
         return out, total.mask
 
     # ---- effects -----------------------------------------------------------------------------------------------------
@@ -544,7 +544,9 @@ class Points:
             self.depth = depth
 
     def _added(self, e: UOp, out: Array, mask: Mask, rows: Array, left: Array, right: Array, stored: Any) -> Value:
-        """Return the elements `out` plus the values of the iterations rows[left:right] of each."""
+        """Return the elements `out` of memory after ATOMICADD `e`, which adds the values of iterations rows[left:right]
+        to each.
+        """
         counts = (right - left).reshape(-1)
         if counts.sum() > MOST_WRITES:
             raise Unsupported(f"{counts.sum()} additions are too many")

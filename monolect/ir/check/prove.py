@@ -164,7 +164,7 @@ def _all_of(conditions: Sequence[UOp]) -> UOp | None:
 
 
 def _where_holds(u: UOp, condition: UOp) -> UOp:
-    """Return `u` with each value that `condition` compares with a constant replaced by a RANGE of these bounds."""
+    """Return `u` with each value that `condition` bounds by constants replaced by a RANGE with these bounds."""
     found = enumerate(limits(conjuncts(condition)).items())
     return substitute(u, {x: node("RANGE", (idx(hi - lo + 1),), (-1 - k, "LOOP")) + lo for k, (x, (lo, hi)) in found})
 
@@ -382,7 +382,7 @@ class _Search:
                         todo.append(f)
                         fresh.extend(f)
         for q in sorted((m[0] for m in met if len(m) == 1 and m[0].op == "IDIV"), key=lambda q: q.serial):
-            todo += _rounded(q, todo)  # in this order, because one quotient may be the dividend of another
+            todo += _quotient_bounds(q, todo)  # in this order, because one quotient may be the dividend of another
         for f in map(_reduced, todo):
             if _least(f) < 0:  # facts that intervals prove already cannot help
                 for m, c in f.items():
@@ -428,10 +428,10 @@ def _reduced(p: Poly) -> Poly:
     return p if g < 2 else {m: c // g for m, c in p.items() if m or c // g}
 
 
-def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Return bounds of the quotient q = x // c, rounded to integers, from facts that bound x by multiples of c."""
+def _quotient_bounds(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
+    """Return new facts: integer bounds of the quotient q = x // c, from facts that bound x by multiples of c."""
     if q.src[1].op != "CONST":
-        return _whole(q, facts)
+        return _symbolic_quotient_bounds(q, facts)
     if not _is_positive(q.src[1]):
         return []
     c, x = q.src[1].value, polynomial(q.src[0])
@@ -448,8 +448,8 @@ def _rounded(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
     return out
 
 
-def _whole(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Return integer bounds of q = x // c, for a symbolic size c > 0, from facts that bound x by multiples of c."""
+def _symbolic_quotient_bounds(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
+    """Return new facts as `_quotient_bounds` does, for a symbolic size c > 0; no facts if c may be smaller."""
     if min_max(q.src[1])[0] < 1:
         return []
     x, c = polynomial(q.src[0]), polynomial(q.src[1])
@@ -574,7 +574,7 @@ def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
 
 
 def _is_positive(u: UOp) -> bool:
-    """Whether `u` is a positive constant: for such a divisor Z3's division agrees with the dialect's."""
+    """Whether `u` is a positive constant: for such a divisor, IDIV and MOD agree with Z3's division."""
     return u.op == "CONST" and u.value > 0
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from monolect.base.dtype import DType
 from monolect.base.errors import MonolectError, VerifyError
 from monolect.ir.bounds import min_max, ranges
-from monolect.ir.check.arithmetics import WORLDS, explained, perturbed, unit
+from monolect.ir.check.arithmetics import NOISE_SEEDS, explained, perturbed, unit
 from monolect.ir.check.interp import evaluate, run_kernel, storage
 from monolect.ir.ops import KernelInfo
 from monolect.ir.uop import UOp, idx, toposort
@@ -63,7 +63,7 @@ def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = No
             continue
         where = _differences(wanted[slot], found[slot], u.dtype, bits)
         if where.size and u.dtype.is_float:
-            runs = [_run(before, params, run_program, world)[1][slot] for world in range(1, WORLDS[0] + 1)]
+            runs = [_run(before, params, run_program, seed)[1][slot] for seed in range(1, NOISE_SEEDS[0] + 1)]
             where = where[~explained(found[slot][where], wanted[slot][where], np.stack(runs)[:, where], u.dtype)]
         if where.size:
             raise _error(name, before, u, where, wanted[slot], found[slot])
@@ -84,8 +84,8 @@ def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Out
     return out
 
 
-def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, world: int = 0) -> Outcome:
-    """Run a kernel on its inputs; in a `world` other than 0 the inputs are perturbed by some ulps."""
+def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, noise_seed: int = 0) -> Outcome:
+    """Run a kernel on the random inputs of `_inputs`, and return the Outcome."""
     order = toposort(ir)
     ops = {u.op for u in order}
     if foreign := ops & _FOREIGN:
@@ -96,7 +96,7 @@ def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, world: int
     work = _visits(order, in_steps)
     if work > MOST_VISITS:
         return f"{work} elements are too many", {}
-    args = _inputs(params, world)
+    args = _inputs(params, noise_seed)
     if not in_steps:
         run_kernel(ir, {u: args[slot] for slot, u in params.items()})
     elif run_program is None:
@@ -107,7 +107,7 @@ def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, world: int
 
 
 def _visits(order: list[UOp], in_steps: bool) -> int:
-    """Return the largest number of elements that a node is computed for; if `in_steps`, the number of iterations."""
+    """Return the number of elements that are computed for the largest node; if `in_steps`, its number of iterations."""
     threads = prod(_size(u.src[0]) for u in order if u.op == "SPECIAL")
     most = 1
     for u in order:
@@ -130,8 +130,8 @@ def _params(*irs: UOp) -> dict[int, UOp]:
     return {u.arg.slot: u for u in toposort(*irs) if u.op == "PARAM"}
 
 
-def _inputs(params: dict[int, UOp], world: int) -> Arguments:
-    """Return random inputs for the PARAMs, the same in every run; floats are perturbed in worlds other than 0."""
+def _inputs(params: dict[int, UOp], noise_seed: int) -> Arguments:
+    """Return random inputs for the PARAMs, the same in every run; a `noise_seed` other than 0 perturbs the floats."""
     args: Arguments = {}
     for slot, u in sorted(params.items(), key=lambda t: bool(t[1].shape)):  # Variables first: sizes may depend on them
         rng = np.random.default_rng(slot)
@@ -139,9 +139,9 @@ def _inputs(params: dict[int, UOp], world: int) -> Arguments:
             env = {v: args[s] for s, v in params.items() if not v.shape}
             n = prod(s if s.__class__ is int else int(evaluate(s, env)) for s in u.shape)
             a = args[slot] = _random(rng, n, u.dtype)
-            if world and u.dtype.is_float:
+            if noise_seed and u.dtype.is_float:
                 wide = a.astype(np.float64)
-                args[slot] = perturbed(world, a, wide, np.abs(wide) * (UNITS * unit(u.dtype)), u.dtype)
+                args[slot] = perturbed(noise_seed, a, wide, np.abs(wide) * (UNITS * unit(u.dtype)), u.dtype)
         else:
             lo, hi = min_max(u)
             args[slot] = int(rng.integers(lo, min(hi, lo + 8) + 1))
@@ -149,7 +149,7 @@ def _inputs(params: dict[int, UOp], world: int) -> Arguments:
 
 
 def _random(rng: np.random.Generator, n: int, d: DType) -> np.ndarray[Any, Any]:
-    """Return normally distributed floats, or small integers, some of which exceed any axis as an index."""
+    """Return `n` normally distributed floats, or small integers, some of them out of bounds as indices."""
     if d.is_float:
         return rng.standard_normal(n).astype(storage(d))
     if d.kind == "b":

@@ -168,7 +168,7 @@ def _carries(u: UOp) -> bool:
 
 
 def _is_loop(r: UOp) -> bool:
-    """Whether iterations of `r` run in order; RANGEs of other types become lanes, whose position is free."""
+    """Whether `r` is a RANGE of type LOOP; the order in which RANGEs of other types nest is not checked."""
     return r.arg[1] == "LOOP"
 
 

@@ -79,7 +79,7 @@ def recorded() -> Iterator[list[tuple[str, Any, Any]]]:
 
 
 def _tell() -> None:
-    """Call the watchers of settings, because the listener changed."""
+    """Call the functions that watch settings, because some of them also depend on the listener."""
     for watcher in watchers:
         watcher()
 

@@ -404,7 +404,7 @@ def _is_nothing(effect: UOp, base: UOp) -> bool:
 
 
 def _end(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Build an END whose effects all depend on its loops, so that no pass moves an effect out of a loop."""
+    """Build an END whose writes to PARAMs depend on all its LOOP ranges, so that no pass hoists a write."""
     loops = tuple([r for r in src[1:] if r.op == "RANGE" and r.arg[1] == "LOOP"])
     if allowed is not None:
         allowed("end_in_loops")
@@ -412,7 +412,7 @@ def _end(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _repeated(effect: UOp, loops: tuple[UOp, ...]) -> UOp:
-    """Return `effect` with a dependence on each of `loops`.
+    """Return `effect` with each write to a PARAM made dependent on all `loops`.
 
     A loop-invariant value may be hoisted out of a loop, but an effect may not: an ATOMICADD happens in each iteration,
     and a STORE must not happen if the loop has no iterations.
@@ -427,7 +427,10 @@ def _repeated(effect: UOp, loops: tuple[UOp, ...]) -> UOp:
 
 
 def with_dependencies(effect: UOp, by: tuple[UOp, ...]) -> UOp:
-    """Return `effect` with its memory AFTER the values `by`, which makes it a separate node for each choice of `by`."""
+    """Return a STORE or ATOMICADD with its memory AFTER the values `by`: a separate node for each choice of `by`.
+
+    An effect whose target is no INDEX is returned as it is.
+    """
     old = effect.src[0]
     if not by or old.op != "INDEX":
         return effect

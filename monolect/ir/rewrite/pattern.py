@@ -283,7 +283,10 @@ Way = list[tuple[P, tuple[int, ...]]]
 
 
 class _Generator:
-    """A generator of the matcher of one op: nested `if`s, whose common prefixes are shared by a rule's ways."""
+    """A generator of the matcher of one op, as Python source of nested `if`s.
+
+    A rule has several ways to match (`Way`), one for each order of commutative operands; they share their first `if`s.
+    """
 
     def __init__(self, ruleset: str, op: str) -> None:
         self.ruleset, self.op = ruleset, op
@@ -312,9 +315,10 @@ class _Generator:
     def ways(
         self, rule: Rule, ways: list[Way], at: int, depth: int, variables: dict[tuple[int, ...], str], captured: dict
     ) -> None:
-        """Write the block for `ways`, which are the same up to step `at`.
+        """Write the lines that check `ways` from step `at` on; the ways are equal up to that step.
 
-        `variables`: Python variable of each path that is bound; `captured`: variable of each captured name.
+        `depth`: indentation. `variables`: Python variable of each path that is bound; `captured`: variable of each
+        captured name.
         """
         groups: dict[Any, list[Way]] = {}
         for way in ways:
@@ -340,7 +344,7 @@ class _Generator:
             self.ways(rule, group, at + 1, d, v, names)
 
     def result(self, rule: Rule, depth: int, captured: dict[str, str]) -> None:
-        """Write the block that checks `when`, computes the right side and returns it."""
+        """Write the lines, indented by `depth`, that check `when`, compute the right side and return it."""
         if rule.when is not None:
             self.line(depth, f"if {self.call(rule.when, captured)}:")
             depth += 1
@@ -357,7 +361,7 @@ class _Generator:
         self.lines.append("    " * depth + text)
 
     def object(self, kind: str, value: Any) -> str:
-        """Return the name of a Python object in the function's globals, adding it if necessary."""
+        """Return the name of the object `value` in the function's globals; a new one is named `kind` and a number."""
         for name, v in self.names.items():
             if v is value and name.startswith(kind):
                 return name
@@ -422,7 +426,7 @@ class _Generator:
 
 
 def _alternatives(p: P, path: tuple[int, ...] = ()) -> list[Way]:
-    """Return all ways to match `p`, each a list of (pattern, path), outer nodes first; commutative ops have two."""
+    """Return all ways to match `p`, outer nodes first; each commutative op with two sources doubles their number."""
     if p.src is None:
         return [[(p, path)]]
     n = len(p.src)

@@ -28,7 +28,7 @@ from monolect.base.settings import Context, settings
 from monolect.base.target import Target
 from monolect.command.forms import buffer_bytes, is_size, kernel_of, read_operand, writes
 from monolect.ir.check.arrays import Array, storage
-from monolect.ir.check.compare import SEED, Arithmetic, Difference, KernelCheck, compare_value
+from monolect.ir.check.compare import SEED, Difference, EvaluationOptions, KernelCheck, compare_value
 from monolect.ir.check.points import Unsupported
 from monolect.ir.uop import UOp, node, toposort
 from monolect.runtime import profile
@@ -92,14 +92,14 @@ def run_items(
     `number`: the position of each PARAM and BUFFER. `done`: called with an item's index after its comparison.
     `replayed`: whether the items are a replay of a captured step, for the lines of DEBUG=2.
     """
-    arithmetic = arithmetic_of(variables)
+    options = evaluation_options(variables)
     times: list[int] = []
     for i, call in enumerate(items):
         operands = [piece_of(u, number, pieces) for u in call.src[1:]]
         check = _check_of(device, call, operands)
         times.append(_run_one(device, call, operands))
         if check is not None:
-            _compare(check, device, call, operands, arithmetic)
+            _compare(check, device, call, operands, options)
         done(i)
     if settings.tracing or profile.recording:
         profile.record(tuple(items), times, replayed)
@@ -153,7 +153,7 @@ def _run_one(device: Any, call: UOp, operands: Sequence[Piece | int]) -> int:
 
 
 def _compare(
-    check: KernelCheck, device: Any, call: UOp, operands: Sequence[Piece | int], arithmetic: Arithmetic
+    check: KernelCheck, device: Any, call: UOp, operands: Sequence[Piece | int], options: EvaluationOptions
 ) -> None:
     """Compare sampled elements that a kernel stored. Raises VerifyError."""
 
@@ -163,7 +163,7 @@ def _compare(
     name = call.src[0].arg.name
     try:
         with np.errstate(all="ignore"):
-            for p, d in check.compare(now, arithmetic):
+            for p, d in check.compare(now, options):
                 text = f"kernel {name} stored a value that it does not compute before any pass"
                 raise _error(text, f"argument {p.arg.slot} ({p.dtype.name})", d, kernel_of(call))
     except Unsupported as why:
@@ -188,9 +188,9 @@ def _skip(name: str, why: str) -> None:
         print(f"       {name:15} not compared: {why}", file=sys.stderr)
 
 
-def arithmetic_of(variables: Sequence[UOp]) -> Arithmetic:
+def evaluation_options(variables: Sequence[UOp]) -> EvaluationOptions:
     """Return the current values of Variables, and how the settings let floats round."""
-    return Arithmetic({v.arg.symbol: value_of(v) for v in variables}, bool(settings.TF32))
+    return EvaluationOptions({v.arg.symbol: value_of(v) for v in variables}, bool(settings.TF32))
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def run_plan(
     `batch`: empty for a user's kernel. `storages`: memory of the inputs, then of the outputs. `owned`: memory of the
     plan's own BUFFERs. `sizes`: values of the Variables.
     """
-    device, arithmetic, held = Device[plan.device], arithmetic_of(plan.variables), Snapshots()
+    device, options, held = Device[plan.device], evaluation_options(plan.variables), Snapshots()
     pieces = dict(enumerate([*storages, *sizes, *owned]))
     roots = over_params(list(batch))[0].src if batch else ()
     for p in toposort(*roots):
@@ -261,7 +261,7 @@ def run_plan(
             array = _as_piece(piece_of(t.operand, plan.number, pieces)).read(t.value.dtype, device)
             held.put(t, array.copy() if t.needed > i else array)
         for t in mine:
-            _compare_value(t, held.known(t), arithmetic)
+            _compare_value(t, held.known(t), options)
         for t in targets:
             if t.last <= i and t.needed <= i:
                 held.drop(t)
@@ -269,28 +269,28 @@ def run_plan(
     run_items(device, plan.items, plan.number, pieces, plan.variables, done)
 
 
-def _compare_value(t: StoredValue, around: dict[UOp, Array], arithmetic: Arithmetic) -> None:
+def _compare_value(t: StoredValue, around: dict[UOp, Array], options: EvaluationOptions) -> None:
     """Compare sampled elements of a complete value, computed from the elements in `around`. Raises VerifyError."""
     what = f"{t.reference.op} {t.reference.dtype.name} {t.reference.shape}"
     try:
         with np.errstate(all="ignore"):
-            for d in _differences(t.reference, around, arithmetic):
+            for d in _differences(t.reference, around, options):
                 raise _error("a value in memory is not that of the tensor graph", what, d, t.reference)
     except Unsupported as why:
         _skip(what, str(why))
 
 
-def _differences(u: UOp, around: dict[UOp, Array], arithmetic: Arithmetic) -> list[Difference]:
+def _differences(u: UOp, around: dict[UOp, Array], options: EvaluationOptions) -> list[Difference]:
     """Return the sampled elements of the value `u` that differ from those computed from `around`.
 
     If `u` compares floats, the result of a comparison may depend on the last bit of a stored float, which the kernel
     rounds in its own way. Such values are compared a second time, with everything computed from the inputs.
     """
-    found = [*compare_value(u, around[u], around, arithmetic)]
+    found = [*compare_value(u, around[u], around, options)]
     if not found or not any(s.op.startswith("CMP") and s.src[0].dtype.is_float for s in toposort(u)):
         return found
     inputs = {s: array for s, array in around.items() if s.op == "PARAM"}
-    return [*compare_value(u, around[u], inputs, arithmetic)]
+    return [*compare_value(u, around[u], inputs, options)]
 
 
 _known: dict[int, tuple[Plan, tuple[UOp, ...], list[StoredValue]]] = {}
@@ -392,4 +392,4 @@ def _with_last_use(targets: list[StoredValue]) -> list[StoredValue]:
     return [t._replace(needed=needed.get(t.value, -1)) for t in targets]
 
 
-__all__ = ["Piece", "Pieces", "arithmetic_of", "run_items", "run_plan"]
+__all__ = ["Piece", "Pieces", "evaluation_options", "run_items", "run_plan"]
