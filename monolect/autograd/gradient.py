@@ -79,8 +79,8 @@ _closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], ClosedForm]] = we
 def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
     """Register `derivative(g, y, *inputs)` as the gradients of `y` with respect to `inputs`, and return `y`.
 
-    `derivative` returns one gradient for each input, broadcast or not, or None for no gradient. It must use no other
-    nodes than its arguments, because `replace` may substitute other inputs.
+    `derivative` returns for each input a gradient, which is summed to the shape of the input, or None. It must use no
+    other nodes than its arguments, because `replace` may substitute other inputs.
     """
     if y.op != "CONST" and y not in inputs:
         base, views = _rearranged(y, inputs)
@@ -203,7 +203,7 @@ def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:
     if _is_spent(found):
         if is_shared:
             return node("DETACH", (value,), None, SPENT)
-        _refuse_further(computed)
+        _mark_spent(computed)
     elif computed in toposort(graph) or (known is not None and known[0] == (graph,) and not is_shared):
         pass
     elif known is None and computed.op == "BUFFER" and not _is_spent(computed):
@@ -263,7 +263,7 @@ def _is_spent(u: UOp) -> bool:
     return u.tag == SPENT or (u.op == "BUFFER" and u.origin is not None and u.origin[2] == SPENT)
 
 
-def spent(u: UOp) -> UOp:
+def release_graph(u: UOp) -> UOp:
     """Release the graph of `u` and return a node of the same value; a gradient that reaches it raises GradientError.
 
     A BUFFER forgets its graph and is returned itself. Another node is wrapped in a tagged DETACH, because an equal
@@ -272,11 +272,11 @@ def spent(u: UOp) -> UOp:
     if u.op != "BUFFER":
         return node("DETACH", (u,), None, SPENT)
     _closed.pop(u, None)
-    _refuse_further(u)
+    _mark_spent(u)
     return u
 
 
-def _refuse_further(u: UOp) -> None:
+def _mark_spent(u: UOp) -> None:
     """Mark the BUFFER `u` as a value whose graph was released."""
     u.origin = (*(u.origin or ("", 0))[:2], SPENT)
 
@@ -291,7 +291,7 @@ def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) 
 
 
 def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp, UOp | None]:
-    """Compute `gradients` of several roots. `grads`: root -> its gradient; the gradients of other nodes are added."""
+    """Return `gradients` of several roots. `grads` maps each root to its gradient; those of other nodes are added."""
     wanted = frozenset(targets)
     order = _nodes_on_paths(tuple(grads), wanted, cut)
     results: dict[UOp, dict[int, UOp]] = {}  # call -> number of a result -> gradient of the result
@@ -397,12 +397,14 @@ def _nodes_on_paths(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) 
 
 
 def is_without_graph(u: UOp) -> bool:
-    """Whether `u` is memory whose graph led to a leaf and is missing or out of reach."""
+    """Whether `u` is a BUFFER computed from a leaf to which no gradient can pass: a replay kept no graph (NO_GRAPH),
+    `backward` released it (SPENT), or it is outside of the captured step (OUTSIDE).
+    """
     return u.op == "BUFFER" and u.origin is not None and u.origin[2:] in ((NO_GRAPH,), (SPENT,), (OUTSIDE,))
 
 
 def refuse_without_graph(u: UOp) -> None:
-    """Raise GradientError if the graph of `u` led to a leaf and is missing, after a replay or a `backward`."""
+    """Raise GradientError if `is_without_graph(u)`, or if `u` is a DETACH whose graph `backward` released."""
     if _is_spent(u):
         expected = "backward(retain_graph=True) the first time, or the value detached"
         raise GradientError("backward a second time through the same value", expected=expected, found="no graph")
@@ -415,7 +417,7 @@ def refuse_without_graph(u: UOp) -> None:
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
-    """Return the nodes that a gradient of `u` flows to directly."""
+    """Return the nodes to which a gradient of `u` flows directly; they depend on the op and on `closed_form`."""
     if u.op in _CALLS:
         return u.src[1:]
     if not u.dtype.is_float:
@@ -598,7 +600,7 @@ def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
     """Return, for each element of `x`, the product of the other elements along `axes`, without dividing by zero.
 
     At a single zero it is the product of the rest. At other elements it is 0 if there is a zero, or nan if another
-    element is infinite or nan. The derivative is that of `_others_as_written`, because comparisons have none.
+    element is infinite or nan. The derivative is that of `_others_without_division`, because comparisons have none.
     """
     zero, endless = e("CMPEQ", x, 0.0), e("CMPNE", build("SUB", x, x), 0.0)
     safe = where(zero, 1.0, x)
@@ -611,10 +613,12 @@ def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
         quotient,
         where(build("AND", zero, e("CMPLT", zeros, 2.0)), rest, nothing),
     )
-    return closed_form(others, (x,), lambda h, y, x: (gradients(_others_as_written(x, axes), h, [x], cut=True)[x],))
+    return closed_form(
+        others, (x,), lambda h, y, x: (gradients(_others_without_division(x, axes), h, [x], cut=True)[x],)
+    )
 
 
-def _others_as_written(x: UOp, axes: tuple[int, ...]) -> UOp:
+def _others_without_division(x: UOp, axes: tuple[int, ...]) -> UOp:
     """Return `_product_of_others` by multiplications only: product of the elements before times that of those after."""
     kept = [a for a in range(len(x.shape)) if a not in axes]
     order = [*kept, *axes]
@@ -659,7 +663,10 @@ def _writes(u: UOp) -> list[UOp]:
 
 
 def _view(view: UOp, base: UOp, new: UOp) -> UOp:
-    """Return the view of `new` that corresponds to `view`, a view of `base`. Raises GradientError if it is none."""
+    """Return the view of `new` that corresponds to `view`, a view of `base`.
+
+    Raises GradientError if `view` is not a view of `base`.
+    """
     chain = []
     while view is not base:
         if not view.src or view.op in ELEMENTWISE:
@@ -772,8 +779,8 @@ __all__ = [
     "padded",
     "reach",
     "refuse_without_graph",
+    "release_graph",
     "remember",
     "replace",
     "running_product",
-    "spent",
 ]

@@ -122,7 +122,7 @@ def padded_to_max(u: UOp, fill: Any, axes: Iterable[int]) -> UOp:
 
 
 def size(n: Size, dtype: DType) -> UOp:
-    """Return a size as a scalar of `dtype`."""
+    """Return the size `n`, an int or an index node, as a node of shape () and `dtype`."""
     return const(n, dtype) if n.__class__ is int else cast(n, dtype)
 
 
@@ -197,7 +197,7 @@ def cast(u: UOp, dtype: DType) -> UOp:
 
 
 def full(shape: tuple, value: Any, dtype: DType) -> UOp:
-    """Return a constant of the shape `shape`."""
+    """Return a node of the shape `shape` whose elements are all `value`, converted to `dtype`."""
     return broadcast_to(const(value, dtype), shape)
 
 

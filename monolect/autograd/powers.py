@@ -1,4 +1,4 @@
-"""Powers as graphs: of numbers with a whole exponent by repeated squaring, of integers by the bits of the exponent."""
+"""Powers as graphs: by repeated squaring for an int exponent, by the bits of an integer exponent node."""
 
 from __future__ import annotations
 

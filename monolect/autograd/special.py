@@ -22,7 +22,9 @@ LOG2_E, LN_2 = 1.4426950408889634, log(2.0)
 
 
 def _function(derivative: Callable[..., Any]) -> Callable[[Callable[..., UOp]], Callable[..., UOp]]:
-    """Return a decorator of a formula: it adds the `derivative(g, y, *x)`, and computes halves in float32."""
+    """Return a decorator of a formula over nodes: it registers `derivative(g, y, *x)` as the gradients, and computes
+    floats below 32 bits in float32.
+    """
 
     def decorate(formula: Callable[..., UOp]) -> Callable[..., UOp]:
         def function(*xs: UOp) -> UOp:
@@ -132,7 +134,7 @@ def log_sigmoid(x: UOp) -> UOp:
     return e("SUB", below, log1p(exp(build("NEG", absolute(x)))))
 
 
-def _stopped_log(x: UOp) -> UOp:
+def _clamped_log(x: UOp) -> UOp:
     """Return max(log(x), -100)."""
     return build("MAX", log_e(x), const(-100.0, x.dtype))
 
@@ -140,14 +142,14 @@ def _stopped_log(x: UOp) -> UOp:
 def _binary_cross_entropy_gradient(g: UOp, y: UOp, x: UOp, target: UOp) -> tuple[UOp, UOp]:
     rest = e("SUB", 1.0, x)
     slope = build("DIV", build("SUB", x, target), e("MAX", build("MUL", x, rest), 1e-12))
-    return build("MUL", g, slope), build("MUL", g, build("SUB", _stopped_log(rest), _stopped_log(x)))
+    return build("MUL", g, slope), build("MUL", g, build("SUB", _clamped_log(rest), _clamped_log(x)))
 
 
 @_function(_binary_cross_entropy_gradient)
 def binary_cross_entropy(x: UOp, target: UOp) -> UOp:
     """Return -(target * log(x) + (1 - target) * log(1 - x)); logarithms are at least -100, and the slope is finite."""
     rest = e("SUB", 1.0, x)
-    hit, miss = build("MUL", target, _stopped_log(x)), build("MUL", e("SUB", 1.0, target), _stopped_log(rest))
+    hit, miss = build("MUL", target, _clamped_log(x)), build("MUL", e("SUB", 1.0, target), _clamped_log(rest))
     return build("NEG", build("ADD", hit, miss))
 
 
@@ -257,7 +259,7 @@ _CDF_32 = (
 
 
 def _normal_cdf(x: UOp) -> UOp:
-    """Return the normal distribution function of x, without a closed-form derivative.
+    """Return the normal distribution function of x, as nodes; `normal_cdf` adds the derivative.
 
     In float32 one polynomial serves all x: a second one for 1/2 + erf/2 near 0 would not improve the result. In float64
     a single polynomial would be too long.
@@ -326,7 +328,7 @@ def _atan_unit(x: UOp) -> UOp:
 
 @_function(lambda g, y, x: (e("DIV", g, multiply_add(x, x, 1.0)),))
 def atan(x: UOp) -> UOp:
-    """Return the arc tangent of x; above 1 as pi/2 - atan(1/x)."""
+    """Return the arc tangent of x; for |x| > 1 as +-pi/2 - atan(1/x)."""
     far = e("CMPGT", absolute(x), 1.0)
     y = _atan_unit(where(far, build("RECIP", x), x))
     return where(far, e("SUB", where(e("CMPLT", x, 0.0), const(-pi / 2, x.dtype), pi / 2), y), y)
@@ -338,30 +340,30 @@ def _asin_half(x: UOp) -> UOp:
     return multiply_add(e("MUL", x, z), polynomial(z, _ASIN_64 if _wide(x) else _ASIN_32), x)
 
 
-def _cathetus(x: UOp) -> UOp:
+def _sqrt_one_minus_square(x: UOp) -> UOp:
     """Return sqrt(1 - x*x), without cancellation near 1."""
     return build("SQRT", e("MUL", e("SUB", 1.0, x), e("ADD", x, 1.0)))
 
 
-def _from_corner(a: UOp) -> UOp:
+def _acos_near_one(a: UOp) -> UOp:
     """Return acos(a) for a in [1/2, 1], as 2 asin(sqrt((1 - a) / 2))."""
     y = _asin_half(build("SQRT", e("MUL", e("SUB", 1.0, a), 0.5)))
     return e("ADD", y, y)
 
 
-@_function(lambda g, y, x: (e("DIV", g, _cathetus(x)),))
+@_function(lambda g, y, x: (e("DIV", g, _sqrt_one_minus_square(x)),))
 def asin(x: UOp) -> UOp:
     """Return the arc sine of x."""
     a = absolute(x)
-    far = with_sign(e("SUB", pi / 2, _from_corner(a)), x)
+    far = with_sign(e("SUB", pi / 2, _acos_near_one(a)), x)
     return where(e("CMPLE", a, 0.5), _asin_half(x), far)
 
 
-@_function(lambda g, y, x: (build("NEG", e("DIV", g, _cathetus(x))),))
+@_function(lambda g, y, x: (build("NEG", e("DIV", g, _sqrt_one_minus_square(x))),))
 def acos(x: UOp) -> UOp:
     """Return the arc cosine of x."""
-    corner = _from_corner(absolute(x))
-    far = where(e("CMPLT", x, 0.0), e("SUB", pi, corner), corner)
+    near_one = _acos_near_one(absolute(x))
+    far = where(e("CMPLT", x, 0.0), e("SUB", pi, near_one), near_one)
     return where(e("CMPLE", absolute(x), 0.5), e("SUB", pi / 2, _asin_half(x)), far)
 
 
@@ -435,7 +437,7 @@ def atanh(x: UOp) -> UOp:
     lambda g, y, a, b, w: (e("MUL", g, e("SUB", 1.0, w)), e("MUL", g, w), e("MUL", g, e("SUB", b, a))),
 )
 def lerp(a: UOp, b: UOp, weight: UOp) -> UOp:
-    """Return a + weight * (b - a), computed from `b` if weight >= 1/2, so that weight 1 gives exactly `b`."""
+    """Return a + weight * (b - a), computed from `b` if |weight| >= 1/2, so that weight 1 gives exactly `b`."""
     d = build("SUB", b, a)
     near = e("CMPLT", absolute(weight), 0.5)
     from_b = build("SUB", b, build("MUL", d, e("SUB", 1.0, weight)))
@@ -452,12 +454,12 @@ _SAME_BITS = {16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64, 8: dtypes.in
 
 
 def negative(x: UOp) -> UOp:
-    """Return the condition that the sign bit of a float is set."""
+    """Return a bool node: true where the sign bit of the float `x` is set."""
     return e("CMPLT", build("BITCAST", x, arg=_SAME_BITS[x.dtype.bits]), 0)
 
 
 def copysign_value(x: UOp, sign: UOp) -> UOp:
-    """Return |x| with the sign of `sign`, without a closed-form derivative."""
+    """Return |x| with the sign of `sign`, as nodes; `copysign` adds the derivative."""
     a = absolute(x)
     return where(negative(sign), build("NEG", a), a)
 

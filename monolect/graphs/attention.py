@@ -43,8 +43,9 @@ def prepare_operands(
 ) -> tuple[UOp, UOp, UOp, UOp | None, tuple[Any, ...] | None]:
     """Return (query, key, value, mask, result shape) after checking the shapes.
 
-    Under `gqa` the heads axis of each operand is split into (key heads, group), and the result shape is that without
-    the split. Else the operands are unchanged and the result shape is None. Raises ShapeError.
+    Under `gqa` the heads axis of each operand is split into (key heads, group), and the result shape is the shape of
+    the result of attention without that split. Else the operands are unchanged and the result shape is None. Raises
+    ShapeError.
     """
     _check(q, k, v, gqa)
     if mask is not None:

@@ -52,7 +52,7 @@ class Block(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Number of bits of an element's number."""
+        """log2(size): bits of the number of an element in its block."""
         return self.size.bit_length() - 1
 
 
@@ -136,7 +136,9 @@ def _block(s: Sorting, target: Target) -> Block:
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def _select(words: Words, rows: Sequence[int], lanes: Sequence[int] | None = None) -> Words:
-    """Return the vectors `rows` of each word of a block, and of each vector the lanes `lanes` unless None."""
+    """Return for each word of a block its vectors numbered `rows`, in that order, and of these only the `lanes` if
+    given.
+    """
     at = (shape_source(rows),) if lanes is None else (shape_source(rows), shape_source(lanes))
     return tuple(node("INDEX", (w, *at)) for w in words)
 
@@ -181,8 +183,9 @@ def _compare_exchange(words: Words, row_bits: int, lane_bits: int, top: tuple[st
 
 
 def _step(words: Words, bits: int, top: int, shift: int, first: str) -> Words:
-    """Compare each element with the one whose number differs in `bits`; the one with a 0 in bit `top` gets the smaller.
-    The lowest `shift` bits of a number are its row or its lane (`first`), the higher bits the other.
+    """Order each pair of elements whose numbers differ in `bits`: the one with a 0 in bit `top` receives the smaller.
+
+    The lowest `shift` bits of a number are the row if `first` is "row", else the lane; the higher bits are the other.
     """
     low, high = bits & (1 << shift) - 1, bits >> shift
     at = (first, top) if top < 1 << shift else ("lane" if first == "row" else "row", top >> shift)
@@ -190,7 +193,7 @@ def _step(words: Words, bits: int, top: int, shift: int, first: str) -> Words:
 
 
 def _sort_block(words: Words, block: Block) -> Words:
-    """Return a sorted block in memory order: words of shape (lanes, rows)."""
+    """Sort the elements of one block, words of shape (rows, lanes). The result, (lanes, rows), is sorted row-major."""
     shift = block.rows.bit_length() - 1
     for k in range(block.bits):
         words = _step(words, (2 << k) - 1, 1 << k, shift, "row")
@@ -200,8 +203,9 @@ def _sort_block(words: Words, block: Block) -> Words:
 
 
 def _merge_block(words: Words, block: Block) -> Words:
-    """Return a sorted block, given a block whose elements all belong between those of its neighbours and which lacks
-    only the last steps.
+    """Run the last steps of a merge, which compare elements of one block only, and return the sorted block.
+
+    Before, every element must already be in the block in which it ends.
     """
     for j in range(block.bits - 1, -1, -1):
         words = _step(words, 1 << j, 1 << j, block.lanes.bit_length() - 1, "lane")
@@ -248,7 +252,7 @@ def _result_of(s: Sorting, words: Words) -> UOp:
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 @lru_cache(maxsize=32)  # a kernel has some thousand nodes, so few are cached
 def kernel(s: Sorting, block: Block, device: str) -> UOp:
-    """Return the SINK of the kernel that stores the sorted rows of PARAM 1 to PARAM 0."""
+    """Return the SINK of a kernel for `device` that stores the sorted rows of PARAM 1 to PARAM 0, by blocks `block`."""
     return _KernelBuilder(s, block, device).sink()
 
 
@@ -268,7 +272,7 @@ class _KernelBuilder:
         self.memory = tuple(node("BUFFER", space, BufferArg(k, d, None, "LOCAL")) for k, d in enumerate(s.words))
 
     def sink(self) -> UOp:
-        """Return the SINK of the kernel."""
+        """Build all passes and return the SINK of the kernel."""
         loop = self._loop(self.n_blocks)
         words = _sort_block(self._read(loop), self.block)
         if self.n_blocks > 1:

@@ -129,10 +129,10 @@ def _transpose(d: UOp, w: UOp, c: ConvGeometry, sizes: Ints) -> UOp:
 
 
 def _phases_are_cheaper(d: UOp, w: UOp, c: ConvGeometry, sizes: Ints) -> bool:
-    """Whether computing the phases separately is faster than jointly.
+    """Whether computing the phases of the transpose one by one is faster than jointly.
 
-    That needs enough channels to fill a vector, and enough avoided products with missing taps to pay for reading `d`
-    once for each phase.
+    The joint form also multiplies by taps that are 0, and separate phases read `d` once each. Separate phases also need
+    enough channels to fill a vector.
     """
     if w.shape[1] < Device[device(d) or Device.default].target.lanes(d.dtype.itemsize):
         return False
@@ -144,7 +144,7 @@ def _phases_are_cheaper(d: UOp, w: UOp, c: ConvGeometry, sizes: Ints) -> bool:
 
 
 def _phase_elements(d: UOp, w: UOp, c: ConvGeometry, phase: tuple[_Phase, ...], counts: Ints) -> UOp:
-    """Return the elements of one phase of the transpose, (N, Cin, *counts)."""
+    """Return the elements of the transpose in one `phase`, which has a _Phase for each axis: (N, Cin, *counts)."""
     if not all(t.taps for t in phase):
         return g.full((d.shape[0], w.shape[1] * c.groups, *counts), 0, d.dtype)
     for a, t in enumerate(phase, 2):
@@ -186,7 +186,7 @@ def _phase(r: int, k: int, p: int, s: int, d: int) -> _Phase:
 
 
 def _strided(u: UOp, axis: int, first: int, step: int, count: int) -> UOp:
-    """Return `count` elements first, first + step, ... of an axis, padded with zeros behind its end."""
+    """Return the elements first, first + step, ..., `count` in number, of an axis; beyond its end they are 0."""
     if step == 1:
         return g.shrink_axis(u, axis, first, count)
     lead, n, rest = u.shape[:axis], u.shape[axis], u.shape[axis + 1 :]

@@ -2,11 +2,11 @@
 
 How: rows of up to some thousand elements are sorted by a bitonic network, if the target has vectors (`bitonic_sort`).
 Longer rows are radix-sorted, the least significant digit first. Each key is packed with its index into one unsigned
-word. A histogram of each chunk of a row and its running sum give the offset at which each class begins. The rank within
-a class is a sum over earlier elements, which `rules.loops.class_scan` turns into a count in local memory. One store
-moves each word. Short rows without vectors are sorted by counting the elements before each element. The k largest
-elements are extracted one by one, in a long row from the blocks with the largest maxima. If k is large, the candidates
-from such blocks are sorted.
+word. The elements of a row with one value of the digit are a class. A histogram of each chunk of a row and its running
+sum give the offset at which each class begins. The rank within a class is a sum over earlier elements, which
+`rules.loops.class_scan` turns into a count in local memory. One store moves each word. Short rows without vectors are
+sorted by counting the elements before each element. The k largest elements are extracted one by one, in a long row from
+the blocks with the largest maxima. If k is large, the candidates from such blocks are sorted.
 
 What it is not: it knows no Tensor. Invariants: the order is that of `sort_keys.key`; equal elements keep their order.
 Source: Knuth, "Sorting and Searching", 5.2.5; Zagha and Blelloch, "Radix sort for vector multiprocessors", 1991.
@@ -77,9 +77,10 @@ def is_cheaper_to_count(n: int, bits: int) -> bool:
 
 
 def _sort_words(x: UOp, k: UOp, at: UOp, descending: bool) -> Sorted:
-    """Sort rows with keys of at most 32 bits by words that hold key and index, and unpack the words.
+    """Sort the rows of `x` by their unsigned keys `k` of at most 32 bits: pack each key with its index `at` into a
+    word, sort the words and unpack them.
 
-    The lowest bit is 1 for -0.0.
+    The lowest bit of a word is 1 for -0.0.
     """
     d = k.dtype
     words = _pack(k, at, _is_negative_zero(x) if x.dtype.is_float else None)
@@ -106,13 +107,14 @@ def _pack(k: UOp, index: UOp, flag: UOp | None = None) -> UOp:
 
 
 def _indices_of(words: UOp, room: int) -> UOp:
-    """Return the int32 indices of words made by `_pack`: bits 1 to `room` - 1; bit 0 is the flag."""
+    """Return the int32 indices in words made by `_pack`, whose keys begin at bit `room`: bits 1 to `room` - 1."""
     return cast(e("SHR", e("AND", words, (1 << room) - 1), 1), dtypes.int32)
 
 
 # ---- by counting -----------------------------------------------------------------------------------------------------
 def _sort_by_counting(x: UOp, k: UOp) -> Sorted:
-    """Sort rows by counting: the rank of an element is the number of elements before it.
+    """Sort the rows of `x` by their unsigned keys `k`, shape (r, n): the rank of an element is the number of elements
+    that are sorted before it.
 
     If one word holds a key and its index, words are distinct, and one comparison orders two elements.
     """
@@ -145,7 +147,10 @@ def _sort_by_bits(words: UOp, low: int, high: int) -> UOp:
 
 
 def _radix_pass(words: UOp, shift: int, classes: int) -> UOp:
-    """Sort words of shape (rows, chunks, m) by one digit: one stable pass over each row."""
+    """Sort words of shape (rows, chunks, m) by the digit that begins at bit `shift` and has `classes` values.
+
+    This is one stable pass over each row; `m` is the number of words of a chunk.
+    """
     r, chunks, m = words.shape
     digit = cast(e("AND", e("SHR", words, shift), classes - 1), dtypes.int32)
     chunk = iota(r, dtypes.index, 0, 3) * chunks + iota(chunks, dtypes.index, 1, 3)
@@ -158,9 +163,10 @@ def _radix_pass(words: UOp, shift: int, classes: int) -> UOp:
 
 
 def _class_starts(class_index: UOp, r: int, chunks: int, classes: int) -> UOp:
-    """Return the offset in its row at which each (row, chunk, class) begins, flat.
+    """Return int32 offsets of shape (r * chunks * classes,): where each class of each chunk begins in its sorted row.
 
-    That offset is the number of elements of lower classes plus those of the class in earlier chunks.
+    Such an offset is the number of elements of lower classes plus those of the class in earlier chunks. `class_index`:
+    the number (row * chunks + chunk) * classes + class of each element.
     """
     zeros = build("CONTIGUOUS", graph.full((r * chunks * classes,), 0, dtypes.int32))
     ones = graph.full(class_index.shape, 1, dtypes.int32)
@@ -234,8 +240,9 @@ def _top_indices(key: UOp, k: int) -> UOp | None:
 
 
 def _extract_maxima(key: UOp, index: UOp, k: int) -> UOp:
-    """Return the indices of the k largest keys, the first of equal ones first, by k reductions: each takes the maximum
-    of the remaining keys.
+    """Return `index` of the k largest keys of each row, the first of equal ones first, shape (r, k).
+
+    It takes k reductions; each finds the maximum of the remaining keys.
     """
     back = e("SUB", const(dtypes.int32.max, dtypes.int32), index)
     words = build("CONTIGUOUS", build("OR", e("SHL", cast(key, dtypes.int64), 32), cast(back, dtypes.int64)))

@@ -32,8 +32,8 @@ def is_cheaper_than_sorting(x: UOp, m: int) -> bool:
 
 
 def index_of_rank(x: UOp, at: UOp) -> UOp:
-    """Return the int32 indices, shape (r, m), in row i of `x` of the elements that sorted rows have at positions at[i,
-    j]; of equal elements the first.
+    """Return int32 indices of shape (r, m): element [i, j] is the index in row i of `x`, shape (r, n), of the element
+    at position at[i, j] of the sorted row. Of equal elements the first is found.
     """
     (r, n), m = x.shape, at.shape[1]
     k = order.key(x)
@@ -55,8 +55,8 @@ def bits_of(d: DType) -> int:
 
 
 def _key_of_rank(keys: UOp, ranks: UOp, bits: int) -> UOp:
-    """Return the key of each rank, shape (r, m, 1): the largest `bits`-bit number with at most `ranks` keys
-    below it.
+    """Return the key that each rank, shape (r, m, 1), has in a row of `keys`, (r, 1, n): the largest `bits`-bit number
+    with at most that rank of keys below it.
     """
     found = const(0 if bits == 1 else -(1 << bits - 1), keys.dtype)
     for low in range(max(0, bits - DIGIT_BITS), -1, -DIGIT_BITS):

@@ -1,8 +1,9 @@
 """Convert numbers to integer keys in PyTorch's sort order, and find the index of a maximum by keys.
 
 What it is for: argmax and sorting, which compare integers only.
-What it is not: methods of Tensor. Invariants: `key(a) < key(b)` exactly if a sorts before b, and the keys are equal if
-neither does. 0.0 and -0.0 have equal keys. All nans have one key, which is above that of infinity.
+What it is not: it has no methods of Tensor.
+Invariants: `key(a) < key(b)` exactly if a sorts before b, and the keys are equal if neither does. 0.0 and -0.0 have
+equal keys. All nans have one key, which is above that of infinity.
 Source: IEEE 754 numbers as sign and magnitude; Herf, "Radix Tricks", 2001.
 """
 
@@ -65,8 +66,8 @@ def _flip_magnitude(raw: UOp) -> UOp:
 
 
 def unsigned(k: UOp, descending: bool = False) -> UOp:
-    """Return a signed key as an unsigned one in the same, or the opposite, order; applied to an unsigned key, the
-    signed one.
+    """Return a signed key as an unsigned key in the same order, or with `descending` in the opposite one. Applied to
+    an unsigned key, return the signed key.
     """
     d = k.dtype
     other = (SIGNED if d.is_unsigned else _UNSIGNED)[d.bits]
@@ -91,7 +92,9 @@ def first_maximum(u: UOp, axis: int) -> UOp:
 
 
 def maximum_gradient(axis: int, keepdim: bool, sign: Callable[[UOp], UOp]) -> Callable[..., tuple[UOp]]:
-    """Return the derivative of the maximum of sign(x) along `axis`: the whole gradient goes to the first maximum."""
+    """Return the derivative, for `closed_form`, of the maximum of sign(x) along `axis`: the whole gradient goes to the
+    first maximum. `keepdim`: whether the maximum has kept the axis with size 1.
+    """
 
     def derivative(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
         """Return `g` at the first maximum of each row of `x`, else 0."""

@@ -49,17 +49,15 @@ def count_windows(size: Any, kernel: int, stride: int, dilation: int) -> Any:
 
 
 class _Axis(NamedTuple):
-    """How one axis becomes windows: where the source goes in a row of `pitch` elements, and how rows are cut into
-    windows.
-    """
+    """The sizes and offsets of the movement ops by which `windows` turns one axis into (window, element) axes."""
 
-    repeats: int  # rows
-    offset: int
-    pitch: int
-    flat: int  # elements before they are cut into `rows`
-    rows: Ints
-    first: Ints  # offset of the part of the rows that is kept
-    kept: Ints  # its sizes
+    repeats: int  # copies of the source, each in a row of its own
+    offset: int  # index of the first source element in its row
+    pitch: int  # elements of a row
+    flat: int  # elements of all rows, padded to be reshaped to `rows`
+    rows: Ints  # shape of the second form of the rows
+    first: Ints  # offset of the part of `rows` that is kept
+    kept: Ints  # sizes of that part
     cut: Ints  # `kept`, with the stride as an axis of its own
     result: Ints  # sizes kept of `cut`
     swap: bool  # whether the kernel axis comes before the window axis
@@ -110,7 +108,9 @@ def windows(x: UOp, kernel: Ints, stride: Ints, dilation: Ints, lead: Sequence[i
 
 
 def overlap(outs: Sequence[Any], kernel: Ints, stride: Ints, dilation: Ints) -> bool:
-    """Whether windows overlap, with dilation 1, int sizes, and at most MAX_TERMS windows for each element."""
+    """Whether windows overlap and OverlapAdd applies: dilation is 1, the numbers of windows `outs` are ints, and at
+    most MAX_TERMS windows cover an element.
+    """
     reach = prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
     return 1 < reach <= MAX_TERMS and all(r == 1 for r in dilation) and all(o.__class__ is int for o in outs)
 
@@ -134,7 +134,7 @@ class OverlapAdd:
         self.split_shape = (*shape[: self.head], *(v for js in zip(self.counts, stride, strict=True) for v in js))
 
     def total(self, term: Callable[[Ints], UOp]) -> UOp:
-        """Return the sum of term((t, ...)) over all t, reshaped to `shape`."""
+        """Return the sum of term((t, ...)) over all t, in the shape `shape` of the elements."""
         terms = [term(at) for at in product(*map(range, self.reach))]
         wide = accumulator(terms[0].dtype)
         y = g.cast(reduce(lambda a, b: g.e("ADD", a, b), [g.cast(x, wide) for x in terms]), terms[0].dtype)
@@ -144,8 +144,8 @@ class OverlapAdd:
         )
 
     def window_values(self, y: UOp, at: Ints) -> UOp:
-        """Return `y`, of shape (*lead, *outs), so that index j of each axis holds the value of window j - t, zeros
-        where there is no window.
+        """Return the window values `y`, shape (*lead, *outs), shifted by `at` to (*lead, J, 1, ...): index j holds the
+        value of window j - t, or 0 if there is no such window.
         """
         split_shape = [v for m in y.shape[self.head :] for v in (m, 1)]
         first = (*(0,) * self.head, *(v for t in at for v in (t, 0)))

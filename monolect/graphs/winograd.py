@@ -54,8 +54,8 @@ MAX_COST_RATIO = 0.9  # of the direct cost; a gain of less than a tenth is not c
 
 @lru_cache
 def matrices(m: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return three matrices: kernel evaluation, (m + 2) x 3; input evaluation, (m + 2) x (m + 2); interpolation, m x (m
-    + 2).
+    """Return the three matrices of F(m, 3): kernel evaluation, (m + 2) x 3; input evaluation, (m + 2) x (m + 2); and
+    interpolation, m x (m + 2).
     """
     points = np.array(POINTS[m])
     differences = points[:, None] - points + np.eye(len(points))
@@ -71,12 +71,12 @@ def matrices(m: int) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def best_tile(x: UOp, w: UOp, outs: Ints, target: Target, *, weight_cached: bool) -> int | None:
-    """Return the cheapest m, or None if the direct convolution (3x3, stride 1, `outs` outputs) costs less or little
-    more.
+    """Return the cheapest tile size m, or None if the direct convolution (3x3, stride 1, `outs` outputs) costs less or
+    little more.
 
-    The more multiply-adds start in a cycle, the more of them a memory access costs. `weight_cached`: a captured step
-    keeps the transformed weight from one call to the next. Memory costs were measured on CPUs, so the result is None
-    for targets with workgroups.
+    Costs are in multiply-adds, so a memory access costs more of them on a target that starts more in a cycle.
+    `weight_cached`: a captured step keeps the transformed weight from one call to the next. Memory costs were measured
+    on CPUs, so the result is None for targets with workgroups.
     """
     known = x.dtype in (dtypes.float32, dtypes.float64) and all(isinstance(n, int) for n in x.shape)
     if target.workgroups or not known:

@@ -72,7 +72,7 @@ MOST_ELEMENTS: int = dtypes.int64.max  # elements of a tensor or of one axis; mo
 if TYPE_CHECKING:
 
     class _Joined:
-        """Methods of the joined class that a family calls in another; the class is checked as a whole."""
+        """Declare, for the type checker, methods of Tensor that one family calls and another family defines."""
 
         @property
         def requires_grad(self) -> builtins.bool: ...
@@ -309,7 +309,7 @@ def check_count(shape: tuple) -> None:
 
 @contextmanager
 def restore_on_failure(tensors: Iterable[Any]) -> Iterator[None]:
-    """Give these tensors their previous nodes back if the `with` block raises, also for an interrupt."""
+    """Give `tensors` the nodes back that they had before the `with` block, if the block raises (also an interrupt)."""
     before = [(t, t._uop) for t in tensors]
     try:
         yield
@@ -335,9 +335,9 @@ def as_device(device: Any, may_be_file: bool = False) -> Any:
 
 
 def node_of(self: Any, value: Any, name: str) -> UOp:
-    """Return the node of the Tensor `value`, an operand of `self` in the method `name`.
+    """Return the node of `value`, an operand of `self` in the method `name`.
 
-    Raises DTypeError for another type, DeviceError for another device.
+    Raises DTypeError if `self` or `value` is not a Tensor, DeviceError if they are on different devices.
     """
     for x in (self, value):
         if not isinstance(x, TensorBase):
@@ -348,7 +348,9 @@ def node_of(self: Any, value: Any, name: str) -> UOp:
 
 
 def on_device(u: UOp, device: Any) -> UOp:
-    """Return `u`, a value without a device, on `device`: unchanged for the default device, else copied by a LOAD."""
+    """Return `u`, a node without a device, on `device`: unchanged for None and the default device, else copied by a
+    LOAD.
+    """
     return u if device is None or device == as_device(None) else build("LOAD", u, arg=LoadArg(device, "GLOBAL"))
 
 
@@ -366,7 +368,7 @@ def refused(name: str, error: IRError, *uops: UOp) -> Exception:
     return DTypeError(f"{name}: {error.message}", expected=error.expected, found=error.found)
 
 
-def refuse_shape(name: str, expected: tuple, found: tuple) -> ShapeError:
+def refused_shape(name: str, expected: tuple, found: tuple) -> ShapeError:
     """Return the ShapeError of the method `name` for a value of shape `found` that does not broadcast to `expected`."""
     return ShapeError(f"{name}: the value does not fit", expected=f"a shape that broadcasts to {expected}", found=found)
 
@@ -394,7 +396,7 @@ __all__ = [
     "node_of",
     "on_device",
     "on_device_of",
-    "refuse_shape",
+    "refused_shape",
     "refused",
     "restore_on_failure",
     "unpacked",

@@ -1,8 +1,8 @@
 """Create Tensors from Python and NumPy data, from one value, and from counting.
 
 What it is for: the class methods `Tensor.zeros`, `arange`, `eye` and their kin.
-Invariant: only data from outside takes memory here. Every other creation is CONST and IOTA arithmetic without a kernel
-of its own; its users compute it inline.
+Invariant: only data from outside, `empty`, `empty_like` and `buffer` take memory. Every other creation is CONST and
+IOTA arithmetic without a kernel of its own; its users compute it inline.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
 
 
 def _checked(value: Any, d: DType, given: DType | None) -> Any:
-    """Return `value`. Raises DTypeError for an int that does not fit the default dtype `d`, or any dtype if one is
-    `given`.
+    """Return `value`. Raises DTypeError for an int outside of the range of `d`.
+
+    If the user gave the dtype (`given`), ints wrap to it, and only an int outside of all integer dtypes raises.
     """
     low, high = (d.min, d.max) if given is None else (dtypes.int64.min, dtypes.uint64.max)
     if value.__class__ is int and d.is_int and not low <= value <= high:
@@ -401,8 +402,8 @@ class CreationMixin(TensorBase):
     def one_hot(self, num_classes: int) -> Self:
         """Return int64 of shape (*shape, num_classes): 1 at the class that each element names, 0 elsewhere.
 
-        Raises DTypeError for floats, ArgumentError for num_classes below 1, and under `CHECK_BOUNDS=1` IndexRangeError
-        for a class outside [0, num_classes).
+        Raises DTypeError for floats and bools, ArgumentError for num_classes below 1, and under `CHECK_BOUNDS=1`
+        IndexRangeError for a class outside [0, num_classes).
 
         >>> Tensor([1, 0]).one_hot(3).tolist()
         [[0, 1, 0], [1, 0, 0]]

@@ -112,7 +112,10 @@ def native_function(code: Code, *inputs: Tensor, out: Result | list[Result], nam
 
 
 def _results(what: str, inputs: Sequence[Any], out: Any) -> tuple[list[UOp], Any]:
-    """Return a new BUFFER for each result of `out`, and the name of their device."""
+    """Return a new BUFFER for each result that `out` describes, and the name of the device, that of `inputs`.
+
+    `what` names the function in messages. Raises ArgumentError or DeviceError.
+    """
     for t in inputs:
         if not isinstance(t, Tensor):
             raise ArgumentError(f"{what}: an input", expected="a Tensor", found=repr(t)[:80])

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from typing import TypedDict
 
     class DrawOptions(TypedDict, total=False):
-        """Options of methods that make parameters."""
+        """Keyword options that methods for initial weights pass on to `uniform` or `normal`."""
 
         dtype: DTypeLike | None
         device: DeviceLike | None
@@ -176,8 +176,8 @@ def settle(states: Iterable[_State] | None = None) -> None:
 def snapshot() -> Callable[[], None]:
     """Return a function that restores all states as they are now, so that numbers drawn since are drawn again.
 
-    No state may be realized in between; `settle` before what realizes some. A state from which another thread has drawn
-    since is not restored.
+    The function must be called before any state is realized; if numbers may be realized in between, call `settle`
+    before the snapshot. A state from which another thread has drawn since is not restored.
     """
     known = {d: (vars(s).copy(), s.stored._uop) for d, s in _states.items()}
     seed = _seed
@@ -218,7 +218,7 @@ def tensor_named(name: str, make: Any) -> Any:
 
 
 def drawn() -> dict[Any, tuple[int, int]]:
-    """Return for each device a value that changes once a number is drawn from its state."""
+    """Return a value for each device; a later value differs if numbers were drawn from the state in between."""
     return {device: (id(state.base), state.used) for device, state in _states.items()}
 
 

@@ -3,7 +3,8 @@
 What it is for: it holds a lazy value (`uop`), realizes it (`realize`, `numpy`), changes it (`assign`), and
 differentiates with respect to leaves in reverse mode (`requires_grad`, `backward`).
 What it is not: it knows no kernels and no backend. It passes nodes to the runtime and gets BUFFERs back.
-Invariant: nothing runs before `realize`, `numpy`, `tolist` or `item`; a call that raises leaves every tensor unchanged.
+Invariant: nothing runs before values are asked for, as by `realize`, `numpy`, `tolist`, `item` or a file; a call that
+raises leaves every tensor unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import weakref
 from collections.abc import Collection, Iterable
 from typing import Any, Self
 
-from monolect.autograd.gradient import gradients, reach, refuse_without_graph, remember, spent
+from monolect.autograd.gradient import gradients, reach, refuse_without_graph, release_graph, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
 from monolect.backend.registry import Device, is_on_disk
@@ -43,7 +44,7 @@ from monolect.runtime.replay.in_progress import (
     under_way,
 )
 from monolect.tensor import random as random_state
-from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device, on_device_of, refuse_shape
+from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device, on_device_of, refused_shape
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
@@ -202,8 +203,8 @@ def copied(u: UOp) -> UOp:
 
 
 def in_own_memory(u: UOp) -> UOp:
-    """Return the value of `u` for a Tensor that is written to; a value in memory is copied, as other Tensors may
-    use it.
+    """Return `u` as the new node of a Tensor that is assigned to: copied if `u` shows memory, as other Tensors may use
+    that memory.
     """
     memory = aliased_memory(u)
     return u if memory is None or memory.storage is None else copied(u)
@@ -638,7 +639,7 @@ class Tensor(
             root._become(root._stored(base, target if part is None else part(target), value))
 
     def _become(self, uop: UOp) -> None:
-        """Refer to the node `uop` from now on, and tell the current capture.
+        """Replace the node of this tensor by `uop`, and note the assignment in the current capture.
 
         A value that depends on a bound Variable is deferred, so that it is computed before the Variable changes.
         """
@@ -661,7 +662,7 @@ class Tensor(
         return build("AFTER", base, build("STORE", view, self._fitting(view, value)))
 
     def _fitting(self, target: UOp, value: UOp, elsewhere: bool = False) -> UOp:
-        """Return `value` broadcast to the shape of `target`.
+        """Return `value` broadcast to the shape of the node `target`, to which it will be assigned.
 
         Raises ShapeError, and DeviceError for another device unless `elsewhere`.
         """
@@ -673,7 +674,7 @@ class Tensor(
             for n, m in zip(reversed(value.shape), reversed(shape), strict=False)
         )
         if not fits:
-            raise refuse_shape("assign", shape, value.shape)
+            raise refused_shape("assign", shape, value.shape)
         return broadcast_to(value, shape)
 
     # ---- gradients ---------------------------------------------------------------------------------------------------
@@ -712,7 +713,7 @@ class Tensor(
         is_kept = create_graph if retain_graph is None else retain_graph
         if not is_kept and self._uop not in leaves and is_alone(self):
             note_before(self, self._uop)
-            self._uop = spent(self._uop)
+            self._uop = release_graph(self._uop)
         if self._uop.op != "BUFFER":
             defer(self)  # cheap to compute together with its gradients, expensive after their values are released
         return self

@@ -150,8 +150,9 @@ def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any])
 def check_results(tree: Any, given: Container[int], what: str) -> None:
     """Raise JitError for a result that a later call could not build.
 
-    Allowed are Tensors, numbers, texts, trees of them, and the function's own arguments (`given` holds their ids).
-    `what` names the kind of function in the message.
+    Allowed are Tensors, numbers, texts and other constants (such as types, enums and functions without a closure),
+    trees of them, and the function's own arguments (`given` holds their ids). `what` names the kind of
+    function in the message.
     """
     if tree.__class__ in PLAIN or isinstance(tree, (Tensor, *_CONSTANT)) or is_scalar(tree) or id(tree) in given:
         return

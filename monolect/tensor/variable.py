@@ -32,7 +32,8 @@ class Variable:
     `uop` is its index node in a graph: a scalar PARAM, times `multiple_of`, so the compiler knows that divisor. A
     Variable with min == max is that constant. Sums, differences, products, `//` and `%` of a Variable are sizes too.
 
-    Raises ArgumentError for a name that is not an identifier, and for bounds that are not integers with min <= max.
+    Raises ArgumentError for a name that is not an identifier, for bounds that are not integers with min <= max, and for
+    a `multiple_of` that does not divide both bounds.
 
     >>> n = Variable("n", 1, 4)
     >>> x = Tensor([1.0, 2.0, 3.0, 4.0])[:n] * 2

@@ -25,9 +25,9 @@ from monolect.runtime.buffer import base_of, contiguous_part
 from monolect.runtime.realize.execute import realize
 from monolect.tensor.base import AnyTensor, TensorBase, check_count
 
-Make = Callable[[UOp], UOp]
-Strides = tuple[int, ...]
-Restride = Callable[[Strides], Strides | None]
+Make = Callable[[UOp], UOp]  # maps the node of the base to the node of the view
+Strides = tuple[int, ...]  # one for each axis, in elements
+Restride = Callable[[Strides], Strides | None]  # maps the strides of the base to those of the view; None: unknown
 Path = tuple[tuple[Make, Restride | None, Make | bool], ...]  # (make, restride, writes) of each Window from the root on
 
 MEMORY = frozenset(("BUFFER", "AFTER"))
@@ -189,7 +189,9 @@ def is_alone(t: Any) -> bool:
 
 
 def in_memory(t: AnyTensor) -> AnyTensor:
-    """Return a Tensor that is not a view, on the memory of the view `t`, or on a copy if `t` is not contiguous."""
+    """Compute `t` and return a Tensor with its value that is not a view: `t` itself if it is not one or may become one,
+    else a new Tensor on the memory of `t`, or on a copy if `t` is not contiguous.
+    """
     u = t._value()
     if u.op != "BUFFER":
         u = contiguous_part(u) or realize([build("CONTIGUOUS", u)])[0]
@@ -230,7 +232,7 @@ def path_of(t: AnyTensor) -> tuple[AnyTensor, Path]:
 
 
 def with_strides(t: Any) -> Path:
-    """Return the path from a contiguous Tensor of equal values to one that reports the strides of the view `t`.
+    """Return the Path from a contiguous Tensor with the values of the view `t` to a view with the strides of `t`.
 
     These strides, and not the time of the computation, decide whether a later `reshape` is a copy.
     """
@@ -262,7 +264,9 @@ def apply_path_or_copy(t: AnyTensor, path: Path) -> AnyTensor:
 
 
 def aliases(t: AnyTensor, make: Make, restride: Restride | None = None) -> AnyTensor:
-    """Return a view of all of `t` with the same values. `make` maps its node; `restride` None keeps the strides."""
+    """Return a view of all of `t` with the same values. `make` maps the node of `t`; with `restride` None the strides
+    are those of `t`.
+    """
     return shown(t, make, restride or _same, _same)
 
 
@@ -297,8 +301,9 @@ def strides(t: Any) -> Strides | None:
 
 
 def reshaped(shape: tuple, old: Strides | None, new: tuple) -> Strides | None:
-    """Return the strides, in elements, of a view of the same memory in shape `new`; None where a copy is needed, as in
-    PyTorch.
+    """Return the strides of a view in the shape `new` of elements in the shape `shape` with strides `old`.
+
+    None where a copy is needed, as in PyTorch, and for symbolic sizes.
     """
     if old is None or any(n.__class__ is not int for n in (*shape, *new)):
         return None
@@ -325,7 +330,7 @@ def reshaped(shape: tuple, old: Strides | None, new: tuple) -> Strides | None:
 
 
 def in_rows(shape: tuple, found: Strides) -> Strides | None:
-    """Return the strides `found` if elements of `shape` with them are known to be contiguous and in order.
+    """Return `found` if strides `found` make the elements of `shape` contiguous in row-major order.
 
     Otherwise, and for symbolic sizes, return None.
     """

@@ -77,8 +77,10 @@ def clamp_to_dtype(d: DType, number: Any) -> Any:
     return number
 
 
-def _shift_held(d: DType, by: Any) -> Any:
-    """Return the shift `by`; a number that the dtype does not hold becomes one that also shifts all bits out."""
+def _shift_in_range(d: DType, by: Any) -> Any:
+    """Return the shift `by`; an int outside of the range of `d` becomes the largest of `d`, which also shifts all bits
+    out.
+    """
     by = by.item() if is_scalar(by) else by
     whole = scalar_dtype(0, d)
     return by if by.__class__ is not int or whole.is_float or whole.min <= by <= whole.max else whole.max
@@ -91,7 +93,7 @@ def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
 
 
 def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """Return both nodes in the dtype that holds the values of both."""
+    """Return both nodes cast to their promoted dtype (`promote`)."""
     if a.dtype is b.dtype:
         return a, b
     d = promote(a.dtype, b.dtype)
@@ -295,7 +297,9 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(operand(self, self._uop, value))
 
     def _in_common(self, *others: Any) -> list[Self]:
-        """Return the other operands in the promoted dtype of all operands, in which their factors are applied."""
+        """Return `others` as tensors of the promoted dtype of self and `others`, in which `alpha` or `value` multiplies
+        them.
+        """
         us = [operand(self, self._uop, x) for x in others]
         d = promote(self._uop.dtype, *(u.dtype for u in us))
         return [self._wrap(cast(u, d)) for u in us]
@@ -585,7 +589,7 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(e("CMPLT", special.absolute(self._uop), inf))
 
     def _all_false(self) -> Self:
-        """Return a bool tensor of the same shape that is False, for a dtype without nan."""
+        """Return a bool tensor of the same shape that is False everywhere; the dtype of self must be without nan."""
         return self._wrap(build("CMPNE", self._uop, self._uop))
 
     def isclose(self, other: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
@@ -669,7 +673,7 @@ class ElementwiseMixin(TensorBase):
         >>> (Tensor([1, 5]) << 2).tolist()
         [4, 20]
         """
-        return self._bits("SHL", _shift_held(self.dtype, other))
+        return self._bits("SHL", _shift_in_range(self.dtype, other))
 
     def __rshift__(self, other: TensorLike) -> Self:
         """Return `self >> other`, which is self / 2 ** other rounded down, broadcast and promoted.
@@ -679,7 +683,7 @@ class ElementwiseMixin(TensorBase):
         >>> (Tensor([20, -5]) >> 2).tolist()
         [5, -2]
         """
-        return self._bits("SHR", _shift_held(self.dtype, other))
+        return self._bits("SHR", _shift_in_range(self.dtype, other))
 
     def __rlshift__(self, other: TensorLike) -> Self:
         return self._bits("SHL", other, True)

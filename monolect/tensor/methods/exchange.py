@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @guard_methods
 class ExchangeMixin(TensorBase):
-    """The protocols of NumPy and DLPack."""
+    """Methods by which NumPy and DLPack read a Tensor, and `from_dlpack`."""
 
     __slots__ = ()
 
@@ -35,8 +35,8 @@ class ExchangeMixin(TensorBase):
         return values if dtype is None and not copy else np.array(values, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Return a Tensor for an operator whose left operand is a NumPy array or number; other NumPy functions get the
-        values.
+        """Return a Tensor for an operator whose left operand is a NumPy array or number. Other NumPy functions are
+        applied to the values as arrays.
 
         >>> import numpy as np
         >>> x = Tensor([1.0, 2.0])
@@ -62,11 +62,10 @@ class ExchangeMixin(TensorBase):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Return a DLPack capsule of this tensor's memory, without a copy, as `np.from_dlpack(t)` and PyTorch's need
-        it.
+        """Return a DLPack capsule of this tensor's memory, for `np.from_dlpack(t)` and `torch.from_dlpack(t)`.
 
-        Another `dl_device` than the tensor's own may be the host, which copies; a different one raises DeviceError.
-        Memory in reverse order is copied; with copy=False it raises ArgumentError.
+        Nothing is copied, except with copy=True, to the host as `dl_device`, and for memory in reverse order, which
+        raises ArgumentError with copy=False. Any other `dl_device` than the tensor's own raises DeviceError.
 
         >>> import numpy as np
         >>> t = Tensor([1, 2, 3])

@@ -1,7 +1,7 @@
 """Methods that apply a function to each element: exponentials, trigonometry, rounding, clamping, activations.
 
 Invariant: results are accurate near 0, and overflow only if the exact result does. The formulas that need care are in
-`monolect.autograd.special`. Integers become float32, as in PyTorch.
+`monolect.autograd.special`. As in PyTorch, integers become float32 where results are not whole numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _op(
 ) -> Callable[[AnyTensor], AnyTensor]:
     """Return a method `name` that applies a function of nodes to floats.
 
-    Its docstring shows that `at` gives `gives`, rounded to 4 digits.
+    Its docstring is "Return `prose`", with an example: the method of `at` gives `gives`, rounded to 4 digits.
     """
 
     def method(self: AnyTensor) -> AnyTensor:

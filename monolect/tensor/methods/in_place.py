@@ -15,7 +15,7 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import DTypeError, GradientError
 from monolect.base.numpy import is_array
 from monolect.ir.uop import UOp
-from monolect.tensor.base import AnyTensor, Data, TensorBase, TensorLike, on_device, refuse_shape
+from monolect.tensor.base import AnyTensor, Data, TensorBase, TensorLike, on_device, refused_shape
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.files import compute_device
 
@@ -42,9 +42,10 @@ class InPlaceMixin(TensorBase):
     __slots__ = ()
 
     def _update(self, name: str, new: TensorBase) -> Self:
-        """Write `new`, of the shape of this tensor.
+        """Write `new`, cast to the dtype of self, to all elements and return self; `name` is the operator in messages.
 
-        Raises GradientError for a leaf that requires a gradient, DTypeError or ShapeError.
+        Raises GradientError for a leaf that requires a gradient, DTypeError for floats into integers and numbers into
+        bools, ShapeError for another shape than that of self.
         """
         if self._requires_grad:
             expected = "t.assign(value), which is not differentiated"
@@ -53,7 +54,7 @@ class InPlaceMixin(TensorBase):
             expected = f"a value that {self.dtype.name} holds"
             raise DTypeError(f"{name}: the result has another dtype", expected=expected, found=new.dtype.name)
         if new.shape != self.shape:
-            raise refuse_shape(name, self.shape, new.shape)
+            raise refused_shape(name, self.shape, new.shape)
         self._store(None, cast(new._uop, self.dtype))
         return self
 

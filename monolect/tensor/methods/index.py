@@ -41,8 +41,9 @@ _window_slot: Any = vars(TensorBase)["_view"]
 
 
 class _AxisPart(NamedTuple):
-    """Part of one axis that one item of a key selects: `size` elements from `offset`, every `step`-th; the axis is
-    dropped if `drop`.
+    """Part of one axis that one item of a key selects: every `step`-th of the `size` elements from `offset` on.
+
+    A negative `step` counts from the last of them backwards. The axis is dropped if `drop`.
     """
 
     offset: Any
@@ -337,7 +338,7 @@ _part_of = guarded(_select_part, "__getitem__")
 
 
 def _drop_leading_ones(u: UOp, shape: tuple) -> UOp:
-    """Return `u` without leading axes of size 1 that `shape` lacks; they do not count, as in PyTorch and NumPy."""
+    """Return `u` without leading axes of size 1 while it has more axes than `shape`, as in PyTorch and NumPy."""
     while len(u.shape) > len(shape) and u.shape[0].__class__ is int and u.shape[0] == 1:
         u = graph.reshape(u, u.shape[1:])
     return u
@@ -526,7 +527,7 @@ def _vector(index: Any) -> Any:
 
 # ---- integer tensors -------------------------------------------------------------------------------------------------
 def _integers(tensor: Any, item: Any, n: Any) -> UOp:
-    """Return an index list, array or tensor as positions on an axis of `n` elements.
+    """Return `item` of a key, a list, array or integer tensor, as a node of positions on an axis of `n` elements.
 
     Raises ShapeError, ArgumentError or IndexRangeError.
     """

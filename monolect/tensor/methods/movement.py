@@ -612,7 +612,7 @@ class MovementMixin(TensorBase):
         return self._wrap(out._uop)
 
 
-# ---- helpers ---------------------------------------------------------------------------------------------------------
+# ---- parts of methods ------------------------------------------------------------------------------------------------
 def _permuted(x: AnyTensor, order: Sequence[int]) -> AnyTensor:
     """Return the view of `x` whose axis k is axis `order[k]`."""
     return shown(x, lambda u: graph.permute(u, order), lambda s: tuple(s[i] for i in order))
@@ -641,7 +641,7 @@ def _may_differ(n: Any, k: int) -> bool:
 
 
 def _infer(old: tuple, new: tuple) -> tuple:
-    """Return the sizes `new` with -1 replaced by the remaining number of elements of `old`. Raises ShapeError."""
+    """Return the sizes `new` with -1 replaced by the size that gives as many elements as `old`. Raises ShapeError."""
     holes = [i for i, n in enumerate(new) if n.__class__ is int and n < 0]
     if len(holes) > 1 or new[holes[0]] != -1:
         raise ShapeError("reshape: one size may be -1, none may be negative", expected="at most one -1", found=new)
@@ -689,9 +689,9 @@ def _rolled(u: UOp, axis: int, by: Any) -> UOp:
 
 
 def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], int]:
-    """Return the tensors and the axis of `a.cat(b)`, `Tensor.cat([a, b])` or `Tensor.cat([a, b], 1)`.
+    """Return the tensors and the axis that a call names: `a.cat(b)`, `Tensor.cat([a, b])` or `Tensor.cat([a, b], 1)`.
 
-    Raises ArgumentError.
+    `name` is the method in messages. Raises ArgumentError for other objects than Tensors.
     """
     if isinstance(first, tuple | list):
         ts, dim = list(first), others[0] if others else dim
@@ -766,7 +766,7 @@ _PAD_MODES = {"reflect": (_reflected, -1), "replicate": (_edge, None), "circular
 
 
 def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
-    """Return `x` with one axis cropped and padded by a mode other than constant, in PyTorch's order.
+    """Return `x` with axis `a` cropped and padded by a mode other than constant, in PyTorch's order.
 
     circular pads after cropping; reflect and replicate pad before cropping.
     """
@@ -787,7 +787,7 @@ def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
 
 
 def _cut(x: Any, a: int, before: int, after: int) -> Any:
-    """Return `x` without the elements of an axis that negative widths crop."""
+    """Return `x` cropped along axis `a` by the negative ones of the widths `before` and `after`."""
     start, stop = max(0, -before), x.shape[a] - max(0, -after)
     return x if start == 0 and stop == x.shape[a] else x.narrow(a, start, stop - start)
 

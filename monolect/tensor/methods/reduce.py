@@ -24,7 +24,7 @@ from monolect.tensor.methods.elementwise import computes_in_float32
 
 
 class ValuesIndices(NamedTuple, Generic[AnyTensor]):
-    """Result of `max(dim)`, `min(dim)`, `cummax`, `cummin`, `sort` and related methods."""
+    """Elements of a tensor and their int64 indices: the result of `max(dim)`, `cummax`, `sort` and related methods."""
 
     values: AnyTensor
     indices: AnyTensor
@@ -105,8 +105,9 @@ class ReduceMixin(TensorBase):
         total = _reduce(wide, "ADD", axes, keepdim or keepdims)
         return self._wrap(cast(_divide(total, n), u.dtype))
 
-    def _squares(self, dim: Any, keepdim: bool, correction: float) -> UOp:
-        """Return the sum of squared distances from the mean, divided by n - correction, in at least float32.
+    def _variance(self, dim: Any, keepdim: bool, correction: float) -> UOp:
+        """Return the node of the variance: the sum of squared distances from the mean, divided by n - correction, in at
+        least float32.
 
         Raises DTypeError.
         """
@@ -138,7 +139,7 @@ class ReduceMixin(TensorBase):
         (2.0, 1.0)
         """
         dim, c = _corrected(dim, unbiased, correction)
-        return self._wrap(cast(self._squares(axis if dim is None else dim, keepdim or keepdims, c), self.dtype))
+        return self._wrap(cast(self._variance(axis if dim is None else dim, keepdim or keepdims, c), self.dtype))
 
     def std(
         self,
@@ -158,7 +159,7 @@ class ReduceMixin(TensorBase):
         2.0
         """
         dim, c = _corrected(dim, unbiased, correction)
-        v = self._squares(axis if dim is None else dim, keepdim or keepdims, c)
+        v = self._variance(axis if dim is None else dim, keepdim or keepdims, c)
         return self._wrap(cast(build("SQRT", _zero_gradient_at_zero(v)), self.dtype))
 
     def var_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
@@ -488,8 +489,8 @@ def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
 
 
 def _zero_gradient_at_zero(u: UOp) -> UOp:
-    """Return the non-negative `u` unchanged, with the derivative 0 where `u` is 0, as in PyTorch: the root of `u` has
-    none there.
+    """Return the non-negative `u` unchanged, with the derivative 0 where `u` is 0: the root of `u`, which has no
+    derivative there, then gets the derivative 0, as in PyTorch.
     """
     return where(e("CMPNE", u, 0.0), u, 0.0)
 

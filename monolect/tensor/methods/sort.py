@@ -149,7 +149,7 @@ class SortMixin(TensorBase):
         """Return the axis counted from the front, and the tensor as rows along it, shape (r, n); symbolic sizes are
         padded with `fill`.
 
-        Raises ShapeError for 2**31 elements.
+        Raises ShapeError for an axis of 2**31 elements or more.
         """
         u = self._uop if self._uop.shape else graph.reshape(self._uop, (1,))
         a = self._axis(dim, len(u.shape))

@@ -103,8 +103,8 @@ class NormMixin(TensorBase):
     def group_norm(
         self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None, eps: float = 1e-5
     ) -> Self:
-        """Return (N, C, ...) normalized to mean 0 and variance 1 over each of `num_groups` groups of channels, then `*
-        weight + bias`, both (C,).
+        """Return self, (N, C, ...), normalized to mean 0 and variance 1 over each of `num_groups` groups of channels of
+        a sample, then `* weight + bias`, both (C,).
 
         Raises ShapeError, and ArgumentError if `num_groups` does not divide the channels.
 
@@ -130,8 +130,8 @@ class NormMixin(TensorBase):
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Self:
-        """Return (N, C, ...) normalized to mean 0 and variance 1 over each channel of each sample, then `* weight +
-        bias`, both (C,).
+        """Return self, (N, C, ...), normalized to mean 0 and variance 1 over each channel of each sample, then
+        `* weight + bias`, both (C,).
 
         Without `use_input_stats` the running statistics are used, as in evaluation; they are never updated. Raises
         ShapeError.
@@ -156,7 +156,8 @@ class NormMixin(TensorBase):
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Self:
-        """Return (N, C, ...) normalized to mean 0 and variance 1 over each channel, then `* weight + bias`, both (C,).
+        """Return self, (N, C, ...), normalized to mean 0 and variance 1 over each channel, then `* weight + bias`, both
+        (C,).
 
         In training (by default the setting TRAINING) the statistics are those of the batch. The running statistics, if
         given, then move toward them by `momentum`, with the unbiased variance; their assignment is lazy. Otherwise the
@@ -189,9 +190,10 @@ class NormMixin(TensorBase):
         return out
 
     def _batch_normalized(self, mean: Any, var: Any, momentum: float, eps: float) -> Any:
-        """Return the normalized tensor, and pairs (running statistic, its new value).
+        """Return self normalized by the statistics of the batch, and (running statistic, its new value) for each of
+        `mean` and `var` that is not None.
 
-        Raises ShapeError for one value a channel.
+        Raises ShapeError for fewer than two values in a channel.
         """
         axes = (0, *range(2, self.ndim))
         n = count((self.shape[0], *self.shape[2:]))

@@ -36,8 +36,9 @@ from monolect.tensor.methods.elementwise import computes_in_float32
 
 
 def _ceil_extra(size: int, k: int, s: int, p: int, d: int) -> int:
-    """Return the number of elements to add at the end so that the last, partial window fits; it must start inside the
-    padded input.
+    """Return the number of elements that ceil_mode adds at the end so that a last, partial window fits.
+
+    That window must start inside the input or the padding before it, not in the padding after it.
     """
     out = -(-(size + 2 * p - d * (k - 1) - 1) // s) + 1
     if (out - 1) * s >= size + p:
@@ -60,8 +61,11 @@ def _covered(size: Any, out: Any, k: int, s: int, p: int, include_pad: bool) -> 
     return [min(j * s - p + k, high) - max(j * s - p, low) for j in range(out)]
 
 
-def _divisor(counts: list[list[int] | UOp], dtype: DType) -> UOp | float:
-    """Return 1 / elements of a window: one float if all windows have the same number, else a node over the outputs."""
+def _reciprocal_count(counts: list[list[int] | UOp], dtype: DType) -> UOp | float:
+    """Return 1 / the number of elements of each window: a float if all windows have the same number, else a node.
+
+    `counts` holds the result of `_covered` for each axis; the node has the shape of the outputs.
+    """
     uniform = [c[0] for c in counts if isinstance(c, list) and len(set(c)) == 1]
     if len(uniform) == len(counts):
         return 1.0 / prod(uniform)
@@ -96,7 +100,7 @@ def _first_maxima(view: UOp, y: UOp, inside: UOp) -> UOp:
 
 
 def _window_numbers(kernel: Ints, rank: int) -> UOp:
-    """Return the row-major number of each element of a window, int32, along the last of `rank` axes."""
+    """Return the row-major numbers of the elements of a window: int32, (1, ..., 1, *kernel), with `rank` axes."""
     return g.reshape(g.iota(prod(kernel), dtypes.int32), (*(1,) * (rank - len(kernel)), *kernel))
 
 
@@ -114,7 +118,7 @@ def _inside(view: UOp, sizes: tuple[Any, ...], kernel: Ints, stride: Ints, paddi
 
 
 def _scatter_to_maxima(d: UOp, index: UOp, overlap_add: OverlapAdd) -> UOp:
-    """Add the gradient `d` of each window to the element at `index` in the window."""
+    """Return the gradient of the input: `d` of each window is added to the element number `index` of the window."""
     rank = overlap_add.head + 2 * overlap_add.n
 
     def term(at: Ints) -> UOp:
@@ -131,7 +135,7 @@ def _scatter_to_maxima(d: UOp, index: UOp, overlap_add: OverlapAdd) -> UOp:
 
 @guard_methods
 class PoolMixin(TensorBase):
-    """Pools. Every method returns a lazy tensor; overlapping windows are views, not copies."""
+    """Pooling methods. Every method returns a lazy tensor; windows are views, not copies."""
 
     __slots__ = ()
 
@@ -216,7 +220,7 @@ class PoolMixin(TensorBase):
             return self._wrap(g.e("MUL", total, 1.0 / divisor))
         spatial, outs = self._uop.shape[len(self._uop.shape) - n :], total.shape[len(total.shape) - n :]
         counts = [_covered(*a, include_pad) for a in zip(spatial, outs, k, s, p, strict=True)]
-        return self._wrap(g.e("MUL", total, _divisor(counts, total.dtype)))
+        return self._wrap(g.e("MUL", total, _reciprocal_count(counts, total.dtype)))
 
     def _adaptive(self, n: int, output_size: Any, name: str) -> Ints:
         """Return the kernel, which is also the stride, that cuts the last n axes into `output_size` equal parts.
