@@ -1,13 +1,14 @@
 """Add long float32 sums in blocks, each with its own accumulator (blocked summation).
 
-An accumulator rounds once for each value it takes: a million times for a million values, but two thousand times for the
-sums of a thousand blocks. So each block of a long sum has an accumulator that starts at zero and is added to the outer
-accumulator when the block ends. That costs one addition and one loop end per block.
+An accumulator rounds once for each value that is added to it. In one accumulator of a million values, the errors of a
+million roundings add up; with a thousand blocks of a thousand values, those of two thousand. So each block of a long
+sum has an accumulator that starts at zero and is added to the outer accumulator when the block ends. That costs one
+addition and one loop end per block.
 
 Reductions over the same loop stay in one loop: all of them are blocked, or none is. The accumulators of a tile of a
 contraction fill the registers, so while a block runs, the outer accumulators are spilled. Blocks of tiles are therefore
-longer: the load, addition and store of each accumulator take 1/200 of 512 steps (1/100 of 256, which is measurable in
-products of 512).
+longer: the load, addition and store of each accumulator take 1/200 of the time of 512 steps (1/100 of that of 256,
+which is measurable in products of 512).
 
 What it is not: it does not make accumulators (`reduce`), split sums over threads (`split_reductions`), or keep partial
 sums in memory (`optimize.loops.partial_sums`).
@@ -32,7 +33,7 @@ MAX_CHAIN = 2 * MIN_PART  # values; sums of at most this length are not blocked
 LONG_PART = 512  # values; a block of a tile's sums has at least as many
 MAX_SHORT_PART_LANES = 128  # float32 lanes (eight registers of 512 bits); outer accumulators of more lanes are spilled
 MAX_LANES = 512  # float32 lanes (all registers); sums of more lanes are not blocked
-# a loop body with operations that lanes execute together is not blocked either
+# ops of loop bodies that are not blocked: loops, memory, and ops that lanes execute together
 _REFUSED = LOOP_AND_MEMORY_OPS | {"BARRIER", "WMMA"}
 
 
@@ -62,9 +63,10 @@ def fold_sums(sink: UOp) -> UOp:
 
 
 def _in_parts(u: UOp, v: UOp, over: list[UOp], within: list[UOp], substitution: dict[UOp, UOp]) -> UOp:
-    """Return a REDUCE over the blocks `over` of a REDUCE over the loops `within` a block, instead of the reduction `u`.
+    """Return the REDUCE `u` as a REDUCE over the blocks `over` of a REDUCE over the loops `within` a block.
 
-    `v` is `u` with rewritten sources; it is returned unchanged if `over` is empty, that is, if there is one block.
+    `v` is `u` with rewritten sources, and `substitution` replaces its loops. `v` is returned unchanged if `over` is
+    empty, that is, if there is one block.
     """
     if not over:
         return v
@@ -76,7 +78,7 @@ def _in_parts(u: UOp, v: UOp, over: list[UOp], within: list[UOp], substitution: 
 
 
 def _foldable_loops(order: list[UOp]) -> frozenset[Loops]:
-    """Return the loops whose reductions are added in blocks."""
+    """Return the key (`loops_of`) of each loop whose reductions are done in blocks."""
     long: set[Loops] = set()
     refused: set[Loops] = set()
     for u in order:
@@ -89,7 +91,9 @@ def _foldable_loops(order: list[UOp]) -> frozenset[Loops]:
 
 
 def _is_foldable(u: UOp) -> bool:
-    """Whether the sum `u` is long, has few accumulators, and its loop body contains no loops, memory or barriers."""
+    """Whether the REDUCE `u` may be done in blocks: it is long, has few accumulators, and no op of `_REFUSED`
+    is in its loop body.
+    """
     loops = u.src[1:]
     if prod(map(_max_iterations, loops)) <= MAX_CHAIN:
         return False

@@ -54,7 +54,11 @@ def branch_cold_paths(sink: UOp, target: Target) -> UOp:
 def _branch(
     marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]], slots: Iterator[int], number: int
 ) -> dict:
-    """Return the replacement of each WHERE in `marked`: the LOAD of a register that one shared loop may overwrite."""
+    """Return the replacement of each WHERE in `marked`: the LOAD of a REG buffer that one loop, shared by all, may
+    overwrite.
+
+    `number` is the id of that loop; `users` maps each node to the nodes that have it as a source.
+    """
     p, outer = marked[0].src[0], sorted(ranges(marked[0]), key=lambda r: r.arg[0])
     any_lane = node("REDUCE", (p,), ("MAX", tuple(range(len(p.shape))))) if p.shape else p
     steps = build("CAST", build("RESHAPE", any_lane, shape_source(())), arg=dtypes.index)
@@ -82,7 +86,7 @@ def _branch(
 
 
 def _exclusive_operands(marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]]) -> set[UOp]:
-    """Return the elementwise nodes that nothing but the first values of the WHEREs in `marked` needs."""
+    """Return the elementwise nodes that only the first values of the WHEREs in `marked` depend on."""
     needed = set(toposort(*(u.src[1] for u in marked)))
     exclusive: set[UOp] = set()
     for u in reversed(order):

@@ -51,7 +51,7 @@ def control(linear: UOp, target: Target) -> UOp:
 
 
 def _is_gated(u: UOp) -> bool:
-    """Whether `u` writes one element under a condition."""
+    """Whether `u` is a STORE or ATOMICADD of a scalar with a gate."""
     return u.op in ("STORE", "ATOMICADD") and len(u.src) == 3 and u.src[2].shape == () and u.src[0].shape == ()
 
 

@@ -19,7 +19,10 @@ from monolect.ir.uop import UOp, node, substitute, toposort
 
 
 def demote_registers(sink: UOp, target: Target) -> UOp:
-    """Pass: replace indexed REG buffers by LOCAL ones. Raises CompileError if local memory is too small."""
+    """Pass: replace indexed REG buffers by LOCAL ones on targets without workgroups.
+
+    Raises CompileError if local memory is too small.
+    """
     if target.workgroups or not target.local_bytes:
         return sink
     order = toposort(sink)

@@ -27,7 +27,7 @@ from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substi
 from monolect.lower.scan import Scans, widen
 
 MAX_SHUFFLE_STRIDE = 4  # elements; lanes at most this far apart are shuffled from contiguous vectors
-SHAPED = ("UPCAST", "GROUP_REDUCE", "CONTRACT")
+SHAPED = ("UPCAST", "GROUP_REDUCE", "CONTRACT")  # types of the ranges that become axes of values
 
 
 def expand(sink: UOp) -> UOp:
@@ -72,8 +72,9 @@ def expand(sink: UOp) -> UOp:
 
 
 def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
-    """Return the axis of each range that becomes shape, counted from the last (1). Ranges that occur in one value
-    differ.
+    """Return the axis of each range that becomes shape, counted from the last (1).
+
+    Two ranges that one value depends on get different axes.
     """
     axis_of: dict[UOp, int] = {}
     depth: dict[UOp, int] = {}  # output range -> number of axes taken by reductions inside of it
@@ -96,7 +97,7 @@ def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
 
 
 def _co_occurring(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
-    """Return for each range of `shaped` the others that occur in a value with it: these need different axes."""
+    """Return, for each range of `shaped`, the others that occur in one value together with it."""
     co_occurring: dict[UOp, set[UOp]] = {r: set() for r in shaped}
     known: set[frozenset[UOp]] = set()
     for u in order:
@@ -133,7 +134,7 @@ def _widened_accumulators(order: list[UOp], axis_of: dict[UOp, int], scanned: se
 
 
 def _constants(r: UOp, axis: int) -> UOp:
-    """Return the values 0..n-1 of the range `r` along `axis`, counted from the last."""
+    """Return the constants 0..n-1, which replace the range `r` of n iterations, along `axis`, counted from the last."""
     n = r.src[0].value
     flat = node("STACK", tuple(idx(i) for i in range(n)))
     return build("RESHAPE", flat, shape_source((n, *(1,) * (axis - 1))))
@@ -206,8 +207,9 @@ def _memory(u: UOp, new: dict[UOp, UOp]) -> dict[UOp, UOp]:
 
 
 def _wmma(u: UOp, axis_of: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """Return a WMMA over ranges as a WMMA over shapes; the elements a lane holds are the last axes of operands and
-    sum.
+    """Return the WMMA `u` over ranges as a WMMA of shaped values.
+
+    The elements that a lane holds are the last axes of the operands and of the sum.
     """
     closed = [r for r in u.src[3:] if r.arg[1] == "CONTRACT"]
     n, kept = len(_contracted(axis_of)), [r for r in ranges(u) if r in axis_of]
@@ -225,8 +227,9 @@ def _wmma(u: UOp, axis_of: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
 
 
 def _expanded_operand(load: UOp, own: list[UOp], inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """Return an operand with an element per value of the ranges `own`, repeated along ranges on which it does not
-    depend.
+    """Return the operand `load` of a WMMA with an axis for each range of `own`.
+
+    The operand is broadcast along those of `own` that it does not depend on.
     """
     if own and ranges(load).issuperset(own):
         return new[load]
@@ -321,9 +324,9 @@ def _transposed_access(
 
 
 def _is_one_vector(u: UOp, lane: UOp, contiguous: UOp) -> bool:
-    """Whether `u` accesses one block of memory: rows along `contiguous` follow each other along `lane`.
+    """Whether the LOAD or STORE `u` accesses one contiguous block of memory: a row along `contiguous` for each lane.
 
-    There must be no other shaped range.
+    False if the index of `u` depends on shaped ranges other than `lane` and `contiguous`.
     """
     terms = dict(linear(u.src[0].src[1])[1])
     return terms[lane] == contiguous.src[0].value and sum(r.arg[1] in SHAPED for r in terms if r.op == "RANGE") == 2
@@ -353,7 +356,10 @@ def _exchange(rank: int, axis: int) -> tuple[int, ...]:
 
 
 def _reduce(u: UOp, body: UOp, axis_of: dict[UOp, int]) -> UOp:
-    """Return the REDUCE `u` of `body`: over its loops, then over the axes of its shaped ranges."""
+    """Return the REDUCE `u` of `body`: over its loops, then over the axes of its shaped ranges.
+
+    The axes of CONTRACT ranges are reduced first, in each iteration of the loops.
+    """
     loops = tuple(r for r in u.src[1:] if r not in axis_of)
     shaped = [r for r in u.src[1:] if r in axis_of]
     if any(r.arg[1] == "CONTRACT" for r in shaped):

@@ -17,7 +17,10 @@ from monolect.ir.uop import UOp, node, toposort
 
 
 class Loop:
-    """One loop of the nest; `range` is None for the kernel itself. `items` are instructions and inner loops."""
+    """One loop of the nest: its RANGE (None for the root, the kernel itself) and its items.
+
+    `items` are instructions and inner Loops, in the order in which they are emitted.
+    """
 
     __slots__ = ("depth", "items", "parent", "range")
 
@@ -61,8 +64,9 @@ class Linearizer:
             self._loop(r, chains)
 
     def _loop(self, r: UOp, chains: dict[UOp, list[UOp]]) -> Loop:
-        """Return the Loop of `r`, nested in the innermost loop that it depends on, which may be nested in further
-        loops.
+        """Return the Loop of the RANGE `r`, created if needed inside of the innermost of the loops around it.
+
+        `chains` has the RANGEs of the loops around each RANGE.
         """
         if r not in self.loops:
             outer = [self._loop(o, chains) for o in chains[r] if o in chains]
@@ -103,7 +107,7 @@ class Linearizer:
         return loop if loop.parent is scope else None
 
     def _fill(self) -> None:
-        """Set the items of each loop, in dependency order."""
+        """Set `Loop.items` of each loop, in dependency order."""
         members: dict[Loop, dict[UOp | Loop, None]] = {self.root: {}}
         needs: dict[UOp | Loop, set[UOp | Loop]] = {}
         for u in self.order:
@@ -119,11 +123,13 @@ class Linearizer:
             loop.items = _sorted(list(items), needs)
 
     def _scope_of(self, u: UOp) -> Loop | None:
-        """Return the loop that contains the RANGE or END `u`."""
+        """Return the Loop around the loop that the RANGE or END `u` begins or ends; the root for an outermost loop."""
         return self.loops[u].parent if u.op == "RANGE" else self.loop_of[u]
 
     def _need(self, u: UOp, s: UOp, needs: dict) -> None:
-        """Record that `u` depends on `s`, for the items that contain them in the loop of `s`."""
+        """Record in `needs` that `u` depends on `s`, as a dependency between two items of the loop of `s`: those that
+        contain `u` and `s`.
+        """
         if s.op == "RANGE":
             return
         scope = self.loop_of[s]
@@ -136,7 +142,7 @@ class Linearizer:
             needs.setdefault(a, set()).add(b)
 
     def _emit(self, loop: Loop, out: list[UOp]) -> None:
-        """Append the instructions of a loop to `out`."""
+        """Append the RANGE of `loop`, its instructions and those of inner loops, and its END to `out`."""
         if loop.range is not None:
             out.append(loop.range)
         for item in loop.items:
@@ -180,7 +186,7 @@ def _position(item: UOp | Loop) -> int:
 
 
 def linearize(sink: UOp) -> UOp:
-    """Pass: turn a SINK into a LINEAR."""
+    """Pass: order the nodes of the kernel `sink` as the instructions of a LINEAR."""
     return Linearizer(sink).run()
 
 

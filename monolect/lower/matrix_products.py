@@ -17,7 +17,7 @@ from monolect.ir.uop import UOp, broadcast_to, const, node, toposort
 
 
 def matrix_units(sink: UOp, target: Target) -> UOp:
-    """Pass: use the matrix units of `target`."""
+    """Pass: replace sums of products by WMMAs where a matrix unit of `target` computes them."""
     units = target.units
     if not units or not any(u.op in ("REDUCE", "WMMA") for u in toposort(sink)):
         return sink
@@ -30,7 +30,7 @@ def matrix_units(sink: UOp, target: Target) -> UOp:
 
 
 def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
-    """Return the WMMA that computes the ADD or RESHAPE `u`, or None."""
+    """Return the WMMA that computes `u`, a sum of products (RESHAPE) or an ADD of one to an accumulator; else None."""
     for acc, x in ((u.src[0], u.src[1]), (u.src[1], u.src[0])) if u.op == "ADD" else ((None, u),):
         if acc is not None and x.op == "WMMA" and x.shape == acc.shape and is_zero(x.src[2]):
             return node("WMMA", (*x.src[:2], acc), x.arg)
@@ -44,7 +44,10 @@ def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
 
 
 def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UOp, int] | None:
-    """Return (unit, operand a, operand b, number of contracted axes) if a unit computes the sum of products `x`."""
+    """Return (unit, operand a, operand b, number of contracted axes) if a unit computes the sum of products `x`.
+
+    Return None if `x` is no RESHAPE of such a sum or no unit computes it.
+    """
     if x.op != "RESHAPE" or x.src[0].op != "REDUCE" or len(x.src[0].src) > 1 or x.src[0].src[0].op != "MUL":
         return None
     body, n = x.src[0].src[0], len(x.src[0].arg[1])
@@ -73,7 +76,7 @@ def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | No
 
 
 def _in_dtype(x: UOp, d: DType) -> UOp | None:
-    """Return `x` in dtype `d` if `x` is a CAST from `d` or a constant that `d` represents; else None."""
+    """Return `x` in dtype `d` if `x` is a CAST from `d`, or a constant in its range, rounded to it; else None."""
     if x.op == "CAST" and x.src[0].dtype is d:
         return x.src[0]
     x = unbroadcast(x)

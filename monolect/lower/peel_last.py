@@ -24,20 +24,20 @@ from monolect.ir.uop import UOp, broadcast_to, idx, node, rebuild, toposort
 MAX_OPS = 100  # values of an iteration; longer loop bodies are not duplicated
 PEELED = "peeled"  # tag of `op(rest, last)`, and of `rest`
 
-Loops = tuple[frozenset[UOp], tuple[UOp, ...]]
-Facts = dict[UOp, UOp]
+Loops = tuple[frozenset[UOp], tuple[UOp, ...]]  # key of a loop: its outer RANGEs, the reduced RANGEs
+Facts = dict[UOp, UOp]  # condition -> TRUE or FALSE
 
 # a loop body that contains loops or memory is not peeled
 LOOP_AND_MEMORY_OPS = frozenset(("REDUCE", "END", "AFTER", "STORE", "BUFFER"))
 
 
 def loops_of(u: UOp) -> Loops:
-    """Return the key that reductions sharing a loop have in common: (outer RANGEs, reduced RANGEs)."""
+    """Return the key of the loop of the REDUCE `u`: (outer RANGEs, reduced RANGEs). REDUCEs of one key share a loop."""
     return ranges(u), u.src[1:]
 
 
 def step_of(u: UOp, loops: Iterable[UOp]) -> list[UOp]:
-    """Return the values inside of the reduction `u` that depend on `loops`, which each iteration computes."""
+    """Return the nodes of the body of the REDUCE `u` that depend on `loops`, so that each iteration computes them."""
     loops = frozenset(loops)
     inside = toposort(u.src[0], stop=lambda v: loops.isdisjoint(ranges(v)))
     return [v for v in inside if not loops.isdisjoint(ranges(v))]
@@ -76,9 +76,9 @@ def _peeled(u: UOp, v: UOp, facts: Facts) -> UOp:
 
 
 def _where_known(body: UOp, new: Facts) -> UOp:
-    """Return `body` with the keys of `new` replaced by known values.
+    """Return `body` with each key of `new` replaced by its value: conditions by constants, a RANGE by a shorter one.
 
-    A known condition is one scalar for all lanes, so values that depend on it may lose axes; views get them back.
+    A constant is one scalar for all lanes, so values that depend on it may lose axes; a broadcast restores those.
     """
     new, loops = dict(new), frozenset(r for r in new if r.op == "RANGE")
     for u in toposort(body, stop=lambda u: u in new or loops.isdisjoint(ranges(u))):

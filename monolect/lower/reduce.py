@@ -25,6 +25,7 @@ ROWS = Family(
     Row("sum_of_products", "sum + a * b, of floats, is mulacc(a, b, sum)"),
 )  # fmt: skip
 
+# reductions that share a loop: (outer RANGEs, reduced RANGEs, number of nested reductions)
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
 
 
@@ -101,7 +102,10 @@ class ReduceLowering:
         return out
 
     def _steps(self, u: UOp, body: UOp, key: tuple) -> list[UOp]:
-        """Return `body` once for each unrolled iteration."""
+        """Return a copy of `body` for each iteration of the UNROLL ranges of the REDUCE `u`.
+
+        `key` identifies the loop around `body`; copies of inner loops are memoized by it.
+        """
         copies: list[tuple[tuple, UOp]] = [(key, body)]
         for r in u.src[1:]:
             if r.arg[1] == "UNROLL":
@@ -114,7 +118,8 @@ class ReduceLowering:
     def _copy(self, key: tuple, body: UOp, r: UOp, i: int, own: list[UOp]) -> UOp:
         """Return `body` in iteration i of the unrolled range r.
 
-        `own` are the ENDs and STOREs inside of r: each iteration gets separate loops and buffers for them, by `key`.
+        `own` are the ENDs and STOREs inside of r. Each iteration but the first gets copies of their loops and buffers;
+        bodies with the same `key` share these copies.
         """
         mapping = {r: idx(i)}
         if i:
@@ -153,7 +158,7 @@ class ReduceLowering:
     def _add_clones(self, key: tuple, body: UOp, old: set[UOp], mapping: dict[UOp, UOp]) -> None:
         """Map the loops and buffers `old` in `body` to copies, one set of copies for each `key`; add them to `mapping`.
 
-        Loops that bound other loops come first.
+        A loop is copied before loops whose sizes depend on it.
         """
         clones = self.clones.setdefault(key, {})
         for u in toposort(body) if old else ():

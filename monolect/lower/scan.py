@@ -5,7 +5,7 @@ choices.
 
 Before: n = op(LOAD(AFTER(acc, start, r0, lane)), x(r0, lane)), STORE(acc, n), LOAD(AFTER(acc, that))
 After:  s = SCAN(x(r0, [0..15])), b = LOAD(AFTER(acc, start, r0)), AFTER(op(b, s), STORE(acc, op(b, s[15])))
-In a running sum that is rounded (`rules.loops.carry`) only the carry has more bits than the terms.
+If the accumulator has more bits than the results (`rules.loops.carry`), the SCAN of a sum has those of the results.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Scans:
         return node("SCAN", (wide,), (total.op, len(wide.shape) - self.axis_of[lane]))
 
     def _last(self, total: UOp, new: dict[UOp, UOp]) -> UOp:
-        """Return the sum after the last lane, from which the next iteration starts, in the shape of the accumulator."""
+        """Return the sum after the last lane, in the shape of the accumulator, as the next iteration starts from it."""
         s, previous = self._scan(total, new), new[self.steps[total].previous]
         axis = s.arg[1]
         first = [0] * len(s.shape)
@@ -96,7 +96,7 @@ class Scans:
 
 
 def widen(body: UOp, axis: int, n: int) -> UOp:
-    """Return `body` with size n on `axis`, counted from the last, broadcast if it does not depend on it."""
+    """Return `body` with size n on `axis`, counted from the last: broadcast if this axis is missing or has size 1."""
     rank = max(len(body.shape), axis)
     shape = (1,) * (rank - len(body.shape)) + body.shape
     if shape[rank - axis] == n:

@@ -28,13 +28,15 @@ def select(sink: UOp, target: Target) -> UOp:
 
 
 def _is_native(u: UOp, target: Target) -> bool:
-    """Whether the target has the op of `u` on the dtypes of `u`."""
+    """Whether `u` needs no replacement: the target has its op on its dtypes, or `u` is no arithmetic."""
     if u.op not in ELEMENTWISE:
         return u.op not in ("REDUCE", "SCAN") or u.dtype in target.native_dtypes
     types = target.native_dtypes
     if u.op not in target.native or u.dtype not in types or any(s.dtype not in types for s in u.src):
         return False
-    return decompose(u, target.native) is None  # |x| is a pattern of two nodes that a target may both have
+    return (
+        decompose(u, target.native) is None
+    )  # |x| is MAX of x and NEG x; a target may have both ops and still need its decomposition
 
 
 def _replacement(u: UOp, target: Target) -> UOp:

@@ -5,11 +5,10 @@ load of the next one right after the BARRIER that lets lanes read the current bl
 end of an iteration, after the lanes have multiplied. The last iteration loads the last block again and does not use it.
 
 An "async" LOAD writes the other block of local memory directly, without registers: after the BARRIER no lane reads the
-old content of that block. The language waits for such copies before a BARRIER.
+old content of that block. The generated code waits for such copies before a BARRIER.
 
-A TMACOPY is asynchronous too, and uses several blocks round-robin. All blocks but the last are requested before the
-loop. Each iteration requests the block that many iterations ahead, if there is one. The BARRIER waits for the current
-block.
+A TMACOPY is asynchronous too, and uses n blocks round-robin. The first n - 1 are requested before the loop. Each
+iteration requests the block of the iteration n - 1 later, if there is one. The BARRIER waits for the current block.
 
 What it is not: it does not make the blocks (the action PACK does) and makes no choices.
 
@@ -52,7 +51,7 @@ def ahead(sink: UOp) -> UOp:
 
 
 def _pipelined_copy(u: UOp, slots: count) -> PipelinedCopy:
-    """Return the PipelinedCopy of the STORE or TMACOPY `u`."""
+    """Return the PipelinedCopy of the STORE or TMACOPY `u`; `slots` yields unused numbers of buffers."""
     if u.op == "TMACOPY":
         return _TmaCopy(u)
     return _AsyncCopy(u) if u.src[1].op == "LOAD" and _pipelined(u.src[1]) == "async" else _RegisterCopy(u, next(slots))
@@ -144,7 +143,7 @@ def _pipelined(u: UOp) -> str | None:
 
 
 def _pipelined_load(u: UOp) -> UOp | None:
-    """Return the pipelined LOAD whose value the STORE `u` stores, perhaps permuted; or None."""
+    """Return the pipelined LOAD that the STORE `u` stores, perhaps through PERMUTE, RESHAPE or BITCAST; else None."""
     value = u.src[1] if u.op == "STORE" else None
     while value is not None and value.op in ("PERMUTE", "RESHAPE", "BITCAST"):
         value = value.src[0]
@@ -152,7 +151,7 @@ def _pipelined_load(u: UOp) -> UOp | None:
 
 
 def _without_flag(value: UOp) -> UOp:
-    """Return `value`, a pipelined LOAD or movement ops of one, with a plain LOAD instead."""
+    """Return `value`, a pipelined LOAD (perhaps inside PERMUTE, RESHAPE or BITCAST), with a plain LOAD instead."""
     return (
         rebuild(value, (_without_flag(value.src[0]), *value.src[1:]))
         if not is_pipelined(value)

@@ -26,7 +26,7 @@ NARROW_ULP = 0.51
 SMALL_POWER = "pow by -2, 3 or 4"
 
 # ULP; running sums of float32 carried in float64 (`rules.loops.carry`), on targets that have it, up to 10 million
-# terms. A sum of terms of one sign rounds the carry into a vector, the sums of lanes, and the result.
+# terms. A sum of terms of one sign has float32 roundings of the carry, of the sums within a vector, and of the result.
 RUNNING_ULP = {"cumsum of one sign": 5.0, "cumprod": 0.6}
 
 MAX_ULP: dict[str, Bound] = {

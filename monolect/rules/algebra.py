@@ -26,7 +26,7 @@ flag = Var("flag", dtype="bool")
 
 
 def scaled(x: UOp, c: UOp) -> UOp | None:
-    """Return x / 2**k as x * 2**-k if the factor is a normal number of the dtype, else None."""
+    """Return x / c as x * (1/c) if |c| is a power of two and 1/c is a normal number of the dtype, else None."""
     value = c.value
     if not math.isfinite(value) or value == 0 or abs(math.frexp(value)[0]) != 0.5:
         return None
@@ -58,7 +58,7 @@ def larger(x: UOp, a: UOp, b: UOp) -> UOp | None:
 def gated(flag: UOp, load: UOp, c: UOp) -> UOp | None:
     """Return WHERE(flag, load, c) as the gated `load` with alternative `c`, or None if that would be another value.
 
-    Its gate must be `flag`, or imply `flag` while `c` is its alternative already.
+    The gate of `load` must be `flag`; or it must imply `flag`, and the alternative of `load` must be `c` already.
     """
     index, alt, gate = load.src
     if not set(conjuncts(flag)) <= set(conjuncts(gate)) or (alt is not c and flag is not gate):

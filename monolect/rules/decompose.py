@@ -7,8 +7,8 @@ which those are faster. What it is not: it does not legalize element types (`rul
 Invariant: the replacement consists of elementwise ops and BITCASTs of equal size, and has the dtype, the shape and the
 value of the node: exactly, except where a docstring states an error.
 Source: the specification's table of decomposed ops; where its definition is wrong for nan (CMPGE as not less) or loses
-accuracy (SQRT through EXP2) the meaning wins. Division: Granlund and Montgomery, PLDI 1994; Warren, "Hacker's Delight".
-Threefry: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+accuracy (SQRT through EXP2) this module follows the op's meaning instead. Division: Granlund and Montgomery, PLDI 1994;
+Warren, "Hacker's Delight". Threefry: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def always(u: UOp) -> bool:
 
 
 def is_float(u: UOp) -> bool:
-    """Whether the first operand is a float."""
+    """Whether the first operand of `u` is a float."""
     return u.src[0].dtype.is_float
 
 
 def is_narrow(u: UOp) -> bool:
-    """Whether the node computes in a float of fewer than 32 bits."""
+    """Whether the dtype of `u` is a float of fewer than 32 bits."""
     return u.dtype.is_float and u.dtype.bits < 32
 
 
@@ -229,7 +229,7 @@ def _outside(x: UOp, d: DType) -> UOp:
 
 
 def may_overflow(u: UOp) -> bool:
-    """Whether `u` converts a float to an integer and its source is not clamped yet."""
+    """Whether the CAST `u` converts a float to an integer, and values that do not fit are not set to 0 before it."""
     x, d = u.src[0], u.dtype
     if not d.is_int or x.dtype not in FORMATS:
         return False
@@ -279,11 +279,13 @@ class Multiplier(NamedTuple):
 
 
 def multiplier(u: UOp) -> Multiplier | None:
-    """Return how to divide the first operand of `u` by a constant, from its bounds; None if no product fits 64 bits.
+    """Return the Multiplier that divides the first operand of the IDIV or MOD `u` by a constant, from its bounds.
+
+    Return None if the divisor is not a constant above 1, or if no product fits 64 bits.
 
     For 0 <= x <= n the result has the smallest shift s whose m = ceil(2**s / d) satisfies (m*d - 2**s) * c < 2**s,
     where c is the largest number up to n with remainder d - 1. Operands that may be negative are raised by a multiple
-    of d first.
+    of d first (`lift`).
     """
     d = divisor(u)
     if d < 2:
@@ -324,8 +326,8 @@ def remainder_by_product(u: UOp) -> UOp:
 
 
 # ---- random numbers --------------------------------------------------------------------------------------------------
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-PARITY = 0x1BD11BDA
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))  # bits; rotations of four rounds and of the next four
+PARITY = 0x1BD11BDA  # constant from which Threefry derives its third key word
 
 
 def threefry(u: UOp) -> UOp:
@@ -346,19 +348,19 @@ def threefry(u: UOp) -> UOp:
 
 
 def _halves(x: UOp) -> tuple[UOp, UOp]:
-    """Return the low and the high 32 bits of a 64-bit integer."""
+    """Return the low and the high 32 bits of a 64-bit integer, each as uint32."""
     x = cast(x, dtypes.uint64)
     return cast(x, dtypes.uint32), cast(shift_right(x, 32), dtypes.uint32)
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 def is_wide(u: UOp) -> bool:
-    """Whether the node computes in float32 or float64, whose bits formulas can split."""
+    """Whether the dtype of `u` is float32 or float64, for which the formulas are written."""
     return u.dtype in FORMATS
 
 
 def is_single(u: UOp) -> bool:
-    """Whether the node computes in float32."""
+    """Whether the dtype of `u` is float32."""
     return u.dtype is dtypes.float32
 
 

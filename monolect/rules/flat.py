@@ -27,8 +27,9 @@ _ACCESSES = ("LOAD", "STORE", "ATOMICADD")
 
 
 def flat_memory(sink: UOp) -> UOp:
-    """Flatten the memory of several axes in a kernel. Raises VerifyError for a view of that memory that is not an
-    INDEX.
+    """Return the kernel `sink` with its PARAMs and BUFFERs of several axes flattened to one axis.
+
+    Raises VerifyError for a view of such memory that is not an INDEX.
     """
     order = toposort(sink)
     multi_axis = _multi_axis_memory(order)
@@ -57,7 +58,10 @@ def flat_memory(sink: UOp) -> UOp:
 
 
 def _multi_axis_memory(order: list[UOp]) -> set[UOp]:
-    """Return memory of several axes that is indexed, and memory that is accessed as a whole, except accumulators."""
+    """Return the PARAMs and BUFFERs to flatten: those indexed along several axes, and those accessed as a whole.
+
+    Accumulators, and memory of symbolic shape, are left out.
+    """
     indexed = {memory_of(u): len(u.src[0].shape) for u in order if u.op == "INDEX" and u.src[0].shape and is_memory(u)}
     accessed = (u.src[0] for u in order if u.op in _ACCESSES and u.src[0].op in _MEMORY and is_memory(u.src[0]))
     whole = {memory_of(v) for v in accessed if v.shape}
@@ -81,7 +85,10 @@ def _flat_index(u: UOp, indices: tuple[UOp, ...]) -> UOp:
 
 
 def _whole(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """Return an access to all elements as an access by a flat index, with values reshaped."""
+    """Return `u`, a LOAD, STORE or ATOMICADD of all elements, as an access by a flat index, with values reshaped.
+
+    `src`: the rewritten sources of `u`, the first of which is flat memory.
+    """
     shape, flat = u.src[0].shape, src[0].shape
     elements = node("INDEX", (src[0], shape_source(range(flat[0]))))
     others = [x if not x.shape else build("RESHAPE", broadcast_to(x, shape), shape_source(flat)) for x in src[1:]]

@@ -77,17 +77,17 @@ def differ(a: UOp, b: Any) -> UOp:
 
 
 def negate(p: UOp) -> UOp:
-    """Return not p, of a bool."""
+    """Return the logical not of the bool `p`."""
     return build("CMPNE", p, const(True, dtypes.bool))
 
 
 def either(p: UOp, q: UOp) -> UOp:
-    """Return p or q, of bools."""
+    """Return the logical or of two bools."""
     return build("OR", p, q)
 
 
 def both(p: UOp, q: UOp) -> UOp:
-    """Return p and q, of bools."""
+    """Return the logical and of two bools."""
     return build("AND", p, q)
 
 
@@ -116,12 +116,12 @@ def shift_right(x: UOp, n: Any) -> UOp:
 
 
 def exclusive(a: UOp, b: Any) -> UOp:
-    """Return the bitwise exclusive or."""
+    """Return the bitwise exclusive or of two integers."""
     return build("XOR", a, lift(b, a))
 
 
 def union(a: UOp, b: Any) -> UOp:
-    """Return the bitwise or."""
+    """Return the bitwise or of two integers."""
     return build("OR", a, lift(b, a))
 
 

@@ -112,14 +112,14 @@ def narrow(x: UOp, d: DType) -> UOp:
 
 
 def _bits_of(c: UOp) -> int:
-    """Return the bits of a float32 CONST that is a power of two."""
+    """Return the bit pattern, as an int, of the float32 CONST `c`, which is a power of two."""
     return (
         (127 + int(c.value).bit_length() - 1 << 23) if c.value >= 1 else 127 - int(1 / c.value).bit_length() + 1 << 23
     )
 
 
 def _last_finite(n: Narrow) -> int:
-    """Return the bits of the largest float32 magnitude that rounds to a finite number of the narrow type."""
+    """Return the bit pattern of the largest float32 magnitude that rounds to a finite number of the narrow type."""
     largest = n.top - 1
     midpoint = (largest << 23 - n.mantissa) + (1 << 22 - n.mantissa) + (127 - n.bias << 23)
     return midpoint if largest % 2 == 0 else midpoint - 1
@@ -195,7 +195,7 @@ def _pair_in_single(u: UOp) -> UOp | None:
 
 
 def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | None:
-    """Return the CAST `u` legalized, or None if the target has it."""
+    """Return the CAST `u` legalized, or None if the target has it or no narrow type is involved."""
     x, d = u.src[0], u.dtype
     if d in NARROW and x.op == "CAST" and x.dtype is F32 and x.src[0].dtype is d and is_on("narrow_and_back"):
         return fired("narrow_and_back", u, x.src[0])

@@ -197,7 +197,7 @@ def _scale(p: UOp, t: UOp, dead: UOp, low: UOp, f: Format) -> UOp:
 
 # ---- logarithms ------------------------------------------------------------------------------------------------------
 def _split(x: UOp, f: Format, k: Tables) -> tuple[UOp, UOp]:
-    """Return n and f with x = 2**n * (1+f) and sqrt(1/2) <= 1+f < sqrt(2), for finite positive x; f is exact."""
+    """Return (n, r) with x = 2**n * (1+r) and sqrt(1/2) <= 1+r < sqrt(2), for finite positive x; r is exact."""
     small = less(x, 2.0 ** (1 - f.bias))
     grow = f.mantissa + 1
     b = bits(where(small, x * 2.0**grow, x), f.sint)
@@ -208,7 +208,7 @@ def _split(x: UOp, f: Format, k: Tables) -> tuple[UOp, UOp]:
 
 
 def _log_limits(x: UOp, y: UOp) -> UOp:
-    """Return the logarithm `y` for finite positive x; -inf at zero, inf at inf, nan for negative x and nan."""
+    """Return the logarithm of x: `y` for finite positive x, -inf at zero, inf at inf, nan for negative x and nan."""
     outside = where(differ(x, 0.0), NAN, -INF, x)
     return where(less(0.0, x), where(less(x, INF), y, x), outside)
 
@@ -223,11 +223,11 @@ def log2(u: UOp) -> UOp:
     n, r = _split(x, f, k)
     if f.mantissa == 23:
         return _log_limits(x, n + mulacc(r, polynomial(r, LOG2_TAIL), r))
-    tail = mulacc(r, LOG2E - 1.0, build("NEG", _below(r) * LOG2E))
+    tail = mulacc(r, LOG2E - 1.0, build("NEG", _excess_over_log1p(r) * LOG2E))
     return _log_limits(x, n + (r + tail))
 
 
-def _below(r: UOp) -> UOp:
+def _excess_over_log1p(r: UOp) -> UOp:
     """Return r - ln(1+r) for float64: r**2/2 - s*(r**2/2 + R(s**2)) with s = r/(2+r)."""
     s = build("DIV", r, r + 2.0)
     z = s * s
@@ -251,7 +251,7 @@ def log(u: UOp) -> UOp:
     if f.mantissa == 23:
         tail = mulacc(r * r, polynomial(r, LN_TAIL), n * k.ln2_low)
     else:
-        tail = sub(n * k.ln2_low, _below(r))
+        tail = sub(n * k.ln2_low, _excess_over_log1p(r))
     return _log_limits(x, mulacc(n, k.ln2_high, r + tail))
 
 
@@ -275,7 +275,7 @@ def sqrt(u: UOp) -> UOp:
 
 
 class Extended(NamedTuple):
-    """Constants of one format for a logarithm in two parts."""
+    """Constants of one format for the base-2 logarithm in two floats (`_log2_parts`), which `power` needs."""
 
     mask: int  # keeps so few leading bits of a float that the product of two such floats is exact
     tail: tuple[float, ...]  # (ln((1+s)/(1-s)) * 3/(2s) - 3 - s**2) / s**4 as a polynomial in s**2
@@ -335,7 +335,7 @@ def power_by_scaling(u: UOp) -> UOp:
 
 
 def _leading(x: UOp, f: Format, e: Extended) -> UOp:
-    """Return x with only the leading half of its bits."""
+    """Return x with only the leading half of its significand bits; the others are zero."""
     return bits(bits(x, f.uint) & e.mask, f.real)
 
 

@@ -85,7 +85,7 @@ TABLES: dict[DType, Tables] = {
 }  # fmt: skip
 
 
-# ---- what the graph says about the argument --------------------------------------------------------------------------
+# ---- the form and the bound of the argument --------------------------------------------------------------------------
 def cosine_argument(u: UOp) -> UOp | None:
     """Return x if `u` is SIN(pi/2 - x) or SIN(x + pi/2) in any equivalent form, else None."""
     y = u.src[0]
@@ -122,6 +122,7 @@ def upper_bound(x: UOp, depth: int = 8) -> float:
     return _BOUNDED[x.op](s) * 1.001 if s and INF not in s else INF
 
 
+# op -> function from the upper bounds of the operands to that of the result
 _BOUNDED: dict[str, Callable[[list[float]], float]] = {
     "ADD": sum,
     "SUB": sum,
@@ -156,7 +157,7 @@ def cosine_by_sine(u: UOp) -> UOp:
     x = cosine_argument(u)
     assert x is not None
     f = FORMATS[x.dtype]
-    parts, limit = HALF_TURNS[f.real]
+    parts, limit = HALF_PI_PARTS[f.real]
     small = less(magnitude(x), limit)
     t = mulacc(x, 1 / math.pi, -0.5)
     k = sub(t + f.magic, f.magic)  # x is nearest to (k + 1/2) * pi
@@ -168,8 +169,8 @@ def cosine_by_sine(u: UOp) -> UOp:
     return where(small, where(odd, s, build("NEG", s)), sub(const(1.0, x.dtype), s * s * 2.0))
 
 
-# parts of pi/2 so short that multiples of them are exact up to the limit, by format
-HALF_TURNS = {
+# by format: three parts of pi/2, so short that multiples of them are exact, and the limit of |x| (radians) for that
+HALF_PI_PARTS = {
     dtypes.float32: ((1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8), 8192.0),
     dtypes.float64: ((1.57079625129699707031, 7.54978941586159635336e-8, 5.39030285815811905290e-15), 1e9),
 }
@@ -213,7 +214,10 @@ def _two_sum(large: UOp, little: UOp) -> tuple[UOp, UOp]:
 
 
 def _short_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
-    """Return r in two parts and k modulo 4 for 0 <= a <= SMALL_ARGUMENT, with a = k * pi/2 + r."""
+    """Return (r, rest, k) with a = k * pi/2 + r + rest, for 0 <= a <= SMALL_ARGUMENT.
+
+    Only the two low bits of the integer k are those of the quotient.
+    """
     t = mulacc(a, 2 / math.pi, f.magic)
     k = sub(t, f.magic)
     first, second, third, fourth = TABLES[f.real].half_pi
@@ -223,7 +227,7 @@ def _short_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
 
 
 def _long_reduction(a: UOp, f: Format) -> tuple[UOp, UOp, UOp]:
-    """Return r in two parts and k modulo 4 for any a >= 1, with a = k * pi/2 + r.
+    """Return (r, rest, k modulo 4) with a = k * pi/2 + r + rest, for any a >= 1.
 
     r is nan for inf and nan. With a = m * 2**s, a * 2/pi modulo 4 is m times the bits of 2/pi that start at weight
     2**(1-s): a fixed-point number with two integer bits, which rounds to k.
@@ -282,16 +286,16 @@ def _window(words: list[UOp], p: UOp, count: int) -> list[UOp]:
 
 
 def _fraction_single(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
-    """Return (m times the bits of 2/pi from bit `p` on, modulo 4, None): 2 integer and 62 fraction bits in one word.
+    """Return (word, None): m times the bits of 2/pi from weight 2**(24 - p) on, as 2 integer and 62 fraction bits.
 
-    m has 24 bits.
+    m has 24 bits. The product is taken modulo 4.
     """
     h, rest = _window(_words(24, 4), p, 2)
     return m * h + shift_right(m * shift_right(rest, 32), 32), None
 
 
 def _fraction_double(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
-    """Return m times the bits of 2/pi from bit `p` on, modulo 4, as (upper word, lower word).
+    """Return m times the bits of 2/pi from weight 2**(53 - p) on, modulo 4, as (upper word, lower word).
 
     The words have 2 integer and 126 fraction bits. m has 53 bits.
     """

@@ -2,21 +2,22 @@
 workgroup.
 
 What it is for: targets with workgroups. GLOBAL ranges become SPECIAL gidx0.. and LOCAL, WARP and GROUP_REDUCE ranges
-lidx0.., where number 0 is the innermost loop, whose lanes are adjacent. Lane axes that no value depends on together
-share the same lanes (`ir.lanes`). A REDUCE over GROUP_REDUCE ranges is split: each lane stores its partial result to a
+lidx0.., where number 0 is the innermost loop, whose lanes are adjacent. Two axes share the same lanes if no value
+depends on both (`ir.lanes`). A REDUCE over GROUP_REDUCE ranges is split: each lane stores its partial result to a
 slot of LOCAL memory, and after a BARRIER all lanes load and reduce the slots, in two steps if there are many. If lanes
 of a warp can read each other's registers, they first combine their results by SHUFFLE, without memory or a BARRIER. The
 iterations of a copy to LOCAL memory are divided between all lanes of the workgroup. A BARRIER follows the copy, and in
 a loop another one precedes it. A pipelined copy is double-buffered and needs only the BARRIER after it, since slower
-lanes still read the other block. The iterations of one lane of such a copy become shape, so that they fit registers.
+lanes still read the other block. The iterations that one lane does of a pipelined copy become shape (UPCAST), so that
+their values are kept in registers.
 What it is not: it does not choose axes; the optimizer does. It does nothing for targets without workgroups, on which
 the lanes of GROUP_REDUCE are shape (`expand`).
 
 Before: SINK(END(STORE(INDEX(PARAM0, r0), REDUCE(x(r0, r1, r2), r1:8 REDUCE, r2:4 GROUP_REDUCE)), r0:16 GLOBAL))
 After:  SINK(STORE(INDEX(PARAM0, gidx0), REDUCE(LOAD(INDEX(AFTER(LOCAL[4], BARRIER(STORE(INDEX(LOCAL[4], lidx0),
         REDUCE(x(gidx0, r1, lidx0), r1:8 REDUCE)))), r3)), r3:4 REDUCE), CMPLT(lidx0, 1)))
-Invariant: all lanes of a workgroup reach the same BARRIERs; a store outside of the loop of an axis is done by lane 0 of
-that axis.
+Invariant: all lanes of a workgroup reach the same BARRIERs; a store to global memory outside of the loop of an axis is
+done by lane 0 of that axis.
 Source: the axis types of the specification.
 """
 
@@ -36,12 +37,13 @@ from monolect.lower.gpu.fragments import fragments
 from monolect.lower.gpu.launch import launched
 from monolect.lower.software_pipeline import is_pipelined
 
-LANES = frozenset(("LOCAL", "WARP", "GROUP_REDUCE"))
+LANES = frozenset(("LOCAL", "WARP", "GROUP_REDUCE"))  # types of the ranges whose iterations are lanes
 
 
 def device_axes(sink: UOp, target: Target) -> UOp:
-    """Pass: lower the axes of a workgroup device. Raises ActionError for too many lanes or too much memory in a
-    workgroup.
+    """Pass: replace GLOBAL ranges and ranges over lanes by indices of the launch, on targets with workgroups.
+
+    Raises ActionError for too many lanes or too much memory in a workgroup.
     """
     order = toposort(sink)
     if not target.workgroups or not any(u.op == "RANGE" and (u.arg[1] in LANES or u.arg[1] == "GLOBAL") for u in order):
@@ -51,7 +53,7 @@ def device_axes(sink: UOp, target: Target) -> UOp:
 
 
 def is_shared_copy(u: UOp) -> bool:
-    """Whether `u` is the END of a copy to LOCAL memory that all lanes of a workgroup share."""
+    """Whether `u` is the END of a copy to LOCAL memory that the lanes of a workgroup do together."""
     if u.op != "END" or u.src[0].op != "STORE" or not any(r.arg[1] == "LOCAL" for r in u.src[1:]):
         return False
     return not _is_global(u.src[0])
@@ -65,10 +67,10 @@ class _Workgroups:
 
     def __init__(self, sink: UOp, order: list[UOp], target: Target):
         self.sink, self.order, self.target = sink, order, target
-        self.copies = {r for u in order if is_shared_copy(u) for r in u.src[1:] if r.arg[1] == "LOCAL"}
+        self.copy_ranges = {r for u in order if is_shared_copy(u) for r in u.src[1:] if r.arg[1] == "LOCAL"}
         loops = sorted((u for u in order if u.op == "RANGE"), key=lambda r: -r.arg[0])
         groups = [r for r in loops if r.arg[1] == "GLOBAL"]
-        lanes = [r for r in loops if r.arg[1] in LANES and r not in self.copies]
+        lanes = [r for r in loops if r.arg[1] in LANES and r not in self.copy_ranges]
         self.values = dict(zip(groups, launched([r.src[0] for r in groups], "gidx", target.max_grid), strict=True))
         self.dims = shared_lanes([(r, _size(r)) for r in lanes], {ranges(u) for u in order})
         sizes = [mine[0].src[0] for mine in self.dims]
@@ -87,7 +89,7 @@ class _Workgroups:
     def run(self) -> UOp:
         """Return the lowered SINK."""
         new: dict[UOp, UOp] = dict(self.values) | self._split_copies()
-        copies = [u for u in self.order if u.op == "END" and not self.copies.isdisjoint(u.src)]
+        copies = [u for u in self.order if u.op == "END" and not self.copy_ranges.isdisjoint(u.src)]
         copies += [u for u in self.order if u.op == "TMACOPY"]
         self._rewrite(toposort(*copies), new)
         by_loops: dict[frozenset[UOp], list[UOp]] = {}  # copies in one loop share their barriers
@@ -100,7 +102,7 @@ class _Workgroups:
         return new[self.sink]
 
     def _rewrite(self, order: list[UOp], new: dict[UOp, UOp]) -> None:
-        """Add the replacement of each node of `order` to `new`."""
+        """Add the replacement of each node of `order` to `new`, except for nodes that `new` has."""
         gates = self._gates()
         for u in order:
             if u in new:
@@ -108,7 +110,7 @@ class _Workgroups:
             src = tuple(new[s] for s in u.src)
             if u.op == "REDUCE" and any(r in self.values for r in u.src[1:]):
                 new[u] = self._reduce_lanes(u, src[0])
-            elif u.op == "END" and not self.copies.isdisjoint(u.src):
+            elif u.op == "END" and not self.copy_ranges.isdisjoint(u.src):
                 new[u] = self._copied(u, src)
             elif u.op in ("END", "AFTER", "WMMA") and not _keeps_lane_indices(u):
                 left = tuple(v for s, v in zip(u.src, src, strict=True) if s not in self.values)
@@ -121,7 +123,9 @@ class _Workgroups:
                 new[u] = rebuild(u, src)
 
     def _gates(self) -> dict[UOp, UOp]:
-        """Return the gate of each store to global memory: index 0 along each axis whose loop does not contain it."""
+        """Return the gate of each store to global memory: the index is 0 along each axis whose loop does not contain
+        the store.
+        """
         stores = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
         own: dict[UOp, set[UOp]] = {u: set() for u in stores if _is_global(u)}
         for u in self.order:
@@ -152,7 +156,7 @@ class _Workgroups:
         lane = self._flat(self.lane_indices)
         pipelined = {r for u in self.order if is_shared_copy(u) and _is_pipelined_store(u.src[0]) for r in u.src[1:]}
         out = {}
-        for r in sorted(self.copies, key=lambda r: r.arg[0]):
+        for r in sorted(self.copy_ranges, key=lambda r: r.arg[0]):
             n = _size(r)
             steps = -(-n // self.n_lanes)
             kind = "UPCAST" if r in pipelined else "LOOP"
@@ -162,8 +166,10 @@ class _Workgroups:
         return out
 
     def _copied(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
-        """Return the END of a copy. In a loop, a BARRIER keeps memory from being overwritten before all lanes have read
-        it.
+        """Return the copy `u`, the END of a STORE, with the rewritten sources `src`.
+
+        In a loop, a BARRIER keeps the memory from being overwritten before all lanes have read it, unless the copy is
+        pipelined.
         """
         loops = [x for r in src[1:] for x in ranges(r)]
         store = src[0]
@@ -266,7 +272,7 @@ class _Workgroups:
 
 
 def _size(r: UOp) -> int:
-    """Return the maximum size of the range `r`."""
+    """Return the maximum number of iterations of the range `r`."""
     return int(min_max(r.src[0])[1])
 
 

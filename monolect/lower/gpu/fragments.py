@@ -1,10 +1,11 @@
 """Map ranges to the elements that each lane of a warp holds of a matrix unit's operands, before lanes become numbers.
 
-After `apply` a product for a warp's unit is still a sum over CONTRACT ranges, with lanes and registers as in the map of
-the sum. The unit wants other rows and columns of the operands in a lane: those in the maps of its operands. There each
-bit of a row, column or step is a bit of the lane number or of the number of an element that the lane holds. So the
-ranges in the loads are replaced bit by bit, and the sum becomes a WMMA over ranges: CONTRACT ranges for the elements of
-operands, which it closes, and UPCAST ranges for elements of the sum.
+The optimizer (`optimize.apply`) leaves a product for a warp's unit as a sum over CONTRACT ranges. The LOCAL and UPCAST
+ranges around the sum give each lane the elements that the unit's map of the sum assigns to it. The elements of the
+operands have to be distributed by two other maps. In a map, each bit of a row, column or step is a bit of the lane
+number or of the number of an element that the lane holds. So the ranges in the loads are replaced bit by bit, and the
+sum becomes a WMMA over ranges: CONTRACT ranges for the elements of operands, which it closes, and UPCAST ranges for
+elements of the sum.
 
 A unit that reads local memory (wgmma) takes no operands from lanes: the WMMA has the addresses at which the operands
 begin. The strides of the core matrices are read off the index, which is linear in the same ranges.
@@ -72,25 +73,28 @@ class _Product:
             self.bits.update(zip(mine, found, strict=True))
 
     def multiplied(self, ids: count) -> UOp:
-        """Return the WMMA with operands from lanes, summed over the other loops."""
+        """Return the product as a WMMA whose operands the lanes hold in registers. `ids` numbers new ranges."""
         closed: list[UOp] = []
         held = [self._operand(x, side, ids, closed) for side, x in enumerate(self._loads())]
         return self._sum(held, closed, (self.unit.name, len(closed)))
 
     def of_memory(self) -> UOp:
-        """Return the WMMA with operands from local memory, summed over the other loops."""
+        """Return the product as a WMMA that reads its operands from local memory."""
         found = [self._cores(x, side) for side, x in enumerate(self._loads())]
         return self._sum([at for at, _ in found], [], (self.unit.name, 0, *(tuple(cores) for _, cores in found)))
 
     def _loads(self) -> list[UOp]:
-        """Return the LOADs of the left and the right operand."""
+        """Return the LOADs of the left and the right operand, without their CASTs."""
         rows = [r for run, r in self.bits.items() if run.axis == 0]
         loads = (x.src[0] if x.op == "CAST" else x for x in self.u.src[0].src)
         return sorted(loads, key=lambda x: ranges(x).isdisjoint(rows))
 
-    def _sum(self, held: list[UOp], closed: list[UOp], arg: tuple) -> UOp:
-        """Return the WMMA of the operands `held`, which closes the ranges `closed`, summed over the other loops."""
-        out = node("WMMA", (*held, const(0, self.u.dtype), *closed, *self.bits.values()), arg)
+    def _sum(self, operands: list[UOp], closed: list[UOp], arg: tuple) -> UOp:
+        """Return the WMMA of `operands` with argument `arg`, summed over the ranges of `u` that are no CONTRACT ranges.
+
+        `closed`: the ranges over a lane's elements of the operands, which the WMMA closes.
+        """
+        out = node("WMMA", (*operands, const(0, self.u.dtype), *closed, *self.bits.values()), arg)
         loops = [r for r in self.u.src[1:] if r not in self.steps]
         return node("REDUCE", (out, *loops), self.u.arg) if loops else out
 
@@ -112,6 +116,7 @@ class _Product:
         panels = any(s.op == "TMACOPY" for s in load.src[0].src[0].src)
 
         def at_row(bit: int) -> int:
+            """Return the offset, in elements, between rows 2**bit apart."""
             return next(
                 (c >> run.at - bit for r, run in runs_of.items() if run.at >= bit and (c := strides.get(r, 0))), 0
             )
@@ -165,14 +170,14 @@ class _Product:
 
 
 def _has(run: BitRun, number: int) -> bool:
-    """Whether `run` contains bit `number` of the lane or element number."""
+    """Whether the bits that `run` takes from its number (the lane number, or an element's) include bit `number`."""
     return run.first <= number < run.first + run.n_bits
 
 
 def _sliced(bits: list[tuple[UOp, int]], first: int, n: int) -> UOp:
-    """Return the `n`-bit number of bits[first], bits[first + 1], .., the lowest first, as a sum.
+    """Return the number whose `n` bits are bits[first], bits[first + 1], .., the lowest first, as a sum.
 
-    A bit is (range, bit of the range); adjacent bits of one range are one term.
+    An item (r, k) of `bits` is bit k of the range r; adjacent bits of one range are one term.
     """
     out, at = idx(0), 0
     while at < n:

@@ -11,7 +11,7 @@ from monolect.ir.uop import UOp, idx, node
 
 
 def launched(sizes: list[UOp], name: str, limits: tuple[int, ...]) -> list[UOp]:
-    """Return the value of each axis, innermost first, as an expression of SPECIALs `name`0, 1, 2.
+    """Return the index along each of the axes of `sizes`, innermost first, as an expression of SPECIALs `name`0, 1, 2.
 
     Raises ActionError if no arrangement is within the limits.
     """
@@ -34,7 +34,7 @@ def launched(sizes: list[UOp], name: str, limits: tuple[int, ...]) -> list[UOp]:
 
 
 def _one_each(sizes: list[UOp], name: str) -> list[UOp]:
-    """Return the value of each axis if each axis is a launch dimension; the last dimension takes all remaining axes."""
+    """Return the index along each axis if each is a launch dimension; the last dimension takes all remaining axes."""
     out: list[UOp] = []
     for k in range(min(len(sizes), MOST_DIMENSIONS)):
         mine = sizes[k:] if k == MOST_DIMENSIONS - 1 else sizes[k : k + 1]

@@ -1,1 +1,1 @@
-"""Replace loops by rules: reductions with a closed form, scans, concatenation."""
+"""Replace loops of kernels by rules: reductions with a closed form, running sums, concatenation."""

@@ -74,7 +74,8 @@ def binned(
 ) -> UOp | None:
     """Return the reduction of `value` over all j with `class_index` == i under `conds`, from a table.
 
-    `alt` is the neutral value. None if the table would take too much of the local memory.
+    `alt` is the neutral value. Return None if the table would take too much of the local memory, if its size is
+    symbolic, or if one of the inputs depends on i.
     """
     inputs = (class_index, value, *conds)
     others = sorted(frozenset().union(*(ranges(x) for x in inputs)) - {i, j}, key=lambda r: r.arg[0])

@@ -1,6 +1,6 @@
 """Lower concatenation: one store per piece instead of a select inside the loop, or one load with an offset per row.
 
-`stack` of n values is one store in a loop of n iterations that selects one value: every iteration would compute all. If
+`stack` of n values is one store in a loop of n iterations, each of which would compute all values and select one. If
 each iteration of a loop has its own value, each gets its own store in the remaining loops. This also applies if the
 values are computed from selected values, as in sums of concatenated sums. Concatenations of many pieces of several
 elements get a store per piece too, since otherwise every element would test for every piece. Long pieces get separate
@@ -9,8 +9,8 @@ innermost loops, so that memory is written contiguously.
 If every element of a row comes from one of two rows of the same memory (`roll` of rows), the row is selected once by an
 offset, and no element is loaded under a mask.
 
-What it is not: it leaves concatenations of a few tensors of several elements, whose loops are cut at the boundaries
-later, and kernels in which another store needs the loop around its own loops.
+What it is not: it leaves concatenations of a few tensors of several elements, whose loops the optimizer
+splits at the boundaries (action PEEL), and kernels in which another store needs the loop around its own loops.
 
 Before: END(STORE(INDEX(PARAM0, r0*128 + r1), WHERE(r0 < 1, a, b)), r0:2, r1:128)
 After:  END(STORE(INDEX(PARAM0, r1), a), r1:128), END(STORE(INDEX(PARAM0, r1 + 128), b), r1:128)
@@ -83,8 +83,10 @@ def _is_nest(sink: UOp) -> bool:
 
 
 def _split_stores(end: UOp, sink: UOp, own_loops: bool) -> Iterator[tuple[str, list[UOp]]]:
-    """Yield, for each loop of an END that only selects: (rule name, the separate stores of its iterations or
-    pieces).
+    """Yield (rule name, separate stores that replace `end`) for each loop that can be split in such stores.
+
+    Such a loop selects among values by the conditions of WHEREs. Pieces are stored in new loops, if `own_loops`.
+    Nothing is yielded unless `end` is the END of one indexed STORE without reductions.
     """
     if end.op != "END" or end.src[0].op != "STORE":
         return
@@ -132,7 +134,10 @@ def _with_own_inner_loops(pieces: list[UOp], sink: UOp) -> list[UOp]:
 
 
 def _boundaries(conditions: set[UOp], r: UOp) -> list[int]:
-    """Return the iterations of the loop r in which a new piece begins; empty if conditions test r in any other way."""
+    """Return the iterations of the loop r in which a new piece begins, in order.
+
+    The result is empty if a condition depends on r other than as r < constant.
+    """
     mine = [c for c in conditions if r in ranges(c)]
     if any(c.op != "CMPLT" or c.src[0] is not r or c.src[1].op != "CONST" for c in mine):
         return []
@@ -140,7 +145,7 @@ def _boundaries(conditions: set[UOp], r: UOp) -> list[int]:
 
 
 def _pieces(end: UOp, r: UOp, boundaries: list[int], sink: UOp, holds: Holds) -> list[UOp]:
-    """Return a store for each piece between `boundaries` of the loop r.
+    """Return, for each piece between `boundaries` of the loop r, a store of the piece (the END of its loops).
 
     Pieces of equal size share new loops from r inward; loops shared by all sizes would have to enclose those of r.
     Pieces of one size keep the old loop numbers if these are free.
@@ -168,8 +173,9 @@ def _pieces(end: UOp, r: UOp, boundaries: list[int], sink: UOp, holds: Holds) ->
 
 
 def _holds(conditions: set[UOp], r: UOp) -> Holds:
-    """Return, for each condition, the first and last iteration of r in which it is true; None if it depends on more
-    than r.
+    """Return, for each condition, the first and the last iteration of r in which it is true.
+
+    The value is None for a condition that does not compare r alone with a constant.
     """
     return {c: limits((c,)).get(r) for c in conditions}
 
@@ -204,8 +210,8 @@ def _picked(u: UOp, k: int, holds: Holds) -> UOp:
 def read_at_once(sink: UOp) -> UOp:
     """Pass: replace a selection between two loads of one memory by one load with a selected offset.
 
-    That is done if the condition depends on no loop along which elements are contiguous, so that a vector is on one
-    side.
+    That is done if the condition depends on no loop along which elements are contiguous, so that it is the same for all
+    elements of a vector.
 
     Before: WHERE(r0 < 5, LOAD(INDEX(p, r0*8 + r1 + 40), 0, r0 < 5), LOAD(INDEX(p, r0*8 + r1 - 40), 0, 4 < r0))
     After:  LOAD(INDEX(p, r0*8 + r1 - 40 + WHERE(r0 < 5, 80, 0)))

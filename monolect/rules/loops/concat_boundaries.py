@@ -47,7 +47,7 @@ def _split(sink: UOp) -> UOp | None:
 
 
 def _boundary(u: UOp) -> tuple[UOp, int] | None:
-    """Return (loop, first iteration of its second piece) if `u` is a WHERE of two loads by the iteration of a loop.
+    """Return (loop r, first iteration of its second piece) if `u` is a WHERE of two loads with condition r < constant.
 
     Return None for other nodes. If a piece has fewer than MIN_PIECE iterations, the returned boundary separates only
     the first or the last iteration of the loop; `split_seams` repeats until the piece is split into single rows.
@@ -98,7 +98,7 @@ class Piece:
         here = self.values.get(u)
         return new[u] if here is None else here
 
-    def of(self, loops: set[UOp], ids: Iterator[int]) -> None:
+    def make_loops(self, loops: set[UOp], ids: Iterator[int]) -> None:
         """Create the piece's RANGE for each of `loops`."""
         for r in sorted(loops, key=lambda r: int(r.arg[0])):
             if self.size > 1:
@@ -131,7 +131,7 @@ class ConcatBoundary:
                     self.loops.update((u.src[1].src[1], *reads))
 
     def is_closed(self) -> bool:
-        """Whether the loops that have the boundary only fill scratch values and reduce, and no node depends on two."""
+        """Whether the loops that have the boundary only fill scratch values and reduce, and no node is in two."""
         if not self.memory or any(r.op != "RANGE" or r.src[0].op != "CONST" for r in self.loops):
             return False
         if any(r.src[0].value != self.size for r in self.loops):
@@ -143,24 +143,26 @@ class ConcatBoundary:
     def split(self, sink: UOp) -> UOp:
         """Return the kernel with each loop that has the boundary split in two."""
         for p in self.pieces:
-            p.of(self.loops, self.ids)
+            p.make_loops(self.loops, self.ids)
         new: dict[UOp, UOp] = {}  # replacements of nodes that depend on none of the loops
         for u in self.order:
             if u in self.memory or u in self.loops:
                 continue
             if u.op == "AFTER" and u.src[0] in self.memory:
                 for p in self.pieces:
-                    self.fill(u, p, new)
+                    self.add_scratch_value(u, p, new)
             elif not ranges(u).isdisjoint(self.loops):
                 for p in self.pieces:
-                    self.inside(u, p, new)
+                    self.add_node(u, p, new)
             elif u.op == "REDUCE" and not self.loops.isdisjoint(u.src[1:]):
                 new[u] = reduce(lambda a, b: build(u.arg[0], a, b), [self.reduced(u, p, new) for p in self.pieces])
-            elif u.op != "END" or u.src[1] not in self.loops:  # the ENDs of split scratch values are rebuilt by `fill`
+            elif (
+                u.op != "END" or u.src[1] not in self.loops
+            ):  # the ENDs of split scratch values are rebuilt by `add_scratch_value`
                 new[u] = rebuild(u, tuple(new[s] for s in u.src))
         return new[sink]
 
-    def fill(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
+    def add_scratch_value(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
         """Add the scratch value `u` to the piece `p`: its value, and a LOCAL buffer if it has several elements there."""
         store, r = u.src[1].src
         p.values[u] = value = p.value(store.src[1], new)
@@ -171,7 +173,7 @@ class ConcatBoundary:
             end = node("END", (node("STORE", (node("INDEX", (memory, own)), value)), own))
             p.scratch[u.src[0]] = node("AFTER", (memory, end))
 
-    def inside(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
+    def add_node(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
         """Add the node `u`, which depends on the split loops, to the values of the piece `p`.
 
         A piece that does not keep the loop numbers gets fresh RANGEs for the loops of reductions inside.
@@ -199,7 +201,7 @@ class ConcatBoundary:
         return node("REDUCE", (body, *others, *own), u.arg) if others or own else body
 
     def with_fresh_ranges(self, u: UOp, body: UOp, loops: tuple[UOp, ...], more: tuple[UOp, ...] = ()) -> UOp:
-        """Return the REDUCE `u` of `body` with new RANGEs for `loops`, and the ranges `more`."""
+        """Return the REDUCE `u` of `body` with `loops` replaced by new RANGEs, and over the ranges `more` too."""
         own = {r: node("RANGE", r.src, (next(self.ids), r.arg[1])) for r in loops}
         return build("REDUCE", replace_ranges(body, own), *own.values(), *more, arg=u.arg)
 

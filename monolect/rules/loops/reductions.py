@@ -72,7 +72,7 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
 
 
 def _simplify(u: UOp, target: Target, nests: Nests, slots: count) -> UOp:
-    """Return the REDUCE `u` without one of its loops, or `u` if no rule applies."""
+    """Return the value of the REDUCE `u` by the first rule that removes one of its loops, or `u` if no rule applies."""
     op = u.arg[0]
     for j in u.src[1:]:
         if is_on("reduce_repeats") and (out := _repeats(u, j)) is not None:
@@ -110,8 +110,9 @@ def without_loop(u: UOp, out: Iterable[UOp], local_bytes: int = 0) -> UOp | None
 def _conditional(body: UOp) -> tuple[UOp, list[UOp], UOp | None]:
     """Return a body as (value, conditions, alternative); the alternative is None for a body without conditions.
 
-    Such bodies are a WHERE, a gated LOAD, and a product with a condition cast to an integer. A product with a condition
-    cast to a float is nan where an infinite value is masked (`schedule.rewrites.masked_sums`).
+    A body with conditions is a WHERE, a gated LOAD, a condition cast to a number, an integer product with such a cast,
+    or a CAST of one of these. A float product is not: it is nan where the condition is false and the value infinite
+    (`schedule.rewrites.masked_sums`).
     """
     if body.op == "WHERE" and body.src[1].op == "CONST" and body.src[2].op != "CONST":
         c, alt, value = body.src  # `simplify` swapped the values of a negated condition
@@ -147,7 +148,7 @@ def _when(conds: list[UOp], value: UOp, alt: UOp) -> UOp:
 
 
 def _rest_of(u: UOp, j: UOp, body: UOp) -> UOp:
-    """Return the REDUCE without the range j."""
+    """Return the REDUCE `u` of `body` without the range j; `body` itself if j is its only range."""
     others = tuple(r for r in u.src[1:] if r is not j)
     return build("REDUCE", body, *others, arg=u.arg) if others else body
 
@@ -183,7 +184,7 @@ def _fits(d: DType, u: UOp) -> bool:
 # Arguments of the rules below: `u` is a REDUCE over the range j of `body` where the condition c and all conditions of
 # `rest` hold, and of `alt` elsewhere. `nests` is that of `simplify_loops`; `slots` yields unused numbers of buffers.
 def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp | None:
-    """Return the sum over j of [j == e] * value as the value at j = e, or None."""
+    """Return the sum over j of [j == e] * value as the value at j = e (0 if e is not in the range), or None."""
     e = _equal_to(c, j)
     if e is None or not is_on("reduce_picks"):
         return None
@@ -251,7 +252,7 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
 def _scans(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
 ) -> UOp | None:
-    """Return a reduction that takes one more term in each iteration of an output loop i as a running sum, or None."""
+    """Return the REDUCE as a running sum if it takes one more term in each iteration of an output loop i, else None."""
     found = index_limit(c, j)
     if found is None or len(u.src) != 2:
         return None
@@ -270,7 +271,7 @@ def _scans(
 
 
 def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
-    """Return a sum over the earlier elements of a class as a running sum per class, or None."""
+    """Return the REDUCE as a running sum per class if it is over the elements up to i of the class of i, else None."""
     found = index_limit(c, j)
     if found is None or not found[1] or len(u.src) != 2 or not is_on("reduce_tallies"):
         return None
@@ -285,7 +286,7 @@ def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests
 def _bins(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
 ) -> UOp | None:
-    """Return a sum over the elements whose class is the iteration of an output loop as a load from a table, or None."""
+    """Return the REDUCE as a LOAD from a table if it is over elements whose class is the output loop i, else None."""
     if target.workgroups or len(u.src) != 2 or min_max(j.src[0])[1] < MIN_TABLE_LOOPS or not is_on("reduce_bins"):
         return None
     for i in ranges(c) & nests.keys():
