@@ -76,12 +76,13 @@ def row_axis(unit: MatrixUnit, a: UOp, b: UOp, shape: tuple, n: int) -> int | No
 
 
 def _in_dtype(x: UOp, d: DType) -> UOp | None:
-    """Return `x` in dtype `d` if `x` is a CAST from `d`, or a constant in its range, rounded to it; else None."""
+    """Return `x` in dtype `d` if `x` is a CAST from `d`, or a constant that `d` represents exactly; else None."""
     if x.op == "CAST" and x.src[0].dtype is d:
         return x.src[0]
     x = unbroadcast(x)
     if x.op == "CONST" and d.min <= x.arg[0] <= d.max:
-        return const(x.arg[0], d)
+        exact = const(x.arg[0], d)
+        return exact if exact.arg[0] == x.arg[0] else None
     return None
 
 

@@ -6,6 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import Tensor, dtypes
+from monolect.backend.cpu.units import BY_NAME
+from monolect.ir.ops import BufferArg
+from monolect.ir.uop import broadcast_to, build, const, node, shape_source
+from monolect.lower.matrix_products import multiply
 
 BF16, F16, I8, U8 = dtypes.bfloat16, dtypes.float16, dtypes.int8, dtypes.uint8
 SIZES = st.sampled_from([1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 96, 100, 127, 130, 200])
@@ -78,3 +82,12 @@ def test_elements_of_bfloat16_are_found_added_and_joined():
         (t[:, 1:6:2], x[:, 1:6:2]),
     ]:
         np.testing.assert_array_equal(got.numpy(), wanted)
+
+
+@pytest.mark.parametrize(("factor", "is_exact"), [(0.5, True), (-3.0, True), (0.1, False), (257.0, False)])
+def test_a_unit_takes_a_constant_only_if_its_type_holds_it(factor, is_exact):
+    register = node("BUFFER", (shape_source((16, 2)),), BufferArg(0, dtypes.bfloat16, None, "REG"))
+    x = build("CAST", node("LOAD", (register,)), arg=dtypes.float32)
+    terms = node("MUL", (x, broadcast_to(const(factor, dtypes.float32), (16, 2))))
+    total = build("RESHAPE", node("REDUCE", (terms,), ("ADD", (1,))), shape_source((16,)))
+    assert (multiply(total, (BY_NAME["vdpbf16ps"].unit,)) is not None) == is_exact

@@ -59,7 +59,7 @@ def tallies(
     term = replace_ranges(term, {j: i})
     n = hi - lo + 1
     table = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), alt.dtype, None, "LOCAL"))
-    z = node("RANGE", (idx(n),), (FIRST_TABLE_RANGE + table.arg.slot, "LOOP"))
+    z = node("RANGE", (idx(n),), (FIRST_TABLE_RANGE + MAX_LOOPS * table.arg.slot, "LOOP"))
     cleared = node("AFTER", (table, *outer)) if outer else table
     start = node("END", (node("STORE", (node("INDEX", (cleared, z)), alt)), z))
     at = build("CAST", class_index, arg=dtypes.index) + -lo
