@@ -228,8 +228,13 @@ def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
     Common views of `computed` and `graph` are removed from both. The graph is registered at the memory, because a
     further view of `computed` would merge with its views, and the merged graph would not contain `computed`.
     """
+
+    def is_common(u: UOp, v: UOp) -> bool:
+        same = u.op == v.op and u.arg == v.arg and u.src[1:] == v.src[1:]
+        return same and u.op in MOVEMENT and u.src[0].shape == v.src[0].shape and v not in _closed
+
     u, v = computed, graph
-    while u.op in MOVEMENT and u.op == v.op and u.arg == v.arg and u.src[1:] == v.src[1:] and v not in _closed:
+    while is_common(u, v):
         u, v = u.src[0], v.src[0]
     views: list[UOp] = []
     while u.op in ("RESHAPE", "PERMUTE", "FLIP", "SHRINK"):  # views that repeat no element

@@ -433,15 +433,20 @@ def atanh(x: UOp) -> UOp:
 
 
 # ---- between two values ----------------------------------------------------------------------------------------------
-@_function(
-    lambda g, y, a, b, w: (e("MUL", g, e("SUB", 1.0, w)), e("MUL", g, w), e("MUL", g, e("SUB", b, a))),
-)
 def lerp(a: UOp, b: UOp, weight: UOp) -> UOp:
-    """Return a + weight * (b - a), computed from `b` if |weight| >= 1/2, so that weight 1 gives exactly `b`."""
+    """Return a + weight * (b - a), computed from `b` if |weight| >= 1/2, so that weight 1 gives exactly `b`.
+
+    Of floats the derivative is that of one formula: of both, an infinite operand would give 0 * inf.
+    """
     d = build("SUB", b, a)
     near = e("CMPLT", absolute(weight), 0.5)
     from_b = build("SUB", b, build("MUL", d, e("SUB", 1.0, weight)))
-    return where(near, build("ADD", a, build("MUL", weight, d)), from_b)
+    y = where(near, build("ADD", a, build("MUL", weight, d)), from_b)
+    return closed_form(y, (a, b, weight), _lerp_gradient) if y.dtype.is_float else y
+
+
+def _lerp_gradient(g: UOp, y: UOp, a: UOp, b: UOp, w: UOp) -> tuple[UOp, UOp, UOp]:
+    return e("MUL", g, e("SUB", 1.0, w)), e("MUL", g, w), e("MUL", g, e("SUB", b, a))
 
 
 # ---- signs and lengths -----------------------------------------------------------------------------------------------

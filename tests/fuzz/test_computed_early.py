@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monolect import Tensor, function
@@ -110,6 +110,7 @@ PARTS: dict[str, Callable[[Tensor], Tensor]] = {
     st.sampled_from(("a value each", "one value", "a function")),
     st.integers(0, 9999),
 )
+@example((4, 4), "topk of many", ["detached part", "first"], "every other", "a function", 0)  # merged views
 def test_parts_of_one_value_that_are_computed_together_pass_their_own_gradients(
     shape: tuple[int, ...], f: str, parts: list[str], view: str, made: str, seed: int
 ) -> None:

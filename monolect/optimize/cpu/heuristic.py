@@ -81,6 +81,10 @@ class Chooser(Choices):
         self.strategy().choose(self)
         return self.reasons
 
+    def has_no_vectors(self) -> bool:
+        """Whether a vector of the target holds one element of the kernel."""
+        return self.lanes == 1
+
     # ---- strategies --------------------------------------------------------------------------------------------------
     def choose_staged(self) -> None:
         """Choose the tiles of several products with scratch values between them, then threads."""
@@ -628,7 +632,7 @@ class Strategy(NamedTuple):
 STRATEGIES: tuple[Strategy, ...] = (  # in the order in which they are tried
     Strategy("workgroups", "the target has workgroups", lambda c: bool(c.plan.workgroup), lambda c: Groups(c).run()),
     Strategy("threads", "the kernel has vectors already", lambda c: c.plan.has_vectors, Chooser.threads),
-    Strategy("loops", "the target has no vectors", lambda c: c.lanes == 1, Chooser.finish),
+    Strategy("loops", "the target has no vectors", Chooser.has_no_vectors, Chooser.finish),
     Strategy("stages", "values in scratch memory", lambda c: bool(c.plan.scratch.fills), Chooser.choose_staged),
     Strategy("tile", "a reduction reuses its operands", lambda c: bool(c.contracted), Chooser.choose_tile),
     Strategy("vectors", "no reduction reuses its operands", lambda c: True, Chooser.choose_vectors),
