@@ -464,7 +464,10 @@ def _gated(plan: LoopPlan, u: UOp, src: tuple[UOp, ...], guards: dict[UOp, UOp])
 
 
 def _guarded(plan: LoopPlan, body: UOp, u: UOp, guards: dict[UOp, UOp]) -> UOp:
-    """Return the terms of the reduction `u`, replaced by the neutral element beyond the end of a padded axis."""
+    """Return the terms `body` of the reduction `u`, replaced by the neutral element beyond the end of a padded axis.
+
+    `guards`: {padded RANGE: condition that is true up to its end}.
+    """
     neutral = {"ADD": 0, "MUL": 1, "MAX": u.dtype.min}[u.arg[0]]
     for root, g in guards.items():
         if root in u.src[1:] and not (u.arg[0] == "ADD" and _is_zero_beyond_end(plan, u.src[0], root)):

@@ -124,7 +124,7 @@ class Profile:
 
 
 def is_operation(u: UOp) -> bool:
-    """Whether `u` is an operation of a kernel, not part of an address."""
+    """Whether `u` counts as work of a kernel: any node but CONST, RANGE, PARAM, INDEX and index arithmetic."""
     return u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x"
 
 

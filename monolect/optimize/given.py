@@ -56,7 +56,10 @@ def _check_threads(plan: LoopPlan, threads: dict[UOp, int]) -> None:
 
 
 def _without_thread_ranges(plan: LoopPlan, ranges_: dict[UOp, int]) -> tuple[UOp, ...]:
-    """Replace each THREAD range by the SPECIAL index that the launch passes to a thread; return the new effects."""
+    """Replace each THREAD range by the SPECIAL index that the launch passes to a thread; return the new effects.
+
+    `ranges_`: {THREAD range: number of threads}.
+    """
     new: dict[UOp, UOp] = {r: node("SPECIAL", r.src, THREAD) for r in ranges_}
     for u in plan.order:
         if u in new:

@@ -51,7 +51,7 @@ class Prediction(NamedTuple):
 
     @property
     def limit(self) -> Term:
-        """The longest term of the longer sum."""
+        """The longest term of the arithmetic or of the transfers, whichever take longer in total."""
         longer = self.sum_of(True) > self.sum_of(False)
         return max((t for t in self.terms if t.is_transfer == longer), key=lambda t: t.seconds)
 

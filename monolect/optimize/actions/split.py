@@ -200,8 +200,8 @@ def _check_thread(plan: LoopNest, p: AxisPart, k: int) -> None:
 
 
 def _check_blocked(plan: LoopNest, p: AxisPart, k: int, top: bool) -> None:
-    """Raise ActionError unless the reduction `p` may be cut into blocks: it must be the kernel's only one,
-    and a sum.
+    """Raise ActionError unless SPLIT may cut the reduction `p` into `k` blocks: it must be the kernel's only one and a
+    sum, and the blocks its outer part (`top`).
     """
     what = "SPLIT of a reduction to LOOP"
     if not top:

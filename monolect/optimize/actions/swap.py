@@ -52,7 +52,7 @@ def swap(plan: LoopNest, a: int, b: int) -> None:
 
 
 def swaps(plan: LoopNest) -> Iterator[Move]:
-    """Yield interchanges of two loops of one kind."""
+    """Yield a SWAP of every two LOOP axes and of every two REDUCE axes, legal or not."""
     for kind in ("LOOP", "REDUCE"):
         axes = [i for i, _ in axes_with(plan, kind)]
         yield from ((("SWAP", a, b),) for a in axes for b in axes if a < b)

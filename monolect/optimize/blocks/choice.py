@@ -17,7 +17,7 @@ from monolect.optimize.loops.nest import LoopNest
 
 def block_of(plan: LoopNest, u: UOp, n_buffers: int = 1) -> PackedBlock:
     """Return the block that PACK makes for the load `u`, with `n_buffers` buffers in the local memory of a thread or
-    workgroup.
+    workgroup. Raises ActionError for several buffers on a target without workgroups.
     """
     if plan.workgroup and unit_reads_local(plan, u):
         return _block_of_unit(plan, u, n_buffers)

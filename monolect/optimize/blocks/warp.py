@@ -22,7 +22,8 @@ from monolect.optimize.loops.nest import LoopNest
 def in_warp(plan: LoopNest, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[AxisPart]:
     """Return the axes of the plan after TC of `unit`. Raises ActionError where the unit does not fit.
 
-    `axis`, `rows`, `columns`: the numbers of the axes of the reduction, of the rows and of the columns.
+    `axis`, `rows`, `columns`: indices in `plan.axes` of the reduction, of the rows and of the columns. -1, for an axis
+    that the action does not name, is illegal.
     """
     if plan.workgroup is None or not all(isinstance(i, int) and 0 <= i < len(plan.axes) for i in (rows, columns)):
         raise ActionError("TC of a warp", expected="the axes of rows and of columns", found=(rows, columns))

@@ -76,7 +76,7 @@ class Dots(Contraction):
         )
 
     def transposes_for_little_reuse(self, tile: RegisterTile) -> bool:
-        """Whether the tile would transpose a panel that is hardly reused, or does not fill a vector."""
+        """Whether the tile is narrower than a vector register, or would transpose a panel that is hardly reused."""
         if tile.lanes < self.chooser.lanes:
             return True
         panel = [a for a in self.inside if tile.c in a.steps]

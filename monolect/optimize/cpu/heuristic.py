@@ -385,8 +385,8 @@ class Chooser(Choices):
             self.act("SPLIT", self.plan.axis_of(q), (self.plan.size(q), "UPCAST", False), "sums that share operands")
 
     def few_columns(self, j: UOp, inside: list[StridedAccess]) -> UOp | None:
-        """Return the output axis of a few (2 to 4) columns that are interleaved in every row that the reduction over j
-        reads.
+        """Return the output axis of a few (2 to 4) columns that are interleaved in a load of `inside`: the reduction j
+        moves that load by the number of columns. None if it moves another load by more than one element.
         """
         for c in self.plan.outputs:
             n = self.plan.size(c)

@@ -219,7 +219,7 @@ class TileCosts:
         )
 
     def registers_needed(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None) -> int:
-        """Number of vector registers that the tile needs.
+        """Number of vector registers that a tile of `v` vectors by `k` rows along the axis `r` needs.
 
         Broadcasts of overlapping taps are loaded once and stay in registers. With three vectors or more, the next
         step's loads need registers of their own: without them nothing spills, but some instruction orders run at half

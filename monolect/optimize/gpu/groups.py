@@ -78,7 +78,7 @@ class Groups:
                 self.act("SPLIT", self.axis_of(r), (k, "LOCAL", False), "lanes that c leaves room for")
 
     def lanes_along(self, c: UOp, most: int) -> None:
-        """Split c into vectors and lanes; pad a long axis that no number of lanes divides."""
+        """Split c into vectors and at most `most` lanes; pad a long axis that no number of lanes divides."""
         n, v = self.size(c), self.vector(c)
         left = n // v
         k = left if left <= most else largest_divisor(left, most)

@@ -19,7 +19,7 @@ def buffer_bytes(u: UOp) -> int:
 
 
 def vector_of(plan: LoopNest, u: UOp) -> AxisPart | None:
-    """Return the shaped part along which an access is contiguous, or None."""
+    """Return the UPCAST or GROUP_REDUCE part along which the load or store `u` is contiguous, or None."""
     if u.src[0].op != "INDEX" or len(u.src[0].src) != 2:
         return None
     steps = dict(linear(u.src[0].src[1])[1])

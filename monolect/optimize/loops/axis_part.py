@@ -20,7 +20,7 @@ class AxisPart:
 
     @property
     def is_block(self) -> bool:
-        """True for a loop that SPLIT took from the top: it encloses the other loops."""
+        """True for a LOOP that SPLIT took from the top of an output or reduction axis: it encloses the other loops."""
         return self.type == "LOOP" and self.created > 0
 
     @property

@@ -83,7 +83,10 @@ class Trail:
 
 
 def extensions(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
-    """Yield every sequence with one move more, inserted before the actions that must be last."""
+    """Yield `actions` with each legal move added: a final action at the end, any other before the final actions.
+
+    Final actions that a move makes illegal are dropped.
+    """
     n = next((i for i, action in enumerate(actions) if action[0] in FINAL_ACTIONS), len(actions))
     last = _joined(sink, target, actions).steps[n:]
     for move in legal_moves(sink, target, actions[:n]):
