@@ -162,7 +162,10 @@ def undone_on_failure() -> Iterator[None]:
 
 
 def _variable_free_values(roots: set[UOp]) -> list[UOp]:
-    """Return the roots that do not depend on a Variable, and the maximal Variable-free subexpressions of the others."""
+    """Return the roots that do not depend on a Variable, and the maximal Variable-free subexpressions of the others.
+
+    Subexpressions that have memory already, and those on no device, such as constants, are left out.
+    """
     steered: set[UOp] = set()
     order = toposort(*roots, stop=is_body)
     for u in order:

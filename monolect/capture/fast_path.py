@@ -311,7 +311,11 @@ def _guard_lines(environment: Dependencies) -> Iterator[GuardLine]:
 
 
 def _table_guard(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> Iterator[GuardLine]:
-    """Yield one condition for all rows of a table: `compare` must hold for each row of `pairs`, made of its columns."""
+    """Yield one GuardLine for all rows of a table, none if it is empty. It fails unless `compare` holds for each pair.
+
+    `pairs`: the code of two iterables, which give the operands of `compare`; `{k}` is column k of the table. `name` is
+    the prefix of the columns' names in the code.
+    """
     if rows:
         columns = {f"{name}{i}": column for i, column in enumerate(zip(*rows, strict=True))}
         yield f"not all(map({compare}, {pairs.format(*columns)}))", columns

@@ -317,7 +317,7 @@ class Recording:
 
 
 def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | None) -> set[int]:
-    """Return the ids of the arguments, and of the instance of a method."""
+    """Return the ids of the arguments, not of objects inside of them, and of a method's instance (from `owner`)."""
     args, kwargs = given
     return {id(x) for x in (*args, *kwargs.values(), owner and owner())}
 

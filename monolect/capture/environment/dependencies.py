@@ -566,9 +566,10 @@ def _is_record(x: Any) -> bool:
 
 @functools.lru_cache(256)
 def _native_kinds(kind: type) -> dict[str, type]:
-    """Return the kinds of the attributes that Python and NumPy define in C for objects of `kind`, by their names.
+    """Return the descriptor types of the C attributes that Python and NumPy define for objects of `kind`, by name.
 
-    Those of other libraries may do anything when they are read.
+    GetSetDescriptorType: a computed attribute; MemberDescriptorType: a stored one. C attributes of other libraries are
+    left out, since they may do anything when they are read.
     """
     kinds = types.GetSetDescriptorType, types.MemberDescriptorType
     classes = [c for c in kind.__mro__ if _top_package(c.__module__) in (*sys.stdlib_module_names, "numpy")]

@@ -236,7 +236,10 @@ def _param(slot: int, b: UOp, device: str) -> UOp:
 
 
 def _stored_state(g: Any) -> Any:
-    """Return the state `g` of a gradient (see `gradients.gradient_state`) as JSON. Raises JitError for a view."""
+    """Return the JSON of a `gradients.gradient_state`: the leaf flag of a supplied gradient, else NONE or NOT_KEPT.
+
+    Raises JitError for a view.
+    """
     if is_supplied(g):
         return g[-1]
     if g is not None and g is not NotKept:

@@ -55,7 +55,10 @@ def noise(x: Array, noise_seed: int) -> Array:
 
 
 def perturbed(noise_seed: int, out: Array, exact: Array, by: Array, d: DType) -> Array:
-    """Return `exact` plus noise of at most `by`, rounded to `d`; return `out` where that is not finite or `by` is 0."""
+    """Return `exact` plus noise of at most `by`, rounded to `d`.
+
+    Elements where `by` is 0, or where `exact` or `by` is not finite, are those of `out`.
+    """
     finite = np.isfinite(exact) & np.isfinite(by)
     moved = exact + np.where(finite, by, 0.0) * noise(exact, noise_seed)
     return np.where(finite & (by != 0), moved.astype(storage(d)), out)

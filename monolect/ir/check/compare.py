@@ -164,7 +164,8 @@ class StoreCheck(NamedTuple):
     def overlapping(self, n: int, most_work: int) -> list[Difference]:
         """Return differences in `n` sampled elements, if several iterations may write the same element.
 
-        The positions of all iterations are computed. Raises Unsupported if there are too many.
+        The positions of all iterations are computed. Raises Unsupported for more than MOST_WRITES iterations, TooMuch
+        for more than `most_work` computed elements.
         """
         e, sizes = self.effect, [*self.loops.values()]
         rng, n_all = np.random.default_rng(SEED), prod(sizes)

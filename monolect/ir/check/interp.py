@@ -58,10 +58,11 @@ def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
 
 
 def run_kernel(sink: UOp, buffers: Env) -> None:
-    """Execute the STOREs and ATOMICADDs of a kernel, in place on `buffers`: an array for each PARAM and BUFFER.
+    """Execute the STOREs and ATOMICADDs of a kernel, in place on `buffers`: an array for each PARAM.
 
-    `buffers` also binds symbolic PARAMs to scalars. A kernel without AFTER runs all iterations at once, and reads all
-    memory before it writes any. A kernel with AFTER runs one iteration at a time, which is slow.
+    `buffers` also binds symbolic PARAMs to scalars. A BUFFER without an array gets one for this run. A kernel with an
+    AFTER or such a BUFFER runs one iteration at a time, which is slow. Any other kernel runs all iterations at once,
+    and reads all memory before it writes any.
     """
     nodes = _reachable((sink,), {})
     with np.errstate(all="ignore"):
@@ -255,7 +256,11 @@ class Evaluator(Evaluation):
 
     # -- effects
     def positions(self, chain: list[UOp], size: tuple[int, ...], strict: bool) -> tuple[Array, Mask]:
-        """Return the flat position in memory of shape `size` of each element of a view, and the mask of valid ones."""
+        """Return the flat position in memory of shape `size` of each element of a view, and the mask of valid ones.
+
+        `chain`: the movement ops of the view, the one next to memory first. With `strict`, an element whose index is
+        out of bounds is not valid; else its index is clamped.
+        """
         x: Array = np.arange(prod(size), dtype=np.int64).reshape((1,) * self.batch + size)
         mask: Mask = None
         for u in chain:

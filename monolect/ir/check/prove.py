@@ -546,7 +546,10 @@ def _is_arithmetic(u: UOp) -> bool:
 
 
 def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
-    """Return `u` as a Z3 expression; atoms become fresh constants, whose bounds are added to the solver."""
+    """Return `u` as a Z3 expression; atoms become fresh constants, whose bounds are added to the solver.
+
+    `known` holds the Z3 expressions of all sources of `u`.
+    """
     if u.op == "CONST" and u.dtype.kind in "xb" and isinstance(u.value, int):
         return z3.BoolVal(u.value) if u.dtype is dtypes.bool else z3.IntVal(u.value)
     s = [known[x] for x in u.src] if _is_arithmetic(u) else []

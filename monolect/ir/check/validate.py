@@ -85,7 +85,10 @@ def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Out
 
 
 def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, noise_seed: int = 0) -> Outcome:
-    """Run a kernel on the random inputs of `_inputs`, and return the Outcome."""
+    """Run a kernel on the random inputs of `_inputs`, and return the Outcome.
+
+    A `noise_seed` other than 0 adds small noise to the float inputs.
+    """
     order = toposort(ir)
     ops = {u.op for u in order}
     if foreign := ops & _FOREIGN:
@@ -107,7 +110,7 @@ def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, noise_seed
 
 
 def _visits(order: list[UOp], in_steps: bool) -> int:
-    """Return the number of elements that are computed for the largest node; if `in_steps`, its number of iterations."""
+    """Return the most elements that a node computes in all iterations; if `in_steps`, the most iterations of a node."""
     threads = prod(_size(u.src[0]) for u in order if u.op == "SPECIAL")
     most = 1
     for u in order:
