@@ -470,7 +470,8 @@ def _refused(u: UOp) -> GradientError:
 def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
     """Return the arguments of a FUNCTION or CALL that are in `wanted`, each with its gradient.
 
-    The gradients are results of a call of the body's derivative. `results`: gradients of the results of `u`.
+    The gradients are results of a call of the body's derivative, or of the user's `backward`.
+    `results`: gradients of the results of `u`.
     """
     body, args = u.src[0], u.src[1:]
     if not results:

@@ -137,7 +137,9 @@ def iota(n: Size, dtype: DType = dtypes.index, axis: int = 0, rank: int = 1) -> 
 
 
 def inside(offset: Size, size: Size, total: Size, axis: int, rank: int) -> UOp:
-    """Return the mask of offset <= i < offset + size along `axis`, whose size is `total`; TRUE if all are inside."""
+    """Return the bool mask of offset <= i < offset + size along `axis` of `rank` axes: size `total` there, 1 on the
+    others. Return TRUE if all are inside.
+    """
     i = iota(total, dtypes.index, axis, rank)
     starts = offset.__class__ is int and offset == 0
     end = offset + size

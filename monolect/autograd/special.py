@@ -3,7 +3,7 @@
 What it is for: each function is a short formula in float32 or float64 without cancellation or overflow. Its derivative
 is given in closed form (`gradient.closed_form`), so that polynomials are not differentiated.
 What it is not: promotion of dtypes. Only floats below 32 bits are computed in float32, and rounded once.
-Invariant: nan gives nan; `rules.accuracy` lists the errors.
+Invariant: nan gives nan (but `hypot` of an infinity is inf); `rules.accuracy` lists the errors.
 Source: series and range reductions of elementary textbooks; polynomial coefficients are relative minimax fits.
 """
 

@@ -83,7 +83,10 @@ class Sorting(NamedTuple):
 
 
 def block_of(n: int, lanes: int, rows: int) -> Block:
-    """Return the Block for rows of n elements, with at most `lanes` lanes a vector and at most `rows` vectors."""
+    """Return the shape of the blocks of a row of n elements that the network sorts in registers.
+
+    A block has at most `rows` vectors of at most `lanes` elements.
+    """
     bits = max(2, (n - 1).bit_length())
     lanes = min(lanes, 1 << bits // 2)
     return Block(min(rows, (1 << bits) // lanes), lanes)

@@ -166,9 +166,10 @@ def _interleave(y: UOp, stride: Ints, counts: Ints, first: Ints, sizes: Ints) ->
 
 
 class _Phase(NamedTuple):
-    """The taps first, first + step, ... of one axis that reach the elements s * j + r of a phase.
+    """The kernel taps that contribute to one phase of a transposed convolution, on one axis.
 
-    For element j they read the outputs j + at, j + at - spacing, ...
+    For stride s, phase r has the result elements s * j + r. Its `taps` taps have the indices first, first + step, ...
+    For element j they multiply the operand's elements j + at, j + at - spacing, ...
     """
 
     first: int

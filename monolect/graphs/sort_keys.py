@@ -148,9 +148,10 @@ def _first_by_key(u: UOp, axis: int) -> UOp:
 def _first_by_blocks(u: UOp) -> UOp:
     """Return `first_maximum` along the last axis: the first block that has the maximum, then the index in that block.
 
-    A maximum costs a quarter of a maximum of packed keys. The maxima of the blocks are not stored, as one reduction
-    reads them. The last block ends with the row and may overlap the block before it. Elements in the overlap are below
-    the maximum of the last block if that block is chosen, since otherwise the earlier block would be.
+    A maximum costs a quarter of the maximum of keys that are packed with their indices (`_first_by_key`). The maxima of
+    the blocks are not stored, as one reduction reads them. The last block ends with the row and may overlap the block
+    before it. Elements in the overlap are below the maximum of the last block if that block is chosen, since otherwise
+    the earlier block would be.
     """
     n, rows = u.shape[-1], count(u.shape[:-1])
     block = 1 << ((64 * n).bit_length() - 1) // 2

@@ -280,7 +280,9 @@ def as_sizes(args: tuple, what: str = "size") -> tuple:
 
 
 def check_sizes(shape: tuple) -> tuple:
-    """Return `shape` unchanged. Raises ShapeError where a size may be negative, or where `check_count` raises."""
+    """Return `shape` unchanged. Raises ShapeError where a size may be negative or the elements may be more than
+    2**63 - 1.
+    """
     for n in shape:
         if not at_most(0, n):
             found = tuple(map(bounds_text, shape))

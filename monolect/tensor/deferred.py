@@ -50,7 +50,7 @@ def deferred() -> list[Any]:
 
 
 def all_deferred() -> list[Any]:
-    """Return all deferred tensors that are not realized yet, including the excluded ones."""
+    """Return all deferred tensors that are not realized yet, including those that `exclude` keeps out of batches."""
     out: list[Any] = []
     if not _changed:
         return out

@@ -101,7 +101,10 @@ def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
 
 
 def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
-    """Return `pair` as floats; with a number, integers of `self` become float32 first, as they may not hold it."""
+    """Return the nodes of `self` and `other`, promoted to one float dtype.
+
+    If `other` is a number, integers of `self` become float32 first, as their dtype may not hold the number.
+    """
     if not self._uop.dtype.is_float and (isinstance(other, _NUMBERS) or is_scalar(other)):
         self = self._wrap(floating(self))
     a, b = pair(self, other)
@@ -180,7 +183,7 @@ def _compare_mixed(op: str, a: UOp, b: UOp) -> UOp:
 def _compare(
     name: str, sign: str, of_floats: str, canonical: tuple[str, bool, bool]
 ) -> Callable[[AnyTensor, TensorLike], AnyTensor]:
-    """Return a comparison method.
+    """Return the comparison method `name`, whose docstring shows the operator `sign`.
 
     `of_floats` is the op for floats. `canonical` is (op for other dtypes, whether operands are exchanged, whether
     the result is negated).
@@ -594,7 +597,7 @@ class ElementwiseMixin(TensorBase):
 
     def isclose(self, other: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
         """Return a bool tensor, broadcast: True where |self - other| <= atol + rtol * |other|, or both are nan and
-        `equal_nan`.
+        `equal_nan`. An infinity is close only to itself.
 
         >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0, 2.1])).tolist()
         [True, False]

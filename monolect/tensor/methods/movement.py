@@ -472,7 +472,7 @@ class MovementMixin(TensorBase):
             return graph.permute(u, (*range(len(batch)), len(batch) + 1, len(batch)))
 
         def windows(u: UOp) -> UOp:  # each element is in at most one window
-            """Return the windows without overlap as a view that can be written."""
+            """Return the windows of `unfold` as a view of `u` that can be written; they must not overlap."""
             u = shrink_axis(u, len(batch), 0, (out - 1) * step + size)
             if out > 1:
                 u = pad_invalid(u, (0,) * (len(batch) + 1), (*batch, out * step))

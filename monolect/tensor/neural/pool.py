@@ -118,7 +118,10 @@ def _inside(view: UOp, sizes: tuple[Any, ...], kernel: Ints, stride: Ints, paddi
 
 
 def _scatter_to_maxima(d: UOp, index: UOp, overlap_add: OverlapAdd) -> UOp:
-    """Return the gradient of the input: `d` of each window is added to the element number `index` of the window."""
+    """Return the gradient of the input: `d` of each window is added to the element number `index` of the window.
+
+    `overlap_add` is the OverlapAdd for the shape of the input and the windows of the pooling.
+    """
     rank = overlap_add.head + 2 * overlap_add.n
 
     def term(at: Ints) -> UOp:
