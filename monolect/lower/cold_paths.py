@@ -65,7 +65,10 @@ def _branch(
     r = node("RANGE", (steps,), (number, "LOOP"), UNLIKELY)
 
     def in_register(value: UOp, shape: tuple) -> tuple[UOp, UOp, UOp]:
-        """Return (a new REG buffer, the STORE of `value` to it before the loop r, the LOAD from it inside of r)."""
+        """Return (new REG buffer of `shape`, STORE of `value` to the buffer, LOAD from the buffer).
+
+        The STORE runs before the loop of the rare branch, the LOAD inside of this loop.
+        """
         b = node("BUFFER", (shape_source(shape),), BufferArg(next(slots), value.dtype, None, "REG"))
         start = node("STORE", (node("AFTER", (b, *outer)) if outer else b, value))
         return b, start, node("LOAD", (node("AFTER", (b, start, r)),))

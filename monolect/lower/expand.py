@@ -269,6 +269,9 @@ def _word_transpose(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | N
 def _transposed_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, UOp]) -> UOp:
     """Return the STORE `u` of a LOAD as one LOAD of rows of 32-bit words, a PERMUTE that transposes the words, and one
     STORE of rows.
+
+    The loaded matrix has a row for each value of the range `row` and a column of words for each value of `column`. The
+    range `part` is over the narrow elements of a word.
     """
     d = u.src[1].dtype
 

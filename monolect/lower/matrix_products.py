@@ -44,9 +44,8 @@ def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
 
 
 def _factors(x: UOp, units: tuple[MatrixUnit, ...]) -> tuple[MatrixUnit, UOp, UOp, int] | None:
-    """Return (unit, operand a, operand b, number of contracted axes) if a unit computes the sum of products `x`.
-
-    Return None if `x` is no RESHAPE of such a sum or no unit computes it.
+    """Return (unit, operand a, operand b, number of contracted axes) if `x` is a RESHAPE of a sum of products over the
+    last axes and one of `units` computes the sum; else None.
     """
     if x.op != "RESHAPE" or x.src[0].op != "REDUCE" or len(x.src[0].src) > 1 or x.src[0].src[0].op != "MUL":
         return None

@@ -365,17 +365,17 @@ def is_single(u: UOp) -> bool:
 
 
 def is_exp(u: UOp) -> bool:
-    """Whether `u` is EXP2(x * log2(e))."""
+    """Whether the EXP2 `u` is EXP2(x * log2(e)) in float32 or float64."""
     return u.dtype in FORMATS and transcendental.exp_argument(u) is not None
 
 
 def is_log(u: UOp) -> bool:
-    """Whether `u` is LOG2(x) * ln(2)."""
+    """Whether the MUL `u` is LOG2(x) * ln(2) in float32 or float64."""
     return u.dtype in FORMATS and transcendental.is_log(u)
 
 
 def is_narrow_log(u: UOp) -> bool:
-    """Whether `u` is LOG2(x) * ln(2) in a float of fewer than 32 bits."""
+    """Whether the MUL `u` is LOG2(x) * ln(2) in a float of fewer than 32 bits."""
     return is_narrow(u) and transcendental.is_log(u)
 
 

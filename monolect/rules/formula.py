@@ -18,8 +18,8 @@ UNLIKELY = "seldom"  # tag of a WHERE whose condition is true for few elements
 
 
 class Format(NamedTuple):
-    """The layout of a float: its unsigned and signed integer types of the same size, stored mantissa bits, exponent
-    bias.
+    """The layout of the float dtype `real`: its unsigned and signed integer types of the same size, number of stored
+    mantissa bits, exponent bias.
     """
 
     real: DType

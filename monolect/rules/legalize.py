@@ -90,7 +90,7 @@ def widen(x: UOp) -> UOp:
 
 
 def narrow(x: UOp, d: DType) -> UOp:
-    """Return float32 `x` rounded to the narrow type `d`, to nearest even.
+    """Return float32 `x` rounded to nearest even, as a value of the narrow type `d`, by integer operations.
 
     Normal results: the bits to cut are rounded by adding half of their unit, less one, plus the last kept bit.
     Subnormal results: adding 2**23 times their unit lets the adder round.
@@ -195,7 +195,10 @@ def _pair_in_single(u: UOp) -> UOp | None:
 
 
 def _cast(u: UOp, native: frozenset[DType], casts: frozenset[DType]) -> UOp | None:
-    """Return the CAST `u` legalized, or None if the target has it or no narrow type is involved."""
+    """Return the CAST `u` legalized, or None if the target has it or no narrow type is involved.
+
+    The target computes in the dtypes of `native`, and converts those of `casts` to and from float32.
+    """
     x, d = u.src[0], u.dtype
     if d in NARROW and x.op == "CAST" and x.dtype is F32 and x.src[0].dtype is d and is_on("narrow_and_back"):
         return fired("narrow_and_back", u, x.src[0])

@@ -115,7 +115,7 @@ def is_factor(u: UOp, value: float) -> bool:
 
 
 def exp_argument(u: UOp) -> UOp | None:
-    """Return x if `u` is EXP2(x * log2(e)), or -x for a factor of -log2(e); else None."""
+    """Return x if the EXP2 `u` is EXP2(x * log2(e)), or -x for a factor of -log2(e); else None."""
     x = u.src[0]
     if x.op != "MUL":
         return None
@@ -236,7 +236,7 @@ def _excess_over_log1p(r: UOp) -> UOp:
 
 
 def is_log(u: UOp) -> bool:
-    """Whether `u` is LOG2(x) * ln(2)."""
+    """Whether the MUL `u` is LOG2(x) * ln(2)."""
     return any(a.op == "LOG2" and is_factor(b, LN2) for a, b in (u.src, u.src[::-1]))
 
 

@@ -294,10 +294,10 @@ def _fraction_single(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
     return m * h + shift_right(m * shift_right(rest, 32), 32), None
 
 
-def _fraction_double(m: UOp, p: UOp) -> tuple[UOp, UOp | None]:
-    """Return m times the bits of 2/pi from weight 2**(53 - p) on, modulo 4, as (upper word, lower word).
+def _fraction_double(m: UOp, p: UOp) -> tuple[UOp, UOp]:
+    """Return (upper word, lower word) of m times the bits of 2/pi from weight 2**(53 - p) on, modulo 4.
 
-    The words have 2 integer and 126 fraction bits. m has 53 bits.
+    The two uint64 words have 2 integer and 126 fraction bits. m is a uint64 of 53 bits.
     """
     h, middle, rest = _window(_words(53, 19), p, 3)
     product = m * middle

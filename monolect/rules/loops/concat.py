@@ -85,7 +85,8 @@ def _is_nest(sink: UOp) -> bool:
 def _split_stores(end: UOp, sink: UOp, own_loops: bool) -> Iterator[tuple[str, list[UOp]]]:
     """Yield (rule name, separate stores that replace `end`) for each loop that can be split in such stores.
 
-    Such a loop selects among values by the conditions of WHEREs. Pieces are stored in new loops, if `own_loops`.
+    Such a loop selects among values by the conditions of WHEREs. If each iteration selects its own value, each gets a
+    store without the loop. Pieces of several iterations get stores in new loops, and are yielded only with `own_loops`.
     Nothing is yielded unless `end` is the END of one indexed STORE without reductions.
     """
     if end.op != "END" or end.src[0].op != "STORE":

@@ -99,7 +99,10 @@ class Piece:
         return new[u] if here is None else here
 
     def make_loops(self, loops: set[UOp], ids: Iterator[int]) -> None:
-        """Create the piece's RANGE for each of `loops`."""
+        """Map each of `loops` to its index in this piece: `start` plus a RANGE, or `start` alone for one iteration.
+
+        The RANGEs have new numbers from `ids`, unless the piece keeps the numbers of the kernel's loops.
+        """
         for r in sorted(loops, key=lambda r: int(r.arg[0])):
             if self.size > 1:
                 arg = r.arg if self.keeps else (next(ids), r.arg[1])
@@ -108,8 +111,10 @@ class Piece:
 
 
 class ConcatBoundary:
-    """A boundary of the loop `first` before iteration `at`, with all loops and scratch values of the kernel that share
-    it.
+    """The boundary before iteration `at` of the loop `first`, at which the loops of a kernel are to be split.
+
+    The boundary applies to `first` and to all loops that fill or read the same LOCAL buffers. `order` has the kernel's
+    nodes, sources first.
     """
 
     def __init__(self, order: list[UOp], first: UOp, at: int):

@@ -184,7 +184,10 @@ def _fits(d: DType, u: UOp) -> bool:
 # Arguments of the rules below: `u` is a REDUCE over the range j of `body` where the condition c and all conditions of
 # `rest` hold, and of `alt` elsewhere. `nests` is that of `simplify_loops`; `slots` yields unused numbers of buffers.
 def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp | None:
-    """Return the sum over j of [j == e] * value as the value at j = e (0 if e is not in the range), or None."""
+    """Return the sum `u` as its term at j = e (0 if e is not in the range j) if the condition `c` is j == e; else None.
+
+    The terms are `body` where `c` and all of `rest` hold, and `alt` elsewhere.
+    """
     e = _equal_to(c, j)
     if e is None or not is_on("reduce_picks"):
         return None
@@ -252,7 +255,11 @@ def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
 def _scans(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
 ) -> UOp | None:
-    """Return the REDUCE as a running sum if it takes one more term in each iteration of an output loop i, else None."""
+    """Return the REDUCE `u` as a running sum if it takes one more term in each iteration of an output loop i, or None.
+
+    `u` reduces `body` where `c` and all of `rest` hold, and `alt` elsewhere. The keys of `nests` are the output loops;
+    `slots` numbers the accumulator.
+    """
     found = index_limit(c, j)
     if found is None or len(u.src) != 2:
         return None
