@@ -32,7 +32,7 @@ def accumulate_locally(
     loop}).
 
     The new loops run after the last block and perform `store`; each repeats one old loop inside the blocks. `made`: the
-    RANGE of each part. `block`: the RANGE over the blocks.
+    RANGE of each part. `block`: the RANGE over the blocks. `peeler` cuts the new loops where PEEL cut the old ones.
     """
     parts = loops_in_block(plan)
     mine = [(p, r) for p, r in made if p in parts]
@@ -61,7 +61,7 @@ def accumulate_locally(
 
 def _zero_fill(memory: UOp, index: UOp, loops: list[UOp], around: tuple[UOp, ...], ids: Iterator[int]) -> UOp:
     """Return the END of copies of the loops `loops` that fill `memory` with zeros at `index`, once in each iteration of
-    the loops `around`.
+    the loops `around`. `ids`: free numbers of RANGEs.
     """
     new: dict[UOp, UOp] = {}
     for r in loops:

@@ -111,8 +111,8 @@ def _chosen(sink: UOp, target: Target, choices: tuple[int | str, ...]) -> LoopPl
 
 
 def kept_blocks(plan: LoopPlan) -> dict[UOp, PackedBlock]:
-    """Return the block of each packed load of memory that has the same contents at every run; a separate kernel fills
-    it once.
+    """Return {packed load: its block} of the loads of memory that has the same contents at every run; a separate kernel
+    fills these blocks once.
     """
     return {u: PackedBlock(plan, u) for u in plan.packs if plan.is_frozen(u)}
 
@@ -224,7 +224,9 @@ def _clamped(plan: LoopPlan, guards: dict[UOp, UOp], exprs: dict[UOp, UOp], pack
     """Return {load: the same load with its index clamped to the last element}, for loads inside a padded output axis
     that is not the vector's.
 
-    A tile of vectors is masked by rows instead: clamped rows would be loaded element by element.
+    A tile of vectors is masked by rows instead: clamped rows would be loaded element by element. `guards`: {padded
+    RANGE: condition that is true up to its end}. `exprs`: {RANGE: the expression that replaces it}. `packed`: {packed
+    load: the load from its block}.
     """
     last = {r for r in guards if r in plan.outputs}
     if not last:
@@ -247,7 +249,9 @@ def _clamped(plan: LoopPlan, guards: dict[UOp, UOp], exprs: dict[UOp, UOp], pack
 
 
 def _packed(plan: LoopPlan, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
-    """Return {packed load, or the cast that widens it: the load from its block}, on targets without workgroups."""
+    """Return {packed load, or the cast that widens it: the load from its block}, on targets without workgroups. `made`:
+    the RANGE of each part.
+    """
     ids = count(len(plan.axes))
     slots = unused_slots(plan.order)
     params = unused_slots(plan.order, "PARAM")
@@ -286,13 +290,14 @@ def _make_ranges(plan: LoopPlan) -> list[tuple[AxisPart, UOp]]:
 
 
 def _is_single(plan: LoopPlan, p: AxisPart) -> bool:
-    """True for a part with one iteration that a split left over: it needs no loop."""
+    """True for a part p with one iteration that a split left over: it needs no loop."""
     rest = [q for q in plan.axes if q.root is p.root and q is not p]
     return p.size == 1 and p.type in ("LOOP", "REDUCE") and bool(rest) and not any(q.clipped for q in (p, *rest))
 
 
 def _nesting_order(plan: LoopPlan, p: AxisPart) -> tuple:
-    """Return the sort key of a part: threads, blocks, output loops, shaped parts (the vector lane last), reductions.
+    """Return the sort key of the part p, outermost first: threads, blocks, output loops, UPCAST parts (the vector lane
+    last), reductions.
 
     Axes of a launch are no loops and come first: workgroups, then lanes, each with the last created first.
     """
@@ -306,7 +311,7 @@ def _nesting_order(plan: LoopPlan, p: AxisPart) -> tuple:
 
 
 def plan_bound(plan: LoopPlan, p: AxisPart) -> UOp:
-    """Return the number of iterations of a part. For the remaining part of a symbolic axis it is a quotient."""
+    """Return the number of iterations of the part p. For the remaining part of a symbolic axis it is a quotient."""
     return idx(p.size) if p.size else _times(plan, p, p.stride)
 
 
@@ -393,7 +398,7 @@ def _rebuild(
 def _contracted(plan: LoopPlan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[UOp]], closed: list[UOp]) -> UOp:
     """Return the sum `u` over the loops `closed`, in the form that the plan's matrix unit takes.
 
-    `new`: the new node of each old one. `parts`: the RANGEs of each axis.
+    `new`: the new node of each old one. `parts`: {RANGE of the original kernel: the RANGEs of its parts}.
     """
     assert plan.unit is not None
     if plan.unit.threads:
@@ -487,7 +492,9 @@ def _is_zero_beyond_end(plan: LoopPlan, x: UOp, root: UOp) -> bool:
 
 
 def _thread_special(sink: UOp, plan: LoopPlan, parts: dict[UOp, list[UOp]]) -> UOp:
-    """Replace the RANGE of the THREAD axis by the SPECIAL index that the launch passes to each thread."""
+    """Replace the RANGE of the THREAD axis by the SPECIAL index that the launch passes to each thread. `parts`: {RANGE
+    of the original kernel: the RANGEs of its parts}.
+    """
     mapping = {r: node("SPECIAL", (r.src[0],), "thread0") for rs in parts.values() for r in rs if r.arg[1] == "THREAD"}
     if not mapping:
         return sink

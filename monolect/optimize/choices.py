@@ -39,7 +39,9 @@ class Choices:
         self.streamed_loads: list[tuple[StridedAccess, int]] = []
 
     def act(self, op: str, axis: int, arg: object, why: str) -> bool:
-        """Perform an action on the plan and record its reason; return False if the action is illegal."""
+        """Perform the action (`op`, `axis`, `arg`) on the plan and record its reason `why`; return False if the action
+        is illegal.
+        """
         try:
             self.plan.act((op, axis, arg))
         except ActionError:
@@ -50,8 +52,8 @@ class Choices:
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = VECTOR_COUNTS) -> bool:
         """Split r into (rest, vectors, lanes); return False if r is too short or the split is illegal.
 
-        `target`: the axis type of the lanes and vectors, UPCAST or GROUP_REDUCE. `vectors`: the numbers of vectors at a
-        time to try, best first; the first that divides the rest is taken.
+        `target`: the axis type of the lanes and vectors, UPCAST or GROUP_REDUCE. `why`: the reason to record.
+        `vectors`: the numbers of vectors at a time to try, best first; the first that divides the rest is taken.
         """
         n = self.plan.divisor(r)
         if n < MIN_VECTOR_LENGTH and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
@@ -105,8 +107,8 @@ class Choices:
         from_inside = [u for u in self.plan.reduces if j not in u.src[1:]]
         return any(j in ranges(u) for u in from_inside)
 
-    def threads_over(self, outs: list[UOp], uneven: Iterable[UOp] = ()) -> None:
-        """Share out one of the loops of the axes `outs` among the threads: the first that is long enough and that
+    def threads_over(self, outputs: list[UOp], uneven: Iterable[UOp] = ()) -> None:
+        """Share out one of the loops of the axes `outputs` among the threads: the first that is long enough and that
         threads share evenly, else the first that is long enough.
 
         Axes in `uneven` have later iterations with more work: threads take their iterations round-robin.
@@ -117,7 +119,7 @@ class Choices:
         loops = [
             (i, p)
             for i, p in enumerate(self.plan.axes)
-            if p.type == "LOOP" and p.has_iterations_for(n) and p.root in outs
+            if p.type == "LOOP" and p.has_iterations_for(n) and p.root in outputs
         ]
         loops.sort(key=lambda ip: (self.is_uneven(ip[1], n), ip[0]))
         for i, p in loops:
@@ -126,7 +128,7 @@ class Choices:
                 return
 
     def is_uneven(self, p: AxisPart, n: int) -> bool:
-        """Whether `n` shares of a short loop differ in work.
+        """Whether `n` shares of the loop `p`, which must be short, differ in work.
 
         Some shares have one iteration more, or the last tile starts early to end with the axis and recomputes elements.
         """

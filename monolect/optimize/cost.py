@@ -36,7 +36,7 @@ class StridedAccess(NamedTuple):
     repeated: frozenset[UOp] = frozenset()
 
     def step(self, r: UOp) -> int | None:
-        """The stride along r in elements per iteration: 0 if it does not depend on r, None if irregular."""
+        """The stride along r in elements per iteration: 0 if the access does not depend on r, None if irregular."""
         return self.steps.get(r, 0)
 
     def is_nearly_contiguous(self, r: UOp) -> bool:
@@ -118,7 +118,7 @@ class Profile:
         return bool(scope) and all(not scope <= a.steps.keys() for a in self.inside(j)) and bool(self.inside(j))
 
     def is_contiguous(self, r: UOp, accesses: list[StridedAccess]) -> bool:
-        """True when each access moves by 0 or 1 element along r, and at least one by 1."""
+        """True when each of `accesses` moves by 0 or 1 element along r, and at least one by 1."""
         steps = [a.step(r) for a in accesses]
         return all(s in (0, 1) for s in steps) and 1 in steps
 

@@ -43,8 +43,8 @@ def merge_ranges(sink: UOp, target: Target) -> UOp:
 def _divided(sink: UOp, lanes: int) -> UOp:
     """Split output loops that inner loops read as r // n and r % n, such as grouped heads and channels, into two loops.
 
-    Reductions are split likewise, as in a norm over channels that each have a bias, if n fills a vector. A loop that
-    carries an accumulator stays whole: its iterations run in order.
+    Reductions are split likewise, as in a norm over channels that each have a bias, if n fills a vector of `lanes`
+    elements. A loop that carries an accumulator stays whole: its iterations run in order.
     """
     order = toposort(sink)
     inner = order if any(is_scratch(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
@@ -80,7 +80,9 @@ def _closers(order: list[UOp]) -> list[tuple[UOp, ...]]:
 
 
 def _neighbours(order: list[UOp]) -> list[tuple[UOp, UOp]]:
-    """Return pairs of constant-sized ranges that every END and REDUCE closes next to each other."""
+    """Return pairs of constant-sized ranges that every END and REDUCE in `order`, the nodes of a kernel, closes next to
+    each other.
+    """
     lists = _closers(order)
     pairs = {(a, b): None for rs in lists for a, b in zip(rs, rs[1:], strict=False)}
     out = []

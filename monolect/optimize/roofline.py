@@ -41,7 +41,7 @@ class Prediction(NamedTuple):
     terms: tuple[Term, ...]
 
     def sum_of(self, is_transfer: bool) -> float:
-        """Return the seconds of the transfers, or of the arithmetic."""
+        """Return the seconds of the transfers if `is_transfer`, else those of the arithmetic."""
         return sum(t.seconds for t in self.terms if t.is_transfer == is_transfer)
 
     @property
@@ -78,7 +78,7 @@ class _Model:
         self.tile = self._tile()
 
     def _tile(self) -> RegisterTile | None:
-        """Return the register tile that the heuristic takes, if it takes one."""
+        """Return the register tile that the heuristic takes, or None if it takes none."""
         if self.plan.is_given or self.chooser.strategy().name != "tile":
             return None
         product = Dots(self.chooser, self.contracted)
@@ -166,10 +166,10 @@ class _Model:
         wide = t.lanes * t.vectors
         return n * (t.unit.a.itemsize * t.rows + t.unit.b.itemsize * wide) // (t.rows * wide)
 
-    def product_rows(self, t: RegisterTile) -> list[UOp]:
-        """Return the output loops of the product besides the one with lanes."""
+    def product_rows(self, tile: RegisterTile) -> list[UOp]:
+        """Return the output loops of the product besides the one with the lanes of `tile`."""
         scope = frozenset().union(*(self.profile.scope(j) for j in self.contracted))
-        return [r for r in self.plan.outputs if r in scope and r is not t.c]
+        return [r for r in self.plan.outputs if r in scope and r is not tile.c]
 
 
 __all__ = ["Prediction", "Term", "predict"]

@@ -32,7 +32,9 @@ NO: Final = "no"
 
 
 def row(name: str, value: T, unit: str, why: str, measured: str = NO) -> T:
-    """Add a constant to the table, with its unit and the reason `why` for its value; return the value."""
+    """Add a constant to the table, with its unit, the reason `why` for its value, and the machine on which it was
+    `measured`; return the value.
+    """
     TABLE[name] = Constant(name, value, unit, why, measured)
     return value
 

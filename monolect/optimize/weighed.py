@@ -52,7 +52,10 @@ def weighed(ready: UOp, target: Target, most: int = 6) -> Iterator[str]:
 
 
 def predicted(ready: UOp, actions: Sequence[Action], target: Target) -> Iterator[str]:
-    """Yield the lines about the predicted time of a kernel that gets `actions`; the rates are those of the target."""
+    """Yield the lines about the predicted time of a kernel that gets `actions`; the rates are those of the target.
+
+    `ready`: the SINK of the kernel, with no actions chosen yet.
+    """
     prediction = predict(ready, tuple(actions), target)
     if not prediction.terms:
         yield "  no predicted time: the target has workgroups"
@@ -110,11 +113,13 @@ def _tiles(plan: LoopPlan, tiles: list[RegisterTile], most: int) -> Iterator[str
     yield f"  {len(tiles)} tiles fit the registers"
 
 
-def _beyond_edges(plan: LoopPlan, t: RegisterTile) -> float:
-    """Return work of the tile `t` beyond the edges, as a share of the useful work. `steps` and `stores` contain it."""
-    n, m = plan.size(t.c), plan.extent(t.row) if t.row is not None else 1
-    wide = t.lanes * t.vectors
-    return -(-n // wide) * wide * -(-m // t.rows) * t.rows / (n * m) - 1
+def _beyond_edges(plan: LoopPlan, tile: RegisterTile) -> float:
+    """Return the work of `tile` beyond the edges, as a share of the useful work. The tile's `steps` and `stores`
+    contain it.
+    """
+    n, m = plan.size(tile.c), plan.extent(tile.row) if tile.row is not None else 1
+    wide = tile.lanes * tile.vectors
+    return -(-n // wide) * wide * -(-m // tile.rows) * tile.rows / (n * m) - 1
 
 
 def _dots(product: Dots, tile: RegisterTile | None) -> Iterator[str]:

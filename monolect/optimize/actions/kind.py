@@ -41,7 +41,8 @@ class ActionKind:
     def perform(self, plan: LoopNest, subject: Any, arg: Any) -> None:
         """Perform the action on `plan`. Raises ActionError naming the rule it breaks; the plan is then unchanged.
 
-        `subject`: the number of an axis, load or store, or None.
+        `subject`: the number of an axis, load or store, or None. `arg`: the third member of the action, as `forms`
+        shows.
         """
         raise NotImplementedError
 

@@ -51,7 +51,11 @@ class MatrixUnits(ActionKind):
 
 
 def contract(plan: LoopNest, axis: int, arg: Any) -> None:
-    """Give steps of the kernel's sum to a matrix unit. Raises ActionError where none fits."""
+    """Give steps of the kernel's sum to a matrix unit. Raises ActionError where none fits.
+
+    `axis`: the number of the sum's axis. `arg`: the unit's name, or (name, axis of rows, axis of columns) for a unit
+    that a warp shares.
+    """
     name = arg[0] if isinstance(arg, tuple) else arg
     unit = next((m for m in plan.target.units if m.name == name), None)
     names = ", ".join(m.name for m in plan.target.units) or "no unit"
@@ -99,8 +103,8 @@ def matrix_units(plan: LoopNest) -> Iterator[Move]:
 
 
 def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
-    """Return the two loads (a, b) whose products, cast to its dtype, the REDUCE `u` sums; b moves along the vector
-    lanes.
+    """Return the two loads (a, b) whose products, cast to its dtype, the REDUCE `u` sums; b moves along `lane`, the
+    RANGE of the vector lanes.
 
     Raises ActionError where `u` is no such sum, or where not exactly one of the loads moves along `lane`.
     """
@@ -114,7 +118,9 @@ def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
 
 
 def check(unit: MatrixUnit, u: UOp, lane: UOp | None, along: UOp) -> None:
-    """Raise ActionError where `unit` cannot compute the REDUCE `u` in steps of the range `along`."""
+    """Raise ActionError where `unit` cannot compute the REDUCE `u` in steps of the RANGE `along`. `lane`: the RANGE of
+    the vector lanes.
+    """
     factors = operands(u, lane)
     if any(along not in ranges(x) for x in factors):
         raise ActionError("TC", expected="two operands that move along the sum", found="one that does not move")

@@ -40,7 +40,9 @@ class Pack(ActionKind):
 
 
 def pack(plan: LoopNest, load: int, n_buffers: int) -> None:
-    """Pack the block of LOAD number `load`. Raises ActionError where that is illegal."""
+    """Pack the block of LOAD number `load` into `n_buffers` buffers that take turns. Raises ActionError where that is
+    illegal.
+    """
     found = plan.loads
     if not isinstance(load, int) or not 0 <= load < len(found):
         raise ActionError("PACK: no such load", expected=f"0..{len(found) - 1}", found=load)

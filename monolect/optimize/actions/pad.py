@@ -26,8 +26,8 @@ class Pad(ActionKind):
         pad(plan, subject, arg)
 
 
-def pad(plan: LoopNest, axis: int, m: int) -> None:
-    """Pad an axis; see `Pad`. Raises ActionError where that is illegal."""
+def pad(plan: LoopNest, axis: int, multiple: int) -> None:
+    """Pad the axis number `axis` to a multiple of `multiple`; see `Pad`. Raises ActionError where that is illegal."""
     p = plan.axes[axis]
     parts = [q for q in plan.axes if q.root is p.root]
     if p.root in plan.padded:
@@ -35,20 +35,20 @@ def pad(plan: LoopNest, axis: int, m: int) -> None:
     if len(parts) > 1 and not _may_grow(p, parts):
         expected = "a whole axis, or the outer loop of one of constant size whose parts are all of one size"
         raise ActionError("PADTO after SPLIT", expected=expected, found=p.type)
-    if not isinstance(m, int) or m < 2:
-        raise ActionError("PADTO", expected="a multiple of at least 2", found=m)
+    if not isinstance(multiple, int) or multiple < 2:
+        raise ActionError("PADTO", expected="a multiple of at least 2", found=multiple)
     if not p.size and (plan.workgroup or p.root in plan.sequential):
         raise ActionError("PADTO", expected="an axis of constant size", found="a symbolic one")
     if p.root in plan.sequential - plan.running:
         raise ActionError("PADTO", expected="an axis whose iterations are independent", found="a scan")
-    grown = AxisPart(p.root, -(-p.size // m) * m, p.stride, p.type, p.clipped, p.created)
+    grown = AxisPart(p.root, -(-p.size // multiple) * multiple, p.stride, p.type, p.clipped, p.created)
     order = [*plan.axes[:axis], grown, *plan.axes[axis + 1 :]]
     check_sums(plan, axes=order)
-    plan.padded[p.root], plan.axes = m * p.stride, order
+    plan.padded[p.root], plan.axes = multiple * p.stride, order
 
 
 def _may_grow(p: AxisPart, parts: list[AxisPart]) -> bool:
-    """Whether additional iterations of `p` are all beyond the end of its axis."""
+    """Whether additional iterations of `p` are all beyond the end of its axis, whose parts are `parts`."""
     outermost = all(q.stride < p.stride for q in parts if q is not p)
     return (
         outermost

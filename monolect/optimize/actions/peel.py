@@ -60,7 +60,9 @@ class Peel(ActionKind):
 
 
 def check_peel(plan: LoopNest, p: AxisPart, ends: Any) -> Ends:
-    """Return the section lengths `ends`, (first, .., last), if the loop may be peeled so. Raises ActionError."""
+    """Return `ends`, the section lengths (first, .., last) or ("mask", last), if the loop p may be peeled so. Raises
+    ActionError otherwise.
+    """
     if plan.workgroup:
         raise ActionError("PEEL", expected="a target without workgroups", found=plan.target.name)
     if any(u.op in ("AFTER", "BUFFER") for u in plan.order):
@@ -281,8 +283,8 @@ class Peeler:
         return [s for s in found if s[1] is not idx(0)]
 
     def _cuts(self, p: AxisPart, new: dict[UOp, UOp], stop: int) -> list[tuple[UOp, dict[UOp, UOp]]]:
-        """Return (the iteration where it ends, known facts) of each section but the last. `stop`: the iteration where
-        the last starts.
+        """Return (the iteration where it ends, known facts) of each section of the loop p but the last. `stop`: the
+        iteration where the last starts. `new` maps RANGEs to their replacements.
         """
         plan, (*lengths, _) = self.plan, self.plan.peeled[p]
         if lengths[0] != "mask":
@@ -300,7 +302,9 @@ class Peeler:
         return [(cut, decided | (self._facts({edge.condition: x}) if x is not None else {})) for cut, x in sections]
 
     def _facts(self, known: dict[UOp, UOp]) -> dict[UOp, UOp]:
-        """Rewrite facts about the kernel's original nodes as facts about its new nodes."""
+        """Rewrite the facts `known`, {condition: its value}, about the kernel's original nodes as facts about its new
+        nodes.
+        """
         now = {replace_ranges(c, self.exprs): x for c, x in known.items()}
         return {c: x for c, x in now.items() if c.op != "CONST"}
 

@@ -92,7 +92,9 @@ class Split(ActionKind):
 
 # ---- legality and effect ---------------------------------------------------------------------------------------------
 def split(plan: LoopNest, axis: int, k: int, target: str, top: bool = False) -> None:
-    """Split an axis; see `Split`. Raises ActionError where that is illegal."""
+    """Split axis number `axis` into two, of which the new part has `k` iterations and axis type `target`; the new part
+    is the outer one if `top`. See `Split`. Raises ActionError where that is illegal.
+    """
     p = plan.axes[axis]
     if target not in SPLIT_RULES:
         raise ActionError("SPLIT target", expected=", ".join(SPLIT_RULES), found=target)
@@ -177,7 +179,7 @@ def split_as_given(plan: LoopNest, axis: int, target: str) -> None:
 
 
 def _may_scan(plan: LoopNest, p: AxisPart) -> bool:
-    """Whether consecutive iterations of a scan may be lanes: their results are a SCAN of a shaped value."""
+    """Whether consecutive iterations of the scan loop p may be lanes: their results are a SCAN of a value with axes."""
     lanes = any(q.root is p.root and q.type == "UPCAST" for q in plan.axes)
     return p.root in plan.running and p.stride == 1 and not lanes
 
@@ -224,8 +226,8 @@ def _vectors(plan: LoopNest) -> tuple[int, ...]:
 
 
 def _shaped(plan: LoopNest, source: str, target: str, sizes: Iterable[int]) -> Iterator[Move]:
-    """Yield splits of `source` axes into `target` parts of these sizes. Where a size does not divide a whole axis, pad
-    it first.
+    """Yield splits of axes of type `source` into parts of type `target`, of these sizes. Where a size does not divide a
+    whole axis, pad it first.
     """
     for i, n in axes_with(plan, source):
         whole = plan.axes[i].root not in plan.padded and sum(q.root is plan.axes[i].root for q in plan.axes) == 1

@@ -76,7 +76,7 @@ class CoresBlock(SharedBlock):
         return min(found, key=self._fill_cycles)
 
     def _fill_cycles(self, dims: list[BlockDim]) -> tuple[int, int]:
-        """Return (bank cycles in which the first warp fills the block, its size in elements)."""
+        """Return (bank cycles in which the first warp fills the block of dimensions `dims`, its size in elements)."""
         target, itemsize, v = self.plan.target, self.load.dtype.itemsize, self._vector(dims)
         fills = [self._fill_offset(dims, lane * v) * itemsize for lane in range(target.warp)]
         side = v if self._in_memory_order(dims)[0].dst == 1 else 1

@@ -114,7 +114,7 @@ class PackedBlock:
         return p.type == "THREAD" or p.is_block
 
     def _linear(self) -> dict[UOp, int]:
-        """Return the stride in memory, in elements, along each loop. Raises ActionError where the load cannot be
+        """Return {loop: the load's stride in memory along it, in elements}. Raises ActionError where the load cannot be
         packed.
         """
         plan, known = self.plan, {*self.plan.outputs, *self.plan.reduced}
@@ -260,7 +260,7 @@ class PackedBlock:
         return out
 
     def _padded_size(self, d: BlockDim, dims: list[BlockDim]) -> int:
-        """Number of iterations of d that the block has room for.
+        """Number of iterations of d, one of the block's dimensions `dims`, that the block has room for.
 
         Where a panel is transposed along d, it is rounded up to whole squares.
         """
@@ -268,13 +268,15 @@ class PackedBlock:
         return room if self._are_words(d, dims) or self._is_transposed(d, dims) else d.size
 
     def _is_transposed(self, d: BlockDim, dims: list[BlockDim]) -> bool:
-        """Whether the copy transposes squares of d by the lanes; the last square may be partly outside."""
+        """Whether the copy transposes squares of d by the lanes; the last square may be partly outside. `dims`: the
+        block's dimensions, innermost first.
+        """
         along_lanes = self.is_panel or self.summed is not None
         return along_lanes and self.pair == 1 and dims[0].step != 1 and d.step == 1 and d.size >= MIN_ROW_TO_TRANSPOSE
 
     def _are_words(self, d: BlockDim, dims: list[BlockDim]) -> bool:
         """Whether the pairs of adjacent elements that a matrix unit takes are consecutive in memory along d, and enough
-        of them to transpose in squares.
+        of them to transpose in squares. `dims`: the block's dimensions, innermost first.
         """
         words = self.is_panel and self.pair > 1 and dims[0].step == 1 and d.step == self.pair
         return words and d.size >= MIN_WORDS_TO_TRANSPOSE and dims[1].size % self._lanes() == 0
@@ -291,7 +293,10 @@ class PackedBlock:
 
     # ---- code --------------------------------------------------------------------------------------------------------
     def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
-        """Return the load from the block in local memory, after the copy. `made`: the RANGE of each part."""
+        """Return the load from the block in local memory, after the copy. `made`: the RANGE of each part.
+
+        `ids`, `slots`: free numbers of RANGEs, and of BUFFERs.
+        """
         u = self.load
         # copying whole vectors may write beyond the end
         n = self.elements + self.plan.target.lanes(self.dtype.itemsize)
@@ -300,7 +305,7 @@ class PackedBlock:
         return node("LOAD", (node("INDEX", (filled, self._element_offset(made))),), u.arg)
 
     def load_packed_once(self, made: dict[AxisPart, UOp], slot: int) -> UOp:
-        """Return the load from the block that was packed once into PARAM `slot`."""
+        """Return the load from the block that was packed once into PARAM `slot`. `made`: the RANGE of each part."""
         memory = self._blocks(slot)
         if self.plan.flags.get(self.load) == "next":
             prefetches = [node("PREFETCH", (node("INDEX", (memory, at)),)) for at in self._next(made)]
@@ -310,7 +315,7 @@ class PackedBlock:
 
     def _next(self, made: dict[AxisPart, UOp]) -> list[UOp]:
         """Return the offsets, among all blocks, of the cache lines of the next block to prefetch in this step of this
-        pass.
+        pass. `made`: the RANGE of each part.
 
         A pass is one loop over the current block. Each pass prefetches its share of the next block, so that memory is
         used evenly.
@@ -394,7 +399,10 @@ class PackedBlock:
         start: UOp | None = None,
         around: tuple[UOp, ...] = (),
     ) -> UOp:
-        """Return the loops that copy the block from `origin` to `memory`, at offset `start`, by default 0."""
+        """Return the loops that copy the block from `origin` to `memory`, at offset `start`, by default 0.
+
+        `made`: the RANGE of each part. `ids`: free numbers of RANGEs. `around`: more loops to close, around the copy.
+        """
         u = self.load
         outer = {r: _sum((made[p], p.stride) for p in self.outer if p.root is r and p in made) for r in self.steps}
         values = dict(outer)
@@ -423,10 +431,11 @@ class PackedBlock:
         return node("END", (store, *loops)) if loops else store
 
     def _peeled_copies(self, copy: UOp, ids: count, n_around: int = 0) -> list[UOp]:
-        """Return the copy, with the last iterations of its loops peeled if it consists of squares.
+        """Return the copy as loop nests: several, with the last iterations of its loops peeled, if it consists of
+        squares.
 
         Only the peeled iterations are gated. One loop nest remains where a row overwrites the start of the next row,
-        which must be written later.
+        which must be written later. `ids`: free numbers of RANGEs. The outermost `n_around` loops are not peeled.
         """
         in_squares = self.pair > 1 or any(self._is_transposed(d, self.dims) for d in self.dims)
         return _peel_last(copy, ids, n_around) if in_squares and not self._overlaps() else [copy]
@@ -542,14 +551,16 @@ def _end_of_copy(d: BlockDim, k: int) -> int:
 
 
 def _next_row(d: BlockDim, dims: list[BlockDim]) -> float:
-    """Offset from one run of elements along d to the next: the next larger `dst`, or inf if d is outermost."""
+    """Offset from one run of elements along d to the next: the next larger `dst` of the block's dimensions `dims`, or
+    inf if d is outermost.
+    """
     return min((x.dst for x in dims if x.dst > d.dst), default=inf)
 
 
 def _peel_last(copy: UOp, ids: count, n_around: int) -> list[UOp]:
     """Peel the last iteration of each loop of a copy if only that iteration needs the gate's bound.
 
-    Return the copies. The outermost `n_around` loops stay around all of them.
+    Return the copies. The outermost `n_around` loops stay around all of them. `ids`: free numbers of RANGEs.
     """
     store, *loops = copy.src if copy.op == "END" else (copy,)
     gates = store.src[1].src[2:]
@@ -567,7 +578,7 @@ def _peel_last(copy: UOp, ids: count, n_around: int) -> list[UOp]:
 
 
 def _in_new_loops(store: UOp, around: list[UOp], inner: dict[UOp, UOp], ids: count) -> UOp:
-    """Return `store` in new loops of `inner` sizes, inside of those `around`."""
+    """Return `store` in new loops of `inner` sizes, inside of those `around`. `ids`: free numbers of RANGEs."""
     new = {r: node("RANGE", (inner[r],), (next(ids), r.arg[1])) for r in sorted(inner, key=lambda r: r.arg[0])}
     return node("END", (replace_ranges(store, new), *around, *(new[r] for r in inner)))
 

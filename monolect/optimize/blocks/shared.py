@@ -34,7 +34,7 @@ from monolect.optimize.tuning import PIPELINE_REGISTER_SHARE
 
 def bank_cycles(offsets: Sequence[int], n_bytes: int, banks: int, word_bytes: int) -> int:
     """Return the cycles in which lanes access `n_bytes` at each of the byte offsets `offsets`, with one word of
-    `word_bytes` per bank a cycle.
+    `word_bytes` per bank a cycle. `banks`: number of banks.
 
     Example: 32 lanes of 4 bytes: contiguous 1 cycle; at strides of 128 bytes 32 cycles; at strides of 132 bytes 1
     cycle.
@@ -120,7 +120,8 @@ class SharedBlock(PackedBlock):
 
     # ---- layout ------------------------------------------------------------------------------------------------------
     def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
-        """Order the dimensions and pad them for the fewest bank conflicts.
+        """Order the dimensions `dims` and pad them for the fewest bank conflicts; return them with their strides in the
+        block.
 
         The elements in a lane's registers come first, then those of adjacent lanes, then the order of memory.
         """
@@ -159,8 +160,8 @@ class SharedBlock(PackedBlock):
         return next(k for k in range(min(wide, lanes), 0, -1) if wide % k == 0 and d.size % k == 0)
 
     def _cycles(self, dims: list[BlockDim]) -> tuple[int, int, int]:
-        """Return (bank cycles in which the first warp reads the block, cycles in which it fills it, its size in
-        elements).
+        """Return (bank cycles in which the first warp reads the block of dimensions `dims`, cycles in which it fills
+        the block, the block's size in elements).
         """
         target, itemsize = self.plan.target, self.load.dtype.itemsize
         width = self._width(dims[0])
@@ -175,7 +176,7 @@ class SharedBlock(PackedBlock):
         )
 
     def _read_offsets(self, dims: list[BlockDim]) -> list[int]:
-        """Return the offsets in the block, in elements, that the lanes of the first warp read."""
+        """Return the offsets, in elements, in the block of dimensions `dims` that the lanes of the first warp read."""
         if self.in_warp:
             return self._operand_offsets(dims)
         assert self.plan.workgroup is not None
@@ -199,7 +200,9 @@ class SharedBlock(PackedBlock):
         return self.plan.unit.maps[0 if self.plan.sides[0] in self.steps else 1]
 
     def _operand_offsets(self, dims: list[BlockDim]) -> list[int]:
-        """Return the offset in the block of the first element that each lane of a warp holds for a matrix unit."""
+        """Return the offset, in the block of dimensions `dims`, of the first element that each lane of a warp holds for
+        a matrix unit.
+        """
         unit = self.plan.unit
         assert unit is not None
         side = next(r for r in self.plan.sides if r in self.steps)
@@ -214,7 +217,7 @@ class SharedBlock(PackedBlock):
         return out
 
     def _fill_offset(self, dims: list[BlockDim], e: int) -> int:
-        """Return the offset in the block of element number `e` in the order of memory."""
+        """Return the offset, in the block of dimensions `dims`, of element number `e` in the order of memory."""
         at = 0
         for d in self._in_memory_order(dims):
             at += e % d.size * d.dst
@@ -226,7 +229,9 @@ class SharedBlock(PackedBlock):
         return sorted(dims, key=lambda d: abs(d.step))
 
     def _vector(self, dims: list[BlockDim]) -> int:
-        """Number of elements that a lane copies at once: contiguous in memory, and aligned in every iteration."""
+        """Number of elements that a lane copies at once into the block of dimensions `dims`: contiguous in memory, and
+        aligned in every iteration.
+        """
         mine = self._in_memory_order(dims)
         if not mine or mine[0].step != 1 or self.gated:
             return 1
@@ -240,7 +245,10 @@ class SharedBlock(PackedBlock):
 
     # ---- code --------------------------------------------------------------------------------------------------------
     def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
-        """Return the load from the block, after the copy. `made`: the RANGE of each part."""
+        """Return the load from the block, after the copy. `made`: the RANGE of each part.
+
+        `ids`, `slots`: free numbers of RANGEs, and of BUFFERs.
+        """
         u = self.load
         n = self.local_bytes // u.dtype.itemsize
         memory = node("BUFFER", (shape_source((n,)),), BufferArg(next(slots), u.dtype, None, "LOCAL"))

@@ -89,7 +89,10 @@ class BoxBlock(CoresBlock):
         return TmaCopyArg(start, strides, sizes, box, self.n_buffers)
 
     def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
-        """Return the load from the block, after the copy of its panels. `made`: the RANGE of each part."""
+        """Return the load from the block, after the copy of its panels. `made`: the RANGE of each part.
+
+        `slots`: free numbers of BUFFERs. `ids` is not used, as no loop is made.
+        """
         u, arg = self.load, self._arg()
         shape = shape_source((self.local_bytes // u.dtype.itemsize,))
         memory = node("BUFFER", (shape,), BufferArg(next(slots), u.dtype, None, "LOCAL"))

@@ -73,8 +73,8 @@ def _steps(p: AxisPart, unit: MatrixUnit) -> list[AxisPart]:
 
 
 def _split_side(p: AxisPart, unit: MatrixUnit, side: int, created: int) -> list[AxisPart]:
-    """Split the axis of rows (side 0) or columns (1) into the loop over tiles, then parts for the bits of an index in a
-    tile, highest first.
+    """Split the axis `p` of rows (side 0) or columns (1) into the loop over tiles, then parts for the bits of an index
+    in a tile, highest first.
 
     The unit's map makes each part LOCAL (lanes of the warp) or UPCAST (elements of a lane). `created`: first free value
     for their `created`.

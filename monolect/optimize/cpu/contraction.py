@@ -57,48 +57,53 @@ class Contraction(TileCosts):
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def reuse(self, tile: RegisterTile, panel: list[StridedAccess]) -> int:
-        """Number of register tiles that read the same part of the panel."""
+        """Number of register tiles that read the same part of `panel`, the loads that move along the lanes."""
         free = [x for x in self.scope if all(x not in a.steps for a in panel)]
         return prod(-(-self.plan.extent(x) // (tile.rows if x is tile.row else 1)) for x in free)
 
-    def commit(self, t: RegisterTile) -> None:
-        """Split, thread, block and pack for the tile `t`, in an order that keeps every later action legal."""
+    def commit(self, tile: RegisterTile) -> None:
+        """Split, thread, block and pack for `tile`, in an order that keeps every later action legal."""
         act, axis, plan = self.chooser.act, self.plan.axis_of, self.plan
-        panel = self.panel_of(t)
-        broadcasts = [a for a in self.inside if t.c not in a.steps]
-        reuse = self.reuse(t, panel)
-        transposed = any(a.step(t.c) != 1 for a in panel)
-        wide = t.lanes * t.vectors
-        pieces = self.column_pieces(t.c, t.row) if t.streams else 1
+        panel = self.panel_of(tile)
+        broadcasts = [a for a in self.inside if tile.c not in a.steps]
+        reuse = self.reuse(tile, panel)
+        transposed = any(a.step(tile.c) != 1 for a in panel)
+        wide = tile.lanes * tile.vectors
+        pieces = self.column_pieces(tile.c, tile.row) if tile.streams else 1
         even = wide * self.target.n_threads * pieces if pieces > 1 else wide
-        if plan.size(t.c) % even:
-            act("PADTO", axis(t.c), even, "a masked vector holds the tail")
-        if t.row is not None and plan.divisor(t.row) % t.rows:
-            act("PADTO", axis(t.row), t.rows, "rows beyond the end repeat the last")
-        act("SPLIT", axis(t.c), (t.lanes, "UPCAST", False), f"vector of {t.lanes}, about {t.cost / 1e3:.0f} k cycles")
-        if t.vectors > 1:
-            act("SPLIT", axis(t.c, "LOOP"), (t.vectors, "UPCAST", False), f"{t.vectors} vectors in flight")
-        if t.row is not None and t.rows > 1:
-            act("SPLIT", axis(t.row), (t.rows, "UPCAST", False), "rows that share the vectors")
-        self.chooser.vector.add(t.c)
-        if t.unit is not None:
-            if plan.size(self.deepest) % t.unit.k:
-                act("PADTO", axis(self.deepest), t.unit.k, "the last step of the matrix unit is filled with zeros")
-            act("TC", axis(self.deepest), t.unit.name, f"{t.unit.k} steps at once")
+        if plan.size(tile.c) % even:
+            act("PADTO", axis(tile.c), even, "a masked vector holds the tail")
+        if tile.row is not None and plan.divisor(tile.row) % tile.rows:
+            act("PADTO", axis(tile.row), tile.rows, "rows beyond the end repeat the last")
+        act(
+            "SPLIT",
+            axis(tile.c),
+            (tile.lanes, "UPCAST", False),
+            f"vector of {tile.lanes}, about {tile.cost / 1e3:.0f} k cycles",
+        )
+        if tile.vectors > 1:
+            act("SPLIT", axis(tile.c, "LOOP"), (tile.vectors, "UPCAST", False), f"{tile.vectors} vectors in flight")
+        if tile.row is not None and tile.rows > 1:
+            act("SPLIT", axis(tile.row), (tile.rows, "UPCAST", False), "rows that share the vectors")
+        self.chooser.vector.add(tile.c)
+        if tile.unit is not None:
+            if plan.size(self.deepest) % tile.unit.k:
+                act("PADTO", axis(self.deepest), tile.unit.k, "the last step of the matrix unit is filled with zeros")
+            act("TC", axis(self.deepest), tile.unit.name, f"{tile.unit.k} steps at once")
         depth = prod(plan.extent(j) for j in self.contracted)
-        size = depth * plan.size(t.c) * self.item
-        often = not t.streams and reuse >= MIN_REUSE_TO_PACK and size > self.target.l1_bytes
+        size = depth * plan.size(tile.c) * self.item
+        often = not tile.streams and reuse >= MIN_REUSE_TO_PACK and size > self.target.l1_bytes
         packs = transposed or plan.unit is not None or often
-        self.threads(t, panel, broadcasts, packs)
+        self.threads(tile, panel, broadcasts, packs)
         if packs:
-            again = any(self.is_repacked(a, t.row) for a in broadcasts)
-            ahead = self.prefetches_next_block(t, panel, broadcasts)
-            self.block_panel(t, panel, again, ahead)
-        elif t.streams:
-            self.stream(t, panel)
-        self.block_rows(t, broadcasts)
-        if not t.streams or t.rows <= MAX_STREAMED_ROWS_TO_UNROLL:
-            self.unroll(t.row)
+            again = any(self.is_repacked(a, tile.row) for a in broadcasts)
+            ahead = self.prefetches_next_block(tile, panel, broadcasts)
+            self.block_panel(tile, panel, again, ahead)
+        elif tile.streams:
+            self.stream(tile, panel)
+        self.block_rows(tile, broadcasts)
+        if not tile.streams or tile.rows <= MAX_STREAMED_ROWS_TO_UNROLL:
+            self.unroll(tile.row)
         if packs:
             for a in panel:
                 act("PACK", plan.loads.index(a.uop), None, "the panel in one piece, in the order it is read")
@@ -110,24 +115,27 @@ class Contraction(TileCosts):
                         f"its share of the next block, in {reuse} passes over each",
                     )
         for a in broadcasts:
-            if self.wants_pack(a) or t.streams:
+            if self.wants_pack(a) or tile.streams:
                 act("PACK", plan.loads.index(a.uop), None, "scalars without gates and strides")
             elif self.target.streams and self.exceeds_l2(a) and (n := next_row_distance(plan, a.uop)):
                 act("PREFETCH", plan.loads.index(a.uop), n, "the next rows, from memory")
-        if t.streams and self.target.streams and self.panel_exceeds_l3(t):
+        if tile.streams and self.target.streams and self.panel_exceeds_l3(tile):
             for a in panel:
-                n = self.next_rows_distance(t, panel) or ROW_PREFETCH_BYTES
+                n = self.next_rows_distance(tile, panel) or ROW_PREFETCH_BYTES
                 act("PREFETCH", plan.loads.index(a.uop), n, "rows that stream from memory")
 
-    def panel_of(self, t: RegisterTile) -> list[StridedAccess]:
-        """The loads that move along the lanes of the tile."""
-        return [a for a in self.inside if t.c in a.steps]
+    def panel_of(self, tile: RegisterTile) -> list[StridedAccess]:
+        """The panel of `tile`: the loads that move along its lanes."""
+        return [a for a in self.inside if tile.c in a.steps]
 
     def threads(
-        self, t: RegisterTile, panel: list[StridedAccess], broadcasts: list[StridedAccess], packs: bool
+        self, tile: RegisterTile, panel: list[StridedAccess], broadcasts: list[StridedAccess], packs: bool
     ) -> None:
         """Share out batches, columns or rows among the threads, whichever balances best. Each thread packs its own
         columns.
+
+        `panel`: the loads that move along the lanes of `tile`. `broadcasts`: the other loads. `packs`: the panel is
+        packed.
         """
         n = self.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // OPS_PER_WORK_UNIT) < MIN_THREAD_MULTIPLY_ADDS:
@@ -138,35 +146,37 @@ class Contraction(TileCosts):
         wide, tall = (prod(self.plan.extent(x) for x in xs) for xs in (columns, rows))
         # each thread packs the operands that its rows or columns share
         again = any(self.wants_pack(a) for a in broadcasts) and wide < tall
-        own = not again if packs else self.panel_exceeds_l2(t.c, panel)  # each thread reads its own part of the panel
+        # whether each thread reads its own part of the panel
+        own = not again if packs else self.panel_exceeds_l2(tile.c, panel)
         order = [*batches, *((*columns, *rows) if own else (*rows, *columns))]
         loops = [(i, p) for x in order for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP"]
-        loops.sort(key=lambda ip: (t.streams and ip[1].root in rows, self.imbalance(ip[1], n, t, packs)))
+        loops.sort(key=lambda ip: (tile.streams and ip[1].root in rows, self.imbalance(ip[1], n, tile, packs)))
         for i, p in loops:
             if p.has_iterations_for(n) and self.chooser.act("SPLIT", i, (n, "THREAD", True), f"work for {n} threads"):
                 return
 
-    def imbalance(self, p: AxisPart, n: int, t: RegisterTile, packs: bool) -> float:
+    def imbalance(self, p: AxisPart, n: int, tile: RegisterTile, packs: bool) -> float:
         """Time of the longest share when n threads share out the loop p, relative to the mean share.
 
         It includes packing that all threads repeat (`packs`: the panel is packed), and cache lines that move between
-        the threads.
+        the threads. Both are relative to the cost of `tile`.
         """
-        more = (n - 1) * self.duplicated_packing_cycles(p, t, packs) + n * SHARED_LINE_CYCLES * self.shared_lines(p, n)
-        return (-(-p.size // n) * n / p.size if p.size else 2) + more / t.cost
+        more = (n - 1) * self.duplicated_packing_cycles(p, tile, packs)
+        more += n * SHARED_LINE_CYCLES * self.shared_lines(p, n)
+        return (-(-p.size // n) * n / p.size if p.size else 2) + more / tile.cost
 
-    def duplicated_packing_cycles(self, p: AxisPart, t: RegisterTile, packs: bool) -> float:
-        """Return the cycles in which one thread packs the operands that do not move along the loop p.
+    def duplicated_packing_cycles(self, p: AxisPart, tile: RegisterTile, packs: bool) -> float:
+        """Return the cycles in which one thread packs the operands of `tile` that do not move along the loop p.
 
-        If threads share out p, each of them packs these operands.
+        If threads share out p, each of them packs these operands. `packs`: the loads along the lanes are packed.
         """
-        cycles, steps = 0.0, t.unit.k if t.unit is not None else 1
+        cycles, steps = 0.0, tile.unit.k if tile.unit is not None else 1
         for a in [a for a in self.inside if not a.step(p.root) and not self.plan.is_frozen(a.uop)]:
-            if t.c in a.steps and packs:
-                vectors = prod(self.plan.extent(x) for x in a.steps) / (t.lanes * steps)
-                cycles += vectors * (self.copy_cycles(a, t.c) + REPACK_CYCLES)
-            elif t.c not in a.steps and self.wants_pack(a):
-                cycles += self.row_copy_cycles(a, 1, t.rows, t.unit)
+            if tile.c in a.steps and packs:
+                vectors = prod(self.plan.extent(x) for x in a.steps) / (tile.lanes * steps)
+                cycles += vectors * (self.copy_cycles(a, tile.c) + REPACK_CYCLES)
+            elif tile.c not in a.steps and self.wants_pack(a):
+                cycles += self.row_copy_cycles(a, 1, tile.rows, tile.unit)
         return cycles
 
     def shared_lines(self, p: AxisPart, n: int) -> int:
@@ -184,19 +194,22 @@ class Contraction(TileCosts):
         return lines
 
     def prefetches_next_block(
-        self, t: RegisterTile, panel: list[StridedAccess], broadcasts: list[StridedAccess]
+        self, tile: RegisterTile, panel: list[StridedAccess], broadcasts: list[StridedAccess]
     ) -> bool:
         """Whether each pass over a block of a panel that is packed once prefetches its share of the next block.
 
         A model reads its weights once per call, so they come from memory. Prefetching does not pay where memory is busy
-        all the time, or where each block of columns reads all broadcast rows from memory again.
+        all the time, or where each block of columns reads all broadcast rows from memory again. `panel`: the loads that
+        move along the lanes of `tile`. `broadcasts`: the other loads.
         """
-        busy = self.target.l2_miss_cycles > self.reuse(t, panel) * t.rows / 2
+        busy = self.target.l2_miss_cycles > self.reuse(tile, panel) * tile.rows / 2
         once = all(self.plan.is_frozen(a.uop) for a in panel) and not any(map(self.exceeds_l2, broadcasts))
         return once and self.target.streams and not busy
 
     def loop_of(self, x: UOp) -> int | None:
-        """Return the index of the remaining LOOP part of the axis x with more than one iteration, or None."""
+        """Return the index in `plan.axes` of the remaining LOOP part of the axis x with more than one iteration, or
+        None.
+        """
         mine = (i for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP" and not p.is_block)
         return next((i for i in mine if self.plan.axes[i].size > 1), None)
 
@@ -204,7 +217,7 @@ class Contraction(TileCosts):
         """Split the remaining loop of the axis x into blocks of at most `most` iterations; equal blocks where a divisor
         is close.
 
-        Where that is illegal, each iteration is a block.
+        Where that is illegal, each iteration is a block. `why`: the reason to record.
         """
         i = self.loop_of(x)
         if i is None or (n := self.plan.axes[i].size) <= max(1, most):
@@ -214,88 +227,92 @@ class Contraction(TileCosts):
         if not self.chooser.act("SPLIT", i, (even or least, "LOOP", True), why):
             self.chooser.act("SPLIT", i, (n, "LOOP", True), why)
 
-    def block_panel(self, t: RegisterTile, panel: list[StridedAccess], again: bool, ahead: bool) -> None:
+    def block_panel(self, tile: RegisterTile, panel: list[StridedAccess], again: bool, ahead: bool) -> None:
         """Block batches one by one, then columns and the reduction, so that a panel block takes half of the L2 cache.
 
-        `again`: broadcast operands are packed again for each block of columns. `ahead`: the next block is prefetched
-        into the same half, so blocks are half as large.
+        `panel`: the loads that move along the lanes of `tile`. `again`: broadcast operands are packed again for each
+        block of columns. `ahead`: the next block is prefetched into the same half, so blocks are half as large.
         """
         for x in self.scope:
-            if x is not t.c and x is not t.row and any(x in a.steps for a in panel):
+            if x is not tile.c and x is not tile.row and any(x in a.steps for a in panel):
                 self.cut(x, 1, "one panel at a time")
-        wide = t.lanes * t.vectors
-        i = self.loop_of(t.c)
+        wide = tile.lanes * tile.vectors
+        i = self.loop_of(tile.c)
         n_blocks = self.n_blocks(wide, self.plan.axes[i].size * wide if i is not None else wide, again)
         deepest = self.deepest
         depth = -(-self.plan.extent(deepest) // n_blocks)
         most = self.block_columns(wide, depth, again) // wide
-        self.cut(t.c, most // 2 if ahead else most, "a panel of columns stays in cache")
+        self.cut(tile.c, most // 2 if ahead else most, "a panel of columns stays in cache")
         if n_blocks > 1:
-            self.block_rows_for_sums(panel, t)
+            self.block_rows_for_sums(panel, tile)
             why = f"blocks of {depth}: the panel stays in cache"
             self.chooser.act("SPLIT", self.plan.axis_of(deepest), (n_blocks, "LOOP", True), why)
 
-    def block_rows_for_sums(self, panel: list[StridedAccess], t: RegisterTile) -> None:
+    def block_rows_for_sums(self, panel: list[StridedAccess], tile: RegisterTile) -> None:
         """Block the rows, outside the reduction blocks, so that local memory holds the partial sums of one block of
         rows.
+
+        `panel`: the loads that move along the lanes of `tile`.
         """
         room = self.target.local_bytes
         if not room or not needs_local_accumulator(self.plan):
             return
-        for x in [x for x in self.scope if x is not t.c and all(x not in a.steps for a in panel)]:
+        for x in [x for x in self.scope if x is not tile.c and all(x not in a.steps for a in panel)]:
             i = self.loop_of(x)
             if i is not None and (n := partial_sum_bytes(self.plan)) > room:
                 self.cut(x, self.plan.axes[i].size * room // n, "their sums stay in local memory")
 
-    def stream(self, t: RegisterTile, panel: list[StridedAccess]) -> None:
-        """Stream a few panel rows in parallel, with the reduction outermost, within the capacity of their L1 cache
-        sets.
+    def stream(self, tile: RegisterTile, panel: list[StridedAccess]) -> None:
+        """Stream a few rows of `panel`, the loads along the lanes of `tile`, in parallel, with the reduction outermost,
+        within the capacity of their L1 cache sets.
 
         The accumulators are loaded and stored for each block of rows, so batches and columns are blocked until they fit
         L2.
         """
         for x in self.scope:
-            if x is not t.c and x is not t.row and any(x in a.steps for a in panel):
+            if x is not tile.c and x is not tile.row and any(x in a.steps for a in panel):
                 self.cut(x, 1, "one panel at a time")
-        i = self.loop_of(t.c)
-        if i is not None and (n := self.column_pieces(t.c, t.row)) > 1:
-            self.cut(t.c, self.plan.axes[i].size // n, "sums stay in cache")
+        i = self.loop_of(tile.c)
+        if i is not None and (n := self.column_pieces(tile.c, tile.row)) > 1:
+            self.cut(tile.c, self.plan.axes[i].size // n, "sums stay in cache")
         j, rows = (
             self.contracted[0],
-            FEW_STREAMED_ROWS if self.next_rows_distance(t, panel) else self.streamed_row_count(panel),
+            FEW_STREAMED_ROWS if self.next_rows_distance(tile, panel) else self.streamed_row_count(panel),
         )
         blocks = -(-self.plan.size(j) // rows)
         self.chooser.act("SPLIT", self.plan.axis_of(j), (blocks, "LOOP", True), f"{rows} rows stream at once")
 
-    def panel_exceeds_l3(self, t: RegisterTile) -> bool:
-        """Whether one panel exceeds the L3 cache."""
-        return prod(map(self.plan.extent, self.contracted)) * self.plan.size(t.c) * self.item > self.target.l3_bytes
+    def panel_exceeds_l3(self, tile: RegisterTile) -> bool:
+        """Whether all columns of a panel of `tile`, over the whole reduction, exceed the L3 cache."""
+        return prod(map(self.plan.extent, self.contracted)) * self.plan.size(tile.c) * self.item > self.target.l3_bytes
 
-    def next_rows_distance(self, t: RegisterTile, panel: list[StridedAccess]) -> int:
-        """Bytes from the streamed rows to the next few rows, if those should be prefetched meanwhile; else 0.
+    def next_rows_distance(self, tile: RegisterTile, panel: list[StridedAccess]) -> int:
+        """Bytes from the streamed rows of `panel`, the loads along the lanes of `tile`, to the next few rows, if those
+        should be prefetched meanwhile; else 0.
 
         That pays with two multiply-adds a cycle and many sums, where L2 holds many rows of a thread's columns.
         """
-        piece = self.plan.size(t.c) * self.item // self.target.n_threads // self.column_pieces(t.c, t.row)
+        piece = self.plan.size(tile.c) * self.item // self.target.n_threads // self.column_pieces(tile.c, tile.row)
         few = (
-            self.panel_exceeds_l3(t)
+            self.panel_exceeds_l3(tile)
             and FEW_STREAMED_ROWS * piece * NEXT_ROWS_L2_FRACTION <= self.target.l2_bytes
-            and t.rows > MAX_STREAMED_ROWS_TO_UNROLL
+            and tile.rows > MAX_STREAMED_ROWS_TO_UNROLL
         )
         step = panel[0].step(self.contracted[0]) or 0
         whole = step % self.target.lanes(self.item) == 0 and len(panel) == 1
         return FEW_STREAMED_ROWS * step * self.item if self.target.multiply_adds > 1 and few and whole else 0
 
-    def block_rows(self, t: RegisterTile, broadcasts: list[StridedAccess]) -> None:
-        """Block the rows so that their packed broadcast operands take at most a quarter of the L2 cache.
+    def block_rows(self, tile: RegisterTile, broadcasts: list[StridedAccess]) -> None:
+        """Block the rows of tiles so that their packed broadcast operands take at most a quarter of the L2 cache.
 
-        They may take half where all of them are copied in short runs, as larger blocks have longer runs.
+        They may take half where all of them are copied in short runs, as larger blocks have longer runs. `broadcasts`:
+        the loads that do not move along the lanes of `tile`.
         """
         mine = [a for a in broadcasts if self.wants_pack(a)]
         if not mine:
             return
-        room = self.target.l2_bytes // (2 if all(self.is_repacked(a, t.row) for a in mine) else 4)
-        for x in [x for x in self.scope if x is not t.c and any(x in a.steps for a in mine)]:
+        room = self.target.l2_bytes // (2 if all(self.is_repacked(a, tile.row) for a in mine) else 4)
+        for x in [x for x in self.scope if x is not tile.c and any(x in a.steps for a in mine)]:
             i = self.loop_of(x)
             if i is None or max(self.packed_bytes(self.plan, a) for a in mine) <= room:
                 continue
@@ -319,8 +336,8 @@ class Contraction(TileCosts):
             return e.found if isinstance(e.found, int) else 0
 
     def has_overlapping_windows(self, a: StridedAccess, r: UOp | None, j: UOp) -> bool:
-        """True when a row step equals several steps of j, so that neighbouring rows read the same elements some steps
-        later.
+        """True when one step along the row axis r moves `a` as far as several steps of the reduction j, so that
+        neighbouring rows read the same elements some steps later. False where r is None.
         """
         if r is None or not (step := a.step(j)) or not (wide := a.step(r)):
             return False
@@ -331,17 +348,18 @@ class Contraction(TileCosts):
         UNROLL_STEPS.
 
         A short loop stays where a row of the tile reads the next row's elements some steps later. Unrolled, the code
-        generator would keep these elements in registers that the tile needs. `row`: the axis of the tile's rows.
+        generator would keep these elements in registers that the tile needs. `row`: the axis of the tile's rows, or
+        None.
         """
         for js in self.sums:
             self.unroll_sum(js, row)
 
-    def unroll_sum(self, js: list[UOp], row: UOp | None) -> None:
-        """Unroll the innermost of the reduction loops `js` of one sum, as `unroll` describes."""
-        i = self.plan.axis_of(js[-1], "REDUCE")
+    def unroll_sum(self, loops: list[UOp], row: UOp | None) -> None:
+        """Unroll the innermost of the reduction loops `loops` of one sum. `unroll` says when, and describes `row`."""
+        i = self.plan.axis_of(loops[-1], "REDUCE")
         n = self.plan.axes[i].size
-        if len(js) > 1 and 1 < n <= MAX_UNROLLED_LENGTH:
-            if not any(self.has_overlapping_windows(a, row, js[-1]) for a in self.inside):
+        if len(loops) > 1 and 1 < n <= MAX_UNROLLED_LENGTH:
+            if not any(self.has_overlapping_windows(a, row, loops[-1]) for a in self.inside):
                 self.chooser.act("SPLIT", i, (n, "UNROLL", False), "few steps")
             return
         if self.target.loads_first or (self.plan.unit is not None and self.plan.unit.n_tiles):

@@ -76,7 +76,9 @@ class Dots(Contraction):
         )
 
     def transposes_for_little_reuse(self, tile: RegisterTile) -> bool:
-        """Whether the tile is narrower than a vector register, or would transpose a panel that is hardly reused."""
+        """Whether `tile` is narrower than a vector register, or would transpose its panel (the loads along its lanes),
+        which is hardly reused.
+        """
         if tile.lanes < self.chooser.lanes:
             return True
         panel = [a for a in self.inside if tile.c in a.steps]
@@ -84,7 +86,9 @@ class Dots(Contraction):
         return any(a.step(tile.c) != 1 for a in panel) and self.reuse(tile, panel) < least
 
     def best_square(self) -> Square | None:
-        """The cheapest square; where a sum has several loops, the first possible square, with infinite cost."""
+        """The cheapest square, or None if none is possible; where a sum has several loops, the first possible square,
+        with infinite cost.
+        """
         if len(self.contracted) == 1:
             return min(self.squares(self.contracted[0]), key=lambda s: s.cost, default=None)
         found = [
@@ -182,11 +186,13 @@ class Dots(Contraction):
             if self.target.streams and buffer_bytes(u) > self.target.l3_bytes:
                 act("PREFETCH", i, DOT_PREFETCH_BYTES, "rows that stream from memory")
 
-    def block_dots(self, j: UOp, outs: list[UOp]) -> None:
-        """Block the inner one of the axes `outs`, so that the operand rows of a block stay in half of the L2 cache."""
-        if len(outs) < 2:
+    def block_dots(self, j: UOp, axes: list[UOp]) -> None:
+        """Block the inner one of the output loops `axes`, so that the operand rows of a block, along the reduction j,
+        stay in half of the L2 cache.
+        """
+        if len(axes) < 2:
             return
-        inner = max(self.plan.axis_of(r, "LOOP") for r in outs[:2])
+        inner = max(self.plan.axis_of(r, "LOOP") for r in axes[:2])
         p = self.plan.axes[inner]
         row_bytes = self.plan.extent(j) * self.profile.itemsize * p.stride
         most = self.target.l2_bytes // 2 // row_bytes

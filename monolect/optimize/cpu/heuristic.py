@@ -196,11 +196,11 @@ class Chooser(Choices):
         )
 
     def loads_along(self, r: UOp, j: UOp) -> list:
-        """The loads inside the reduction over j that move along r."""
+        """The loads inside the reduction over j that move along the axis r."""
         return [a for a in self.profile.inside(j) if r in a.steps]
 
     def has_far_rows(self, r: UOp, j: UOp) -> bool:
-        """Whether the reduction over j reads rows that are at least FAR_ROW_BYTES apart."""
+        """Whether the reduction over j reads rows along the axis r that are at least FAR_ROW_BYTES apart."""
         return any(abs(a.step(j) or 0) * self.profile.itemsize >= FAR_ROW_BYTES for a in self.loads_along(r, j))
 
     def unroll_short_reductions(self) -> None:
@@ -250,7 +250,9 @@ class Chooser(Choices):
         return False
 
     def split_square_side(self, r: UOp, why: str) -> bool:
-        """Split r into (rest, one side of the transposed square), after padding where needed."""
+        """Split r into (rest, one side of the transposed square), after padding where needed. `why`: the reason to
+        record. Return False if that is illegal.
+        """
         n = self.plan.size(r)
         k = n if n < self.lanes else self.fitting_lanes(n)
         axis = self.plan.axis_of(r)
@@ -287,8 +289,8 @@ class Chooser(Choices):
         return self.plan.target.multiply_adds == 1
 
     def stream_rows(self, r: UOp) -> None:
-        """Sum rows of a matrix into one row: make blocks of the reduction the outermost loop, so that a few rows are
-        read at once.
+        """Sum rows of a matrix, each along the axis r, into one row: make blocks of the reduction the outermost loop,
+        so that a few rows are read at once.
         """
         if rows := self.streamed_row_count(r):
             j = self.plan.reduced[0]
@@ -300,8 +302,8 @@ class Chooser(Choices):
                 self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (UNROLL_STEPS, "UNROLL", False), "fewer loop steps")
 
     def split_sum_blocks(self, j: UOp, n: int, why: str) -> None:
-        """Split the reduction over j into `n` blocks, and the blocks into groups if they are many and partial
-        sums fit.
+        """Split the reduction over j into `n` blocks, and the blocks into groups if they are many and partial sums fit.
+        `why`: the reason to record.
         """
         i, many = self.plan.axis_of(j), group_count(n) if self.plan.size(j) % n == 0 else 1
         trial = self.plan.copy()
@@ -396,8 +398,8 @@ class Chooser(Choices):
         return None
 
     def streamed_dot_rows(self, j: UOp) -> tuple[StridedAccess, UOp, int] | None:
-        """Return (the matrix access, its row loop, rows to stream in parallel) of a matrix-vector product bound by
-        memory.
+        """Return (the matrix access, its row loop, rows to stream in parallel) of a matrix-vector product over the
+        reduction j that is bound by memory.
 
         None if rows are short, partly masked or cached: consecutive short rows are one stream already. On cores with
         two multiply-adds a cycle consecutive long rows are also fast enough.
@@ -417,8 +419,9 @@ class Chooser(Choices):
         return (moving[0], r, k) if k and whole and row_bytes > PAGE_BYTES else None
 
     def stream_dot_rows(self, j: UOp, a: StridedAccess, r: UOp, rows: int) -> None:
-        """Read one vector of each of `rows` rows at a time. Note the load of `a` for `bypass_caches` to prefetch: the
-        same columns of the next rows if they are close, else a fixed distance ahead in the same rows.
+        """Read one vector along the reduction j of each of `rows` rows along r at a time. Note the load of `a` for
+        `bypass_caches` to prefetch: the same columns of the next rows if they are close, else a fixed distance ahead in
+        the same rows.
         """
         if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             self.act("SPLIT", self.plan.axis_of(r), (rows, "UPCAST", False), f"{rows} rows at once")
@@ -427,7 +430,9 @@ class Chooser(Choices):
             self.streamed_loads.append((a, n_bytes if cached else ROW_PREFETCH_BYTES))
 
     def rows_sharing_vector(self, j: UOp, inside: list[StridedAccess]) -> UOp | None:
-        """Return the loop over cache-resident matrix rows that are multiplied by one vector, if it has enough rows."""
+        """Return the loop over cache-resident matrix rows that are multiplied by one vector along the reduction j; None
+        without such a loop or if it has too few rows. `inside`: the loads in that reduction.
+        """
         plan, itemsize = self.plan, max((a.uop.dtype.itemsize for a in inside), default=0)
         cached = self.profile.work() * itemsize <= plan.target.l3_bytes and self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE
         rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) > 1]
@@ -449,8 +454,8 @@ class Chooser(Choices):
         )
 
     def share_vector(self, j: UOp, r: UOp) -> None:
-        """Multiply several rows along r by each loaded vector. Several vectors of one row would load the operand for
-        each row.
+        """Multiply several rows along r by each loaded vector along the reduction j. Several vectors of one row would
+        load the operand for each row.
         """
         if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             k = self.shared_vector_row_count(r)
@@ -459,12 +464,14 @@ class Chooser(Choices):
             self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} rows share a vector")
 
     def exceeds_cache(self, accesses: list[StridedAccess]) -> bool:
-        """Whether the elements visited exceed the cache-resident size (L3 / L3_FRACTION)."""
+        """Whether the elements that the kernel visits, as wide as the widest of `accesses`, exceed the cache-resident
+        size (L3 / L3_FRACTION).
+        """
         n_bytes = self.profile.work() * max(a.uop.dtype.itemsize for a in accesses)
         return n_bytes > self.plan.target.l3_bytes // L3_FRACTION
 
     def interleave_rows(self, j: UOp) -> None:
-        """Reduce several rows at once where that hides latency.
+        """Reduce several rows over j at once where that hides latency.
 
         Two long rows that come from memory are read in parallel. Shorter rows from memory stay one stream. Rows that
         are cache-resident, or so short that a page holds four, are reduced up to four at a time if each has one vector
@@ -504,7 +511,9 @@ class Chooser(Choices):
         return few and self.independent_rows(r) is None
 
     def interleave_accumulators(self, r: UOp, inside: list[StridedAccess]) -> None:
-        """Compute up to four results along r at once, as each step of a reduction waits for the previous one."""
+        """Compute up to four results along r at once, as each step of a reduction waits for the previous one. `inside`:
+        the loads in that reduction.
+        """
         n, threads = self.plan.size(r), self.plan.target.n_threads
         k = next((k for k in ROW_COUNTS if k * threads <= n and n % k == 0), 1)
         if k > 1 and self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE and any(a.step(r) for a in inside):

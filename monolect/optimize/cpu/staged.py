@@ -106,13 +106,13 @@ class Staged:
         return min(found, key=lambda f: f[0], default=None)
 
     def fits(self, rows: int) -> bool:
-        """Whether the scratch buffers of `rows` rows take at most local memory / SCRATCH_FRACTION."""
+        """Whether the scratch buffers of `rows` rows take at most local memory / SCRATCH_FRACTION; True for one row."""
         n = sum(prod(b.shape) * b.dtype.itemsize for b in self.plan.scratch.fills)
         return rows == 1 or n * rows * SCRATCH_FRACTION <= self.plan.target.local_bytes
 
-    def cost_of_dots(self, p: Contraction) -> float:
-        """Cycles of the product `p` as dot products, which load every operand for each multiply-add."""
-        n = prod(self.plan.extent(x) for x in (*p.scope, *p.contracted))
+    def cost_of_dots(self, product: Contraction) -> float:
+        """Cycles of `product` as dot products, which load every operand for each multiply-add."""
+        n = prod(self.plan.extent(x) for x in (*product.scope, *product.contracted))
         return n / self.chooser.lanes
 
     # ---- the actions -------------------------------------------------------------------------------------------------
@@ -148,10 +148,10 @@ class Staged:
                 act("PADTO", axis(row), k, "rows beyond the end repeat the last")
             act("SPLIT", axis(row), (k, "UPCAST", False), "rows that share the vectors, in every loop")
 
-    def along(self, j: UOp, shaped: set[UOp]) -> None:
+    def along(self, j: UOp, vectorized: set[UOp]) -> None:
         """Vectorize the reduction j, or the output loop along which its operands are contiguous.
 
-        `shaped`: the output loops that are vectorized already; loops of j are added.
+        `vectorized`: the output loops that are vectorized already; loops of j are added.
         """
         inside = self.profile.inside(j)
         own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]
@@ -163,15 +163,19 @@ class Staged:
             self.chooser.split_vector(
                 j, "GROUP_REDUCE", "contiguous in the reduction", () if self.products else VECTOR_COUNTS
             )
-            shaped.update(own)
+            vectorized.update(own)
             for x in own[-1:]:
                 if self.plan.divisor(x) % ROWS_PER_SHARED_VECTOR == 0:
                     why = "dot products that share operands"
                     self.chooser.act("SPLIT", self.plan.axis_of(x), (ROWS_PER_SHARED_VECTOR, "UPCAST", False), why)
             return
         for x in own[-1:]:
-            if x not in shaped and self.profile.is_contiguous(x, inside) and self.plan.extent(x) >= MIN_VECTOR_LENGTH:
-                shaped.add(x)
+            if (
+                x not in vectorized
+                and self.profile.is_contiguous(x, inside)
+                and self.plan.extent(x) >= MIN_VECTOR_LENGTH
+            ):
+                vectorized.add(x)
                 self.chooser.split_vector(x, "UPCAST", "contiguous in what is read")
 
     def bound(self) -> None:
@@ -183,16 +187,16 @@ class Staged:
                 return
 
     @staticmethod
-    def panel(p: Contraction, t: RegisterTile | None) -> list[StridedAccess]:
-        """The loads that move along the lanes of the tile; none without a tile."""
-        return [] if t is None else [a for a in p.inside if t.c in a.steps]
+    def panel(product: Contraction, tile: RegisterTile | None) -> list[StridedAccess]:
+        """The loads of `product` that move along the lanes of `tile`; none without a tile."""
+        return [] if tile is None else [a for a in product.inside if tile.c in a.steps]
 
-    def has_gaps(self, p: Contraction, t: RegisterTile, a: StridedAccess) -> bool:
-        """Whether the panel's rows in the memory of the load `a` are further apart than a row is long, and `a` may be
-        packed.
+    def has_gaps(self, product: Contraction, tile: RegisterTile, a: StridedAccess) -> bool:
+        """Whether the rows of `product`'s panel, in the memory of the load `a`, are further apart than a row along
+        `tile.c` is long, and `a` may be packed.
         """
-        steps = [s for j in p.contracted if (s := a.step(j))]
-        return bool(steps) and min(abs(s) for s in steps) > self.plan.size(t.c) and p.packable(a)
+        steps = [s for j in product.contracted if (s := a.step(j))]
+        return bool(steps) and min(abs(s) for s in steps) > self.plan.size(tile.c) and product.packable(a)
 
     def cut(self, x: UOp) -> None:
         """Make the remaining loop of x a block loop of single iterations, so that its panels stay in cache inside of

@@ -141,7 +141,7 @@ class TileCosts:
         return prod(self.plan.extent(j) for j in js)
 
     def tiles(self, c: UOp) -> list[RegisterTile]:
-        """Every register tile with lanes along c."""
+        """Every register tile with lanes along the axis c; none where c is too short or moves no load."""
         panel = [a for a in self.inside if c in a.steps]
         n = self.plan.size(c)
         if n < 2 or not panel or c in self.plan.sequential or any(a.step(c) is None for a in panel):
@@ -181,8 +181,8 @@ class TileCosts:
         return out
 
     def units(self, c: UOp, lanes: int, panel: list[StridedAccess]) -> list[MatrixUnit]:
-        """The matrix units that fit this sum with lanes along c. They need a packed panel, so it must be
-        reused often.
+        """The matrix units that fit this sum with `lanes` lanes along the axis c. They need a packed panel (`panel`:
+        the loads that move along c), so it must be reused often.
         """
         again = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
         if len(self.plan.reduces) != 1 or again < MIN_ROWS_FOR_UNIT or not all(self.packable(a) for a in panel):
@@ -196,8 +196,8 @@ class TileCosts:
         return out
 
     def fits(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None, unit: MatrixUnit | None) -> bool:
-        """Whether v vectors by k rows of accumulators and their operands fit the registers, or the unit's tile
-        registers.
+        """Whether v vectors by k rows (along the axis r) of accumulators and their operands fit the registers, or the
+        tile registers of `unit`. `broadcasts`: the loads that do not move along the lanes.
         """
         if unit is not None and unit.n_tiles:
             return k % unit.m == 0 and v * (k // unit.m) + v + k // unit.m <= unit.n_tiles
@@ -205,11 +205,11 @@ class TileCosts:
         return self.registers_needed(v, k, broadcasts, r) + more < self.target.n_registers
 
     def can_fill_registers(self, c: UOp, wide: int, broadcasts: list[StridedAccess]) -> bool:
-        """Whether a tile with `wide` columns may fill all registers with accumulators and operands
+        """Whether a tile with `wide` columns along the axis c may fill all registers with accumulators and operands
         (FULL_REGISTER_TILE).
 
         That excludes column masks, taps and packed rows, and requires one product, whole tiles for all threads, two
-        multiply-adds a cycle and 32 registers.
+        multiply-adds a cycle and 32 registers. `broadcasts`: the loads that do not move along c.
         """
         target, plan = self.target, self.plan
         quick = target.multiply_adds > 1 and target.n_registers == 32 and not target.loads_first
@@ -221,9 +221,10 @@ class TileCosts:
     def registers_needed(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None) -> int:
         """Number of vector registers that a tile of `v` vectors by `k` rows along the axis `r` needs.
 
-        Broadcasts of overlapping taps are loaded once and stay in registers. With three vectors or more, the next
-        step's loads need registers of their own: without them nothing spills, but some instruction orders run at half
-        speed. With one vector, each broadcast is used once, in a register that the sum then takes.
+        `broadcasts`: the loads that do not move along the lanes. Broadcasts of overlapping taps are loaded once and
+        stay in registers. With three vectors or more, the next step's loads need registers of their own: without them
+        nothing spills, but some instruction orders run at half speed. With one vector, each broadcast is used once, in
+        a register that the sum then takes.
         """
         taps = [j for j in self.contracted if self.plan.size(j) <= MAX_UNROLLED_LENGTH and r is not None]
         again = [self.plan.size(j) - 1 for j in taps for a in broadcasts if self.is_window(a, r, j)]
@@ -233,7 +234,9 @@ class TileCosts:
 
     @staticmethod
     def is_window(a: StridedAccess, r: UOp | None, j: UOp) -> bool:
-        """True when r and j move the access by the same step, so that different (r, j) pairs read the same element."""
+        """True when r and j move the access `a` by the same step, so that different (r, j) pairs read the same element.
+        `r`: an output axis; `j`: a reduction loop.
+        """
         return r is not None and r in a.steps and j in a.steps and a.steps[r] is not None and a.steps[r] == a.steps[j]
 
     def cost(
@@ -250,7 +253,8 @@ class TileCosts:
         """Return the cost of the whole kernel with tiles of v vectors of `lanes` along c by k rows along r, on one
         thread.
 
-        `unit`: the matrix unit that multiplies, or None.
+        `panel`: the loads that move along c. `broadcasts`: the other loads. `unit`: the matrix unit that multiplies, or
+        None.
         """
         n, m = self.plan.size(c), self.plan.extent(r) if r is not None else 1
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
@@ -314,8 +318,10 @@ class TileCosts:
     def streaming_cost(
         self, c: UOp, r: UOp | None, lanes: int, k: int, panel: list[StridedAccess], broadcasts: list[StridedAccess]
     ) -> CostTerms:
-        """Return the cost of the whole kernel with one vector of columns by k rows of accumulators, and a panel whose
-        rows stream, on one thread.
+        """Return the cost of the whole kernel with one vector of `lanes` columns along c by k rows of accumulators
+        along r, and a panel whose rows stream, on one thread.
+
+        `panel`: the loads that move along c. `broadcasts`: the other loads.
         """
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
         m, v = self.plan.extent(r) if r is not None else 1, STREAMED_TILE_VECTORS
@@ -332,13 +338,17 @@ class TileCosts:
         return CostTerms(tiles, steps, ROW_START_CYCLES * k, stores, 0, memory)
 
     def column_pieces(self, c: UOp, r: UOp | None) -> int:
-        """Number of pieces of a thread's columns, so that the sums of one piece fit half of the L2 cache."""
+        """Number of pieces to cut a thread's share of the columns (axis c) into, so that the sums of one piece, in all
+        rows (axis r), fit half of the L2 cache.
+        """
         rows = self.plan.extent(r) if r is not None else 1
         n_bytes = rows * self.plan.size(c) * self.plan.reduces[0].dtype.itemsize // self.target.n_threads
         return -(-n_bytes // (self.target.l2_bytes // 2))
 
     def streamed_row_count(self, panel: list[StridedAccess]) -> int:
-        """Number of panel rows to stream in parallel, preferably a divisor of the reduction length."""
+        """Number of rows of `panel`, the loads along the lanes, to stream in parallel; preferably a divisor of the
+        reduction length.
+        """
         j = self.contracted[0]
         n, most = (
             self.plan.size(j),
@@ -352,9 +362,10 @@ class TileCosts:
         return max(2, self.target.multiply_adds) if halves else self.target.multiply_adds
 
     def panel_exceeds_l1(self, c: UOp, r: UOp | None, wide: int, panel: list[StridedAccess]) -> bool:
-        """Whether the panel data read between two rows of tiles exceeds the L1 cache.
+        """Whether the data of `panel`, the loads along the column axis c, that is read between two rows of tiles
+        exceeds the L1 cache. False without a row axis r.
 
-        All columns count where the loop over columns is the inner one, else the columns of one tile.
+        All columns count where the loop over columns is the inner one, else the `wide` columns of one tile.
         """
         if r is None:
             return False
@@ -363,8 +374,8 @@ class TileCosts:
         return depth * columns * self.item > self.target.l1_bytes
 
     def columns_are_outer(self, c: UOp, r: UOp | None) -> bool:
-        """Whether the loop over columns encloses the loop over rows, so that each tile reads other broadcast
-        operands.
+        """Whether the loop over columns, c, encloses the loop over rows, r, so that each tile reads other broadcast
+        operands. False where r is None.
         """
         return r is not None and self.plan.outputs.index(c) < self.plan.outputs.index(r)
 
@@ -377,8 +388,8 @@ class TileCosts:
         return too_many and not self.wants_pack(a)
 
     def store_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
-        """Cycles to store a vector along c of a tile with k rows: whole, transposed with the rows, or element by
-        element.
+        """Cycles to store a vector of `lanes` along c of a tile with k rows along r: whole, transposed with the rows,
+        or element by element.
 
         A transposed tile stores the rows of each lane in pieces whose sizes are powers of two.
         """
@@ -389,7 +400,8 @@ class TileCosts:
         return max(TRANSPOSED_STORE_CYCLES, lanes * k.bit_count() / k) if along else SCALAR_STORE_CYCLES * lanes
 
     def spill_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
-        """Cycles to store or load a vector of partial sums between two blocks of the reduction.
+        """Cycles to store or load a vector of partial sums between two blocks of the reduction: `lanes` sums along c,
+        of a tile with k rows along r.
 
         In local memory the sums have the layout of the tiles, so it takes one cycle.
         """
@@ -397,8 +409,8 @@ class TileCosts:
         return 1 if alone and self.target.local_bytes else self.store_cycles(c, r, lanes, k)
 
     def copy_cycles(self, a: StridedAccess, c: UOp) -> float:
-        """Cycles to pack one vector along c of the panel load `a`: contiguous, transposed with a contiguous reduction,
-        or gathered.
+        """Cycles to pack one vector along c of the load `a`, which moves along c: contiguous, transposed with a
+        contiguous reduction, or gathered.
         """
         if a.step(c) == 1:
             return 1
@@ -417,14 +429,15 @@ class TileCosts:
     def is_repacked(self, a: StridedAccess, r: UOp | None) -> bool:
         """Whether the broadcast operand `a` is packed, and packed again for each block of columns.
 
-        That is so if it is upcast, or if the rows of a tile are contiguous in its memory and are copied in short runs.
-        Memory with the same contents at every run is packed once.
+        That is so if it is upcast, or if the rows of a tile, along the axis r, are contiguous in its memory and are
+        copied in short runs. Memory with the same contents at every run is packed once.
         """
         rows = r is not None and a.step(r) == 1 and not any(self.is_window(a, r, j) for j in self.contracted)
         return (rows or self.upcast[a.uop] is not None) and self.wants_pack(a) and not self.plan.is_frozen(a.uop)
 
     def row_copy_cycles(self, a: StridedAccess, times: int, k: int, unit: MatrixUnit | None) -> float:
-        """Cycles to pack the whole broadcast operand `a`, `times` times, in tiles of k rows.
+        """Cycles to pack the whole broadcast operand `a`, `times` times, in tiles of k rows. `unit`: the matrix unit
+        that multiplies, or None.
 
         Cache misses of the first time are counted in `memory_cycles`.
         """
@@ -435,8 +448,8 @@ class TileCosts:
         return each * times + vectors * (times - 1) * self.exceeds_l2(a) * self.target.l2_miss_cycles
 
     def memory_cycles(self, accesses: list[StridedAccess]) -> float:
-        """Cycles that other work does not hide, to load each access once from L3 or memory; 0 for buffers that fit the
-        L2 caches.
+        """Cycles that other work does not hide, to load each of `accesses` once from L3 or memory; 0 for buffers that
+        fit the L2 caches.
         """
         cycles = 0.0
         for a in accesses:
@@ -459,13 +472,15 @@ class TileCosts:
 
     def panel_exceeds_l2(self, c: UOp, panel: list[StridedAccess]) -> bool:
         """Whether all columns of a panel together exceed the L2 cache, and so does the memory that one of its loads
-        reads.
+        reads. `panel`: the loads that move along the column axis c.
         """
         n_bytes = prod(self.plan.extent(j) for j in self.contracted) * self.plan.size(c) * self.item
         return n_bytes > self.target.l2_bytes and any(map(self.exceeds_l2, panel))
 
     def may_stream(self, c: UOp, panel: list[StridedAccess]) -> bool:
-        """Whether a panel comes from beyond L2 and is long enough to stream a few of its rows in parallel."""
+        """Whether a panel comes from beyond L2 and is long enough to stream a few of its rows in parallel. `panel`: the
+        loads that move along the column axis c.
+        """
         long = (
             self.plan.size(self.deepest) >= MIN_STREAM_BLOCKS * MAX_STREAMED_ROWS
             and self.plan.size(c) >= MIN_STREAM_BLOCKS * self.chooser.lanes
@@ -473,12 +488,12 @@ class TileCosts:
         return len(self.contracted) == 1 and long and self.panel_exceeds_l2(c, panel)
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
-        """Number of blocks to cut the longest reduction into, so that a block of a panel of `columns` columns fits the
-        L2 cache.
+        """Number of blocks to cut the longest reduction into, so that a block that is one tile or MIN_BLOCK_COLUMNS
+        wide fits half of the L2 cache; equal blocks where a divisor is close.
 
-        `wide`: columns of one tile, the narrowest block. `again`: broadcast rows are packed again for each block of
-        columns. Blocks are equal where a divisor is close. It is 1 if the panel fits, if no memory can hold partial
-        sums, or if a size is symbolic.
+        It is 1 if the loads along the lanes, in all `columns` columns, fit L2, if no memory can hold partial sums, or
+        if a size is symbolic. `wide`: columns of one tile. `again`: broadcast rows are packed again for each block of
+        columns, and blocks are MIN_REPACKED_BLOCK_COLUMNS wide.
         """
         room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.contracted]
@@ -503,8 +518,8 @@ class TileCosts:
     def can_hold_partial_sums(self, again: bool) -> bool:
         """Whether the output or local memory can hold partial sums.
 
-        Local memory needs extra loops. It pays only where broadcast operands are otherwise repacked for narrower
-        blocks.
+        Local memory needs extra loops. It pays only where broadcast operands are otherwise repacked for narrower blocks
+        (`again`).
         """
         in_local = again and len(self.plan.stores) == len(self.plan.reduces) == 1 and self.target.local_bytes > 0
         return in_local or self.outputs_hold_sums()

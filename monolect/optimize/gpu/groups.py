@@ -68,7 +68,9 @@ class Groups:
         return max(reversed(self.free), key=lambda r: scores[r], default=None)
 
     def lanes(self, c: UOp | None, most: int = 0) -> None:
-        """Make lanes along c, then along the remaining loops of other axes, until the workgroup is full."""
+        """Make lanes along the axis c (None: no lanes), then along the remaining loops of other axes, until the
+        workgroup has `most` lanes (0: as many as it may have).
+        """
         if c is None:
             return
         self.lanes_along(c, most or self.most)
@@ -130,9 +132,10 @@ class Groups:
         return done
 
     def columns(self, j: UOp, c: UOp, n_out: int) -> bool:
-        """Make lanes along the output axis c; where outputs are few, several lanes share each of them.
+        """Make lanes along the output axis c; where outputs are few, several lanes share the reduction over j of each
+        of them.
 
-        Return False if outputs are many, or if c has lanes already.
+        `n_out`: number of outputs. Return False if outputs are many, or if c has lanes already.
         """
         wanted = self.target.n_units * self.most
         if n_out >= wanted or any(p.root is c and p.type == "LOCAL" for p in self.plan.axes):
@@ -147,6 +150,8 @@ class Groups:
     def rows(self, j: UOp, scope: list[UOp], n_out: int) -> bool:
         """Let the lanes of a workgroup, or a part of them, share the reduction over j for each result; False if that is
         illegal.
+
+        `scope`: the output axes around the reduction, which have `n_out` results.
         """
         n = self.size(j)
         k = 1 << max(1, min(self.most, max(n // MIN_TERMS_PER_LANE, min(n // 2, self.target.warp))).bit_length() - 1)

@@ -89,7 +89,7 @@ class WorkgroupTiles:
         return True
 
     def sides(self) -> tuple[UOp, UOp] | None:
-        """Return the axes of the columns and of the rows of the tile, or None if no two axes share operands."""
+        """Return (the axis of the tile's columns, the axis of its rows), or None if no two axes share operands."""
         long = [r for r in self.scope if self.size(r) >= MIN_TILE_SIDE]
         stored = [r for r in long if all(a.step(r) == 1 for a in self.profile.stores)]
         read = [r for r in long if any(a.step(r) == 1 for a in self.inside)]
@@ -117,7 +117,9 @@ class WorkgroupTiles:
 
     # ---- the tile ----------------------------------------------------------------------------------------------------
     def candidates(self, c: UOp, m: UOp) -> list[WorkgroupTile]:
-        """Return every tile whose lanes fit a workgroup and whose sums and operands fit a lane's registers."""
+        """Return every tile whose lanes fit a workgroup and whose sums and operands fit a lane's registers. `c`, `m`:
+        the axes of the columns and of the rows.
+        """
         most = min(MAX_LANES, self.target.max_local or MAX_LANES)
         sides = product(*LANES_PER_SIDE, *ELEMENTS_PER_LANE)
         return [
@@ -127,7 +129,11 @@ class WorkgroupTiles:
         ]
 
     def cost(self, c: UOp, m: UOp, lanes: tuple[int, int], each: tuple[int, int]) -> float:
-        """Cycles until the last multiprocessor is done; partly filled warps cost as much as full ones."""
+        """Cycles until the last multiprocessor is done, with columns along c and rows along m; partly filled warps cost
+        as much as full ones.
+
+        `lanes` of a workgroup, and elements of `each` lane, both as (columns, rows).
+        """
         columns, rows = lanes[0] * each[0], lanes[1] * each[1]
         others = prod(self.size(x) or SYMBOLIC_EXTENT for x in self.scope if x not in (c, m))
         depth = prod(self.size(j) or SYMBOLIC_EXTENT for j in self.contracted)
@@ -150,7 +156,10 @@ class WorkgroupTiles:
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def side(self, r: UOp, lanes: int, each: int, why: str) -> None:
-        """Split r into contiguous elements of a lane, then lanes, then the remaining elements of a lane."""
+        """Split r into contiguous elements of a lane, then `lanes` lanes, then the remaining elements of a lane.
+
+        `each`: elements of a lane in total. `why`: the reason to record.
+        """
         wide = min(each, self.chooser.lanes)
         if wide > 1:
             self.act("SPLIT", self.axis_of(r), (wide, "UPCAST", False), why)
@@ -160,7 +169,7 @@ class WorkgroupTiles:
             self.act("SPLIT", self.axis_of(r), (each // wide, "UPCAST", False), "registers as far apart as lanes reach")
 
     def step(self, tile: WorkgroupTile) -> None:
-        """Split the longest reduction into steps whose blocks fit half of local memory."""
+        """Split the longest reduction into steps whose blocks, for a workgroup's `tile`, fit half of local memory."""
         j = max(self.contracted, key=self.size)
         axis, n = self.axis_of(j), self.size(j)
         others = prod(self.size(x) or SYMBOLIC_EXTENT for x in self.contracted if x is not j)

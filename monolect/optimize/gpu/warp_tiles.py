@@ -114,8 +114,10 @@ class WarpTiles:
         return out
 
     def steps_per_copy(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> int:
-        """Number of unit steps copied at once: the most preferred that divides the steps and whose operands fit half of
-        local memory; 0 if none does.
+        """Number of steps of `unit` copied at once: the most preferred that divides the steps and whose operands fit
+        half of local memory; 0 if none does.
+
+        `warps` of a workgroup, and tiles of the unit for `each` warp, both as (rows, columns).
         """
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
         others = prod(self.plan.size(x) or SYMBOLIC_EXTENT for x in self.contracted if x is not self.j)
@@ -131,7 +133,9 @@ class WarpTiles:
         return next((k for k in fits if n % k == 0), 0)
 
     def cost(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> float:
-        """Cycles until the last multiprocessor is done."""
+        """Cycles until the last multiprocessor is done. `warps` of a workgroup, and tiles of `unit` for `each` warp,
+        both as (rows, columns).
+        """
         size, target = self.plan.size, self.plan.target
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
         others = prod(size(x) or SYMBOLIC_EXTENT for x in self.scope if x not in (self.c, self.m))

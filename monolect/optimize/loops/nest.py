@@ -112,16 +112,16 @@ class LoopNest:
 
     @staticmethod
     def size(r: UOp) -> int:
-        """The constant size of a range, 0 when it is symbolic."""
+        """The constant size of the RANGE r, 0 when it is symbolic."""
         return r.src[0].value if r.src[0].op == "CONST" else 0
 
     def divisor(self, r: UOp) -> int:
-        """Return a known divisor of the number of iterations of a range: for a constant range, its size."""
+        """Return a known divisor of the number of iterations of the RANGE r: for a constant range, its size."""
         n = r.src[0].src[1] if r.src[0].op == "MUL" else r.src[0]
         return max(n.value if n.op == "CONST" else 1, self.padded.get(r, 1) if not self.size(r) else 1)
 
     def extent(self, r: UOp) -> int:
-        """Return the number of iterations to estimate with.
+        """Return the number of iterations of the RANGE r to estimate with.
 
         For a symbolic range it is a quarter of the maximum, or the minimum if that is larger.
         """
@@ -131,7 +131,7 @@ class LoopNest:
         return max(1, low, high // 4)
 
     def axis_of(self, root: UOp, type_: str | None = None) -> int:
-        """Return the index of the first axis that belongs to `root`, and has that type if one is given."""
+        """Return the index in `axes` of the first part of `root` that has the type `type_`, if one is given."""
         return next(i for i, p in enumerate(self.axes) if p.root is root and type_ in (None, p.type))
 
     @property
@@ -152,20 +152,24 @@ class LoopNest:
         found = [u for u in self.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX"]
         return self._in_stable_order(found)
 
-    def _in_stable_order(self, found: list[UOp]) -> list[UOp]:
-        """Sort accesses by slot, then by their digests, which are the same in every process."""
+    def _in_stable_order(self, accesses: list[UOp]) -> list[UOp]:
+        """Sort `accesses` by slot, then by their digests, which are the same in every process."""
         names = digests(self.sink)
         return sorted(
-            found, key=lambda u: (u.src[0].src[0].arg.slot if u.src[0].src[0].op == "PARAM" else -1, names[u])
+            accesses, key=lambda u: (u.src[0].src[0].arg.slot if u.src[0].src[0].op == "PARAM" else -1, names[u])
         )
 
     @property
     def shapes(self) -> tuple[str, ...]:
-        """The axis types that become shape. With workgroups, GROUP_REDUCE axes are lanes of the workgroup instead."""
+        """The axis types that become axes of a value ("shape") instead of loops. With workgroups, GROUP_REDUCE axes are
+        lanes of the workgroup instead.
+        """
         return ("UPCAST", "UNROLL") if self.workgroup else ("UPCAST", "UNROLL", "GROUP_REDUCE")
 
     def shaped_elements(self, root: UOp) -> int:
-        """Number of elements of the largest shaped value inside the loop `root`."""
+        """Number of elements of the largest value inside the loop `root`: the product of the sizes of the axes that
+        become axes of that value (`shapes`).
+        """
         shaped = [p for p in self.axes if p.type in self.shapes]
         nests = {ranges(u.src[0]) for u in self.order if u.op in ("END", "REDUCE")}
         return max((prod(p.size for p in shaped if p.root in rs) for rs in nests if root in rs), default=1)

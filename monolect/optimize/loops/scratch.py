@@ -72,8 +72,8 @@ class ScratchBuffers:
         return frozenset() if e is None else ranges(e.src[0])
 
     def loops(self, end: UOp) -> frozenset[UOp]:
-        """Return the loops that an END closes; for a scratch buffer also the loops around it, which must be further
-        out.
+        """Return the loops that the END `end` closes; if it fills a scratch buffer, also the loops around it, which
+        must be further out.
         """
         return frozenset(end.src[1:]) | (ranges(end) if end in self.fills.values() else frozenset())
 

@@ -25,8 +25,8 @@ from monolect.optimize.loops.scratch import is_local, is_scratch
 
 
 def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Return the RANGEs that carry an accumulator or a table from one iteration to the next: they must run in order,
-    inside of all other loops.
+    """Return the RANGEs of a kernel with the nodes `order` that carry an accumulator or a table from one iteration to
+    the next: they must run in order, inside of all other loops.
     """
     out: set[UOp] = set()
     for u in order:
@@ -50,14 +50,16 @@ def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def atomic_ranges(order: list[UOp], atomics: frozenset[DType]) -> frozenset[UOp]:
-    """Return the RANGEs that must run in order only because of additions whose dtypes a target adds atomically."""
+    """Return the RANGEs of a kernel with the nodes `order` that must run in order only because of additions that a
+    target does atomically: those whose dtype is one of `atomics`.
+    """
     rest = [u for u in order if u.op != "ATOMICADD" or u.src[1].dtype not in atomics]
     return sequential_ranges(order) - sequential_ranges(rest)
 
 
 def running_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Return the RANGEs that carry only running sums, products or maxima: several of their iterations may be
-    one SCAN.
+    """Return the RANGEs of a kernel with the nodes `order` that carry only running sums, products or maxima: several of
+    their iterations may be one SCAN.
     """
     uses = Counter(s for u in order for s in u.src)
     carried: dict[UOp, frozenset[UOp]] = {}  # accumulator -> the loops it is carried through
@@ -75,7 +77,8 @@ def running_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def scan_depths(order: list[UOp]) -> dict[UOp, int]:
-    """Return, for each RANGE that carries an accumulator or a table, the number of RANGEs that must enclose it.
+    """Return, for each RANGE of the nodes `order` that carries an accumulator or a table, the number of RANGEs that
+    must enclose it.
 
     The accumulator or table starts again in each iteration of the enclosing RANGEs.
     """
@@ -96,7 +99,8 @@ def scan_depths(order: list[UOp]) -> dict[UOp, int]:
 
 
 def private_local_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Return the RANGEs whose iterations each need local memory or an indexed register array of their own.
+    """Return the RANGEs of the nodes `order` whose iterations each need local memory or an indexed register array of
+    their own.
 
     They cannot become vector lanes. Scratch buffers do not count, as they can have a row for each lane.
     """
@@ -127,7 +131,7 @@ def owners(u: UOp) -> frozenset[UOp]:
 def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
     """Return the RANGEs of an index that counts whole rows, r0*n1*n2 + r1*n2 + r2, with constant or symbolic sizes.
 
-    Empty for any other index.
+    `terms`: the (term, factor) pairs whose products add up to the index. Empty for any other index.
     """
     rest, left = set(terms), {r for x, _ in terms for r in ranges(x)}
     found: set[UOp] = set()

@@ -68,19 +68,19 @@ class Workgroup:
 
     # ---- the axes ----------------------------------------------------------------------------------------------------
     def dims(self, axes: list[AxisPart]) -> list[list[AxisPart]]:
-        """Return the dimensions of a workgroup, fastest-varying lanes first. Each is the list of lane axes that share
-        it.
+        """Return the dimensions of a workgroup, fastest-varying lanes first, where the plan's axes are `axes`. Each is
+        the list of lane axes that share it.
         """
         lanes = sorted((p for p in axes if p.type in LANES), key=lambda p: p.created)
         nests = {frozenset(p for p in lanes if p.root in rs) for rs in self.nests}
         return shared_lanes([(p, p.size) for p in lanes], nests)
 
     def n_lanes(self, axes: list[AxisPart]) -> int:
-        """Number of lanes of a workgroup."""
+        """Number of lanes of a workgroup, where the plan's axes are `axes`."""
         return prod(mine[0].size for mine in self.dims(axes))
 
     def slot_bytes(self, axes: list[AxisPart]) -> int:
-        """Bytes of local memory in which lanes combine their partial results."""
+        """Bytes of local memory in which lanes combine their partial results, where the plan's axes are `axes`."""
         lanes, total, dims = self.n_lanes(axes), 0, self.dims(axes)
         sizes = [mine[0].size for mine in dims]
         for u in self.reduces:
@@ -136,7 +136,9 @@ class Workgroup:
             raise ActionError(f"{what}: local memory is too large", expected=f"<= {self.target.local_bytes}", found=n)
 
     def check_blocks(self, axes: list[AxisPart], n_bytes: int) -> None:
-        """Raise ActionError when packed blocks of `n_bytes` and the other local memory together exceed the target's."""
+        """Raise ActionError when packed blocks of `n_bytes` and the other local memory that `axes` need exceed the
+        target's.
+        """
         self._check_bytes("PACK", self.slot_bytes(axes) + n_bytes)
 
 

@@ -38,8 +38,8 @@ class Bench(Protocol):
     """Times kernels of one device, after their actions were applied. The first kernel defines the correct result."""
 
     def times(self, kernels: Sequence[UOp]) -> list[float]:
-        """Return each kernel's time relative to the first kernel ever; inf where it fails, hangs or computes a wrong
-        result.
+        """Return each kernel's time relative to the first kernel that this Bench timed; inf where the kernel fails,
+        hangs or computes a wrong result. `kernels`: SINKs with their actions applied.
         """
 
     def again(self, kernels: Sequence[UOp]) -> list[float]:
@@ -77,7 +77,7 @@ class Search:
         self.n_rounds = 0
 
     def run(self, heuristic: Move) -> Found:
-        """Run both walks and the final comparison."""
+        """Run both walks, the first from the actions `heuristic`, and the final comparison."""
         base = self.time([heuristic])[0]
         if base.time == inf:
             return Found(heuristic, 1.0, len(self.seen), 0)
@@ -103,8 +103,8 @@ class Search:
         return best if simple in (*best, base) else [*best, simple]
 
     def beginning(self, base: TimedPlan) -> TimedPlan:
-        """Return the shortest prefix of the heuristic's actions, if possible the empty one, that is not too slow to
-        time.
+        """Return the shortest prefix of the actions of `base`, the heuristic's plan, that is not too slow to time; if
+        possible the empty one.
         """
         for n in reversed(range(len(base.actions))):
             self.time([base.actions[:n]])
@@ -131,12 +131,12 @@ class Search:
                 return
             open_ = [c for c in mine[: self.width] if c in new]
 
-    def sure(self, new: list[TimedPlan]) -> list[TimedPlan]:
-        """Return the candidates of a round, the best measured again: the minimum of many short measurements
-        is biased.
+    def sure(self, candidates: list[TimedPlan]) -> list[TimedPlan]:
+        """Return the `candidates` of a round, the best measured again: the minimum of many short measurements is
+        biased.
         """
         certain: list[TimedPlan] = []
-        rest = sorted(new, key=lambda c: c.time)
+        rest = sorted(candidates, key=lambda c: c.time)
         for _ in range(2 * self.width):
             if not rest or sum(c.time <= rest[0].time for c in certain) >= self.width:
                 break
@@ -179,7 +179,10 @@ def search(
     bench: Bench,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Found:
-    """Return the fastest actions found for `sink`, never slower than `heuristic`. Each round keeps `width` plans."""
+    """Return the fastest actions found for `sink`, never slower than `heuristic`. Each round keeps `width` plans.
+
+    `bench` times kernels. `progress` gets a line of text after each round.
+    """
     return Search(sink, target, width, bench, progress).run(heuristic)
 
 

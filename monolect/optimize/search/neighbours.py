@@ -66,12 +66,13 @@ class Trail:
             return False
         return True
 
-    def _rename(self, before: list[AxisPart], step: NamedAction) -> None:
-        """Name the axes after an action: a new pair is the rest of an axis and the part made of it, or the reverse.
+    def _rename(self, old_axes: list[AxisPart], step: NamedAction) -> None:
+        """Name the axes after the action `step`: a new pair is the rest of an axis and the part made of it, or the
+        reverse.
 
-        TC may make two parts: steps, and pairs of adjacent elements.
+        `old_axes`: the axes before. TC may make two parts: steps, and pairs of adjacent elements.
         """
-        known = {id(p): name for p, name in zip(before, self.names, strict=True)}
+        known = {id(p): name for p, name in zip(old_axes, self.names, strict=True)}
         kept = {known[id(p)] for p in self.plan.axes if id(p) in known}
         new = [*(name for name in self.names if name not in kept), step.made]
         if step.op == "TC":
@@ -119,7 +120,7 @@ def _joined(sink: UOp, target: Target, first: Move, move: Move = (), made: str =
 
 
 def _rejoined(sink: UOp, target: Target, first: Move, move: Move, later: list[NamedAction], made: str = "") -> Move:
-    """Return the actions `first`, then `move`, then those of `later` that are still legal."""
+    """Return the actions `first`, then `move`, then those of `later` that are still legal. `made`: as in `_joined`."""
     trail = _joined(sink, target, first, move, made)
     for step in later:
         trail.redo(step)
