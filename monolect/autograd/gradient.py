@@ -89,12 +89,14 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
 
 
 def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
-    """Apply `closed_form` to a new node around `y`, so that other uses of the interned node `y` are not affected."""
+    """Apply `closed_form` to a new node around `y`, and return that node; other uses of the interned node `y` are not
+    affected.
+    """
     return closed_form(node("CONTIGUOUS_BACKWARD", (y,)), inputs, derivative)
 
 
 def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
-    """Return the node below the RESHAPEs and PERMUTEs of `y`, and these views, inner first.
+    """Return the node, none of `inputs`, below the RESHAPEs and PERMUTEs of `y`, and these views, inner first.
 
     The derivative is registered at that node, because a further view of `y` would merge with the views, and the merged
     graph would not contain `y`.
@@ -181,7 +183,7 @@ def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_sha
 
 
 def _detached_from_leaves(u: UOp, leaves: Collection[UOp]) -> UOp:
-    """Return `u`, or its DETACH if a gradient of `u` may flow to a leaf (see `_leads`)."""
+    """Return `u`, or its DETACH if a gradient of `u` may flow to one of the nodes `leaves` (see `_leads`)."""
     return u if _leads(u, leaves) is None else build("DETACH", u)
 
 
@@ -244,7 +246,8 @@ def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
 
 
 def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:
-    """Return a leaf that a gradient of `root` may flow to, or a value with a registered graph, which is not searched.
+    """Return one of `leaves` that a gradient of `root` may flow to, or a value with a registered graph, which is not
+    searched.
 
     Otherwise return a value whose graph was released, or None.
     """
@@ -296,7 +299,7 @@ def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) 
 
 
 def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp, UOp | None]:
-    """Return `gradients` of several roots. `grads` maps each root to its gradient; those of other nodes are added."""
+    """Return `gradients` of several roots. `grads` maps each root to its gradient; other nodes are added to it."""
     wanted = frozenset(targets)
     order = _nodes_on_paths(tuple(grads), wanted, cut)
     results: dict[UOp, dict[int, UOp]] = {}  # call -> number of a result -> gradient of the result
@@ -353,7 +356,7 @@ def cat(us: Sequence[UOp], axis: int) -> UOp:
 
 
 def padded(u: UOp, offsets: Sequence[Any], shape: tuple, fill: Any = 0) -> UOp:
-    """Return `graph.pad(u, ...)`. The gradient of `u` is a slice of the incoming gradient, without a mask."""
+    """Return `u` at `offsets` in a result of `shape` filled with `fill`; its gradient is a slice, without a mask."""
     y = pad(u, offsets, shape, fill)
     if y is u or not u.dtype.is_float or any(o.__class__ is not int for o in offsets):
         return y
@@ -625,7 +628,7 @@ def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def _others_without_division(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """Return `_product_of_others` by multiplications only: product of the elements before times that of those after."""
+    """Return `_product_of_others`, along `axes`, by multiplications only: product of those before times those after."""
     kept = [a for a in range(len(x.shape)) if a not in axes]
     order = [*kept, *axes]
     rows = permute(x, order)

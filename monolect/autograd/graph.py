@@ -22,9 +22,10 @@ MOST_CHOICES = 64  # parts in one chain of WHEREs; more parts are concatenated i
 
 
 def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], totals: Iterable[Size]) -> None:
-    """Check that parts [offset, offset + size) of symbolic size are inside their axes, for all values of the Variables.
+    """Check that the part [offset, offset + size) of each axis is inside the axis for all values of the Variables.
 
-    Constant sizes are checked by the op. Raises ShapeError, whose message calls the parts `what`.
+    `totals`: the sizes of the axes. Constant sizes are checked by the op. Raises ShapeError, whose message calls the
+    parts `what`.
     """
     for o, n, total in zip(offsets, sizes, totals, strict=False):
         if o.__class__ is n.__class__ is total.__class__ is int or (o.__class__ is int and o == 0 and n is total):
@@ -55,7 +56,7 @@ def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
 
 
 def _check_count(old: Size, new: Size) -> None:
-    """Check that two symbolic numbers of elements are equal. Raises ShapeError."""
+    """Raise ShapeError unless the symbolic numbers of elements `old` and `new` are equal for all values."""
     if old is new:
         return
     from monolect.ir.check.prove import polynomial  # imported only for symbolic sizes
@@ -158,7 +159,7 @@ _numbers: dict[tuple, UOp] = {}
 
 
 def number(value: Any, dtype: DType) -> UOp:
-    """Return a CONST of `dtype`. CONSTs are memoized, because rounding to the dtype takes longer than a node."""
+    """Return `value` as a CONST of `dtype`. CONSTs are memoized, as rounding to the dtype takes longer than a node."""
     if value == 0 or value != value:
         return const(value, dtype)  # not memoized: 0.0 and -0.0 would be the same key
     key = (value, value.__class__, dtype)

@@ -32,7 +32,7 @@ def joined_parts(parts: list[Part], shape: tuple[int, ...], cat: Cat) -> list[Pa
 def _joined_along(axis: int, total: int, parts: list[Part], cat: Cat) -> list[Part]:
     """Concatenate parts that differ only in offset or size along `axis`, if at least MANY_PARTS are disjoint.
 
-    Returns the new list of parts. `total`: size of the axis.
+    Returns the new list of parts. `total`: size of the axis. `cat` concatenates values along an axis.
     """
     rows: dict[tuple, list[Part]] = {}
     for offsets, g in parts:
@@ -53,7 +53,7 @@ def _joined_along(axis: int, total: int, parts: list[Part], cat: Cat) -> list[Pa
 def _between_zeros(axis: int, total: int, parts: list[tuple[int, UOp]], cat: Cat) -> UOp:
     """Return disjoint parts, (offset, value) sorted by offset, concatenated along `axis` with zeros in the gaps.
 
-    `total`: size of the axis of the result.
+    `total`: size of the axis of the result. `cat` concatenates values along an axis.
     """
     pieces: list[UOp] = []
     end = 0

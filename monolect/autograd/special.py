@@ -46,7 +46,7 @@ def _wide(x: UOp) -> bool:
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
-    """Return c0 + x*(c1 + x*(c2 + ...)), by Horner's rule."""
+    """Return c0 + x*(c1 + x*(c2 + ...)) for `coefficients` (c0, c1, ...), by Horner's rule."""
     acc = const(coefficients[-1], x.dtype)
     for c in reversed(coefficients[:-1]):
         acc = multiply_add(acc, x, c)

@@ -23,7 +23,10 @@ CAUSAL_SCORE = float("-inf")  # score of a key hidden by the causal mask, which 
 
 
 def _check(q: UOp, k: UOp, v: UOp, gqa: bool) -> None:
-    """Raise ShapeError unless query, key and value have fitting widths, lengths and, under `gqa`, heads."""
+    """Raise ShapeError unless query `q`, key `k` and value `v` have fitting widths, lengths and, under `gqa`, heads.
+
+    `gqa`: grouped-query attention, in which several query heads share one key and value head.
+    """
     for name, x in (("query", q), ("key", k), ("value", v)):
         if len(x.shape) < 2:
             raise ShapeError(f"attention: rank of {name}", expected="(..., length, width)", found=x.shape)
@@ -41,11 +44,11 @@ def _check(q: UOp, k: UOp, v: UOp, gqa: bool) -> None:
 def prepare_operands(
     q: UOp, k: UOp, v: UOp, mask: UOp | None, gqa: bool
 ) -> tuple[UOp, UOp, UOp, UOp | None, tuple[Any, ...] | None]:
-    """Return (query, key, value, mask, result shape) after checking the shapes.
+    """Return (query, key, value, mask, result shape) after checking the shapes of `q`, `k`, `v` and the mask.
 
-    Under `gqa` the heads axis of each operand is split into (key heads, group), and the result shape is the shape of
-    the result of attention without that split. Else the operands are unchanged and the result shape is None. Raises
-    ShapeError.
+    Under `gqa` (grouped-query attention) the heads axis of each operand is split into (key heads, group), and the
+    result shape is the shape of the result of attention without that split. Else the operands are unchanged and the
+    result shape is None. Raises ShapeError.
     """
     _check(q, k, v, gqa)
     if mask is not None:
@@ -70,7 +73,9 @@ def _group_heads(x: UOp, heads: int) -> UOp:
 
 
 def scores(q: UOp, k: UOp, scale: float | None) -> UOp:
-    """Return the scores `q @ k.T * scale`, shape (..., L, S); the default scale is 1 / sqrt(width).
+    """Return the scores `q @ k.T * scale` of queries (..., L, E) and keys (..., S, E), shape (..., L, S).
+
+    They are float32 or wider. The default scale is 1 / sqrt(E).
 
     Raises DTypeError for integers.
     """
@@ -109,7 +114,10 @@ def zero_fully_masked_rows(weights: UOp, s: UOp) -> UOp:
 
 
 def weighted_sum(weights: UOp, v: UOp, shape: tuple[Any, ...] | None) -> UOp:
-    """Return `weights @ v` in the dtype of `v`, reshaped to `shape` unless it is None."""
+    """Return `weights @ v`, the result of attention, in the dtype of the values `v`.
+
+    It is reshaped to `shape` unless that is None.
+    """
     out = g.cast(matmul(weights, g.cast(v, weights.dtype), "attention"), v.dtype)
     return out if shape is None else g.reshape(out, shape)
 

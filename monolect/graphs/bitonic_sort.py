@@ -96,6 +96,7 @@ def uses_network(x: UOp, for_indices: bool) -> bool:
     """Whether a network is the fastest way to sort the rows of `x`, shape (r, n).
 
     That is so if the target has vectors and no workgroups, and the row has few enough blocks for short code.
+    `for_indices`: the sort is to return indices instead of values, which may need two words for each element.
     """
     target = Device[device_of(x) or Device.default].target
     r, n = x.shape
@@ -114,18 +115,22 @@ def sort_by_network(x: UOp, descending: bool, for_indices: bool, first: int) -> 
     """Return the `first` sorted elements of each row of `x`, shape (r, n) -> (r, first).
 
     With `for_indices` the result is the int64 index of each of them in its row. If `x` is a RESHAPE of a buffer, the
-    kernel reads that buffer directly.
+    kernel reads that buffer directly. The order is ascending unless `descending`.
     """
     device = device_of(x) or Device.default
     target = Device[device].target
-    s = _sorting(x, descending, for_indices, first)
+    sorting = _sorting(x, descending, for_indices, first)
     memory = x.src[0] if x.op == "RESHAPE" else x
     shape = (
-        memory.shape if first == s.n else (*memory.shape[:-1], first) if memory.shape[-1] == s.n else (s.rows, first)
+        memory.shape
+        if first == sorting.n
+        else (*memory.shape[:-1], first)
+        if memory.shape[-1] == sorting.n
+        else (sorting.rows, first)
     )
-    out = new_buffer(shape, s.result, device)
-    call = node("CALL", (kernel(s, _block(s, target), device), out, memory))
-    return reshape(build("AFTER", out, call), (s.rows, first))
+    out = new_buffer(shape, sorting.result, device)
+    call = node("CALL", (kernel(sorting, _block(sorting, target), device), out, memory))
+    return reshape(build("AFTER", out, call), (sorting.rows, first))
 
 
 def _sorting(x: UOp, descending: bool, for_indices: bool, first: int) -> Sorting:
@@ -133,14 +138,15 @@ def _sorting(x: UOp, descending: bool, for_indices: bool, first: int) -> Sorting
     return Sorting(r, n, x.dtype, descending, for_indices, first)
 
 
-def _block(s: Sorting, target: Target) -> Block:
-    return block_of(s.n, target.lanes(s.words[0].itemsize), target.n_registers // 2 // len(s.words))
+def _block(sorting: Sorting, target: Target) -> Block:
+    return block_of(sorting.n, target.lanes(sorting.words[0].itemsize), target.n_registers // 2 // len(sorting.words))
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def _select(words: Words, rows: Sequence[int], lanes: Sequence[int] | None = None) -> Words:
-    """Return for each word of a block its vectors numbered `rows`, in that order, and of these only the `lanes` if
-    given.
+    """Return the vectors `rows` of a block, in that order, and of these only the `lanes` if given.
+
+    `words`: the integer words of the block's elements, each of shape (vectors, lanes).
     """
     at = (shape_source(rows),) if lanes is None else (shape_source(rows), shape_source(lanes))
     return tuple(node("INDEX", (w, *at)) for w in words)
@@ -162,7 +168,8 @@ def _where(condition: UOp, a: Words, b: Words) -> Words:
 def _compare_exchange(words: Words, row_bits: int, lane_bits: int, top: tuple[str, int]) -> Words:
     """Order each pair of elements whose vector differs in `row_bits` and whose lane differs in `lane_bits`.
 
-    `top` is ("row" or "lane", bit): the element whose number has a 0 in that bit receives the smaller one.
+    `words`: the integer words of the elements, shape (vectors, lanes). `top` is ("row" or "lane", mask of one bit): the
+    element whose row or lane has a 0 in that bit receives the smaller one.
     """
     n, lanes = words[0].shape
     mirrored = [k ^ lane_bits for k in range(lanes)] if lane_bits else None
@@ -188,7 +195,8 @@ def _compare_exchange(words: Words, row_bits: int, lane_bits: int, top: tuple[st
 def _step(words: Words, bits: int, top: int, shift: int, first: str) -> Words:
     """Order each pair of elements whose numbers differ in `bits`: the one with a 0 in bit `top` receives the smaller.
 
-    The lowest `shift` bits of a number are the row if `first` is "row", else the lane; the higher bits are the other.
+    `words`: the integer words of the elements, shape (vectors, lanes). `bits` and `top` are masks. The lowest `shift`
+    bits of a number are the row if `first` is "row", else the lane; the higher bits are the other.
     """
     low, high = bits & (1 << shift) - 1, bits >> shift
     at = (first, top) if top < 1 << shift else ("lane" if first == "row" else "row", top >> shift)
@@ -196,7 +204,10 @@ def _step(words: Words, bits: int, top: int, shift: int, first: str) -> Words:
 
 
 def _sort_block(words: Words, block: Block) -> Words:
-    """Sort the elements of one block, words of shape (rows, lanes). The result, (lanes, rows), is sorted row-major."""
+    """Sort one block; `words` are the integer words of its elements, shape (rows, lanes).
+
+    The result, of shape (lanes, rows), is sorted in row-major order.
+    """
     shift = block.rows.bit_length() - 1
     for k in range(block.bits):
         words = _step(words, (2 << k) - 1, 1 << k, shift, "row")
@@ -208,7 +219,8 @@ def _sort_block(words: Words, block: Block) -> Words:
 def _merge_block(words: Words, block: Block) -> Words:
     """Run the last steps of a merge, which compare elements of one block only, and return the sorted block.
 
-    Before, every element must already be in the block in which it ends.
+    Before, every element must already be in the block in which it ends. `words`: the integer words of the elements,
+    shape (rows, lanes).
     """
     for j in range(block.bits - 1, -1, -1):
         words = _step(words, 1 << j, 1 << j, block.lanes.bit_length() - 1, "lane")
@@ -216,47 +228,50 @@ def _merge_block(words: Words, block: Block) -> Words:
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
-def _words_of(s: Sorting, x: UOp, index: UOp) -> Words:
-    """Return the integer words of the elements `x`, whose indices in the row are `index`."""
+def _words_of(sorting: Sorting, x: UOp, index: UOp) -> Words:
+    """Return the integer words by which `sorting` compares the elements `x`, whose indices in the row are `index`."""
     k = order.key(x)
-    if s.for_indices:
-        k = build("NOT", k) if s.descending else k
-        if len(s.words) > 1:
+    if sorting.for_indices:
+        k = build("NOT", k) if sorting.descending else k
+        if len(sorting.words) > 1:
             return (k, cast(index, dtypes.int32))
-        (d,) = s.words
+        (d,) = sorting.words
         return (build("OR", e("SHL", cast(k, d), d.bits // 2), cast(index, d)),)
-    (d,) = s.words
+    (d,) = sorting.words
     k = cast(k, d)
-    if s.dtype.is_float:
-        at = cast(e("SUB", const(MAX_ROW - 1, dtypes.index), index) if s.descending else index, d)
+    if sorting.dtype.is_float:
+        at = cast(e("SUB", const(MAX_ROW - 1, dtypes.index), index) if sorting.descending else index, d)
         sign = cast(build("CMPLT", order.bits(x), const(0, order.bits(x).dtype)), d)
         shifted = where(e("CMPLT", const(0, d), k), e("ADD", k, 2 * MAX_ROW), k)
         k = where(e("CMPEQ", k, 0), build("OR", e("SHL", at, 1), sign), shifted)
         k = where(build("CMPNE", x, x), d.max, k)
-    return (build("NOT", k) if s.descending else k,)
+    return (build("NOT", k) if sorting.descending else k,)
 
 
-def _result_of(s: Sorting, words: Words) -> UOp:
-    """Return the value of each element, or its int64 index, from its words."""
-    if s.for_indices:
+def _result_of(sorting: Sorting, words: Words) -> UOp:
+    """Return the value of each element, or its int64 index if `sorting` is for indices, from its integer words."""
+    if sorting.for_indices:
         d = words[-1].dtype
         return cast(words[1] if len(words) > 1 else e("AND", words[0], (1 << d.bits // 2) - 1), dtypes.int64)
-    k = build("NOT", words[0]) if s.descending else words[0]
-    key = dtypes.int8 if s.dtype is dtypes.bool else order.SIGNED[s.dtype.bits]
-    if not s.dtype.is_float:
-        return order.value(cast(k, key), s.dtype)
+    k = build("NOT", words[0]) if sorting.descending else words[0]
+    key = dtypes.int8 if sorting.dtype is dtypes.bool else order.SIGNED[sorting.dtype.bits]
+    if not sorting.dtype.is_float:
+        return order.value(cast(k, key), sorting.dtype)
     is_zero = build("AND", e("CMPLT", const(-1, k.dtype), k), e("CMPLT", k, 2 * MAX_ROW))
     sign = e("CMPNE", e("AND", k, 1), 0)
     back = where(e("CMPLT", const(0, k.dtype), k), e("SUB", k, 2 * MAX_ROW), k)
     back = where(e("CMPEQ", k, k.dtype.max), key.max, back)
-    return where(is_zero, where(sign, -0.0, const(0.0, s.dtype)), order.value(cast(back, key), s.dtype))
+    return where(is_zero, where(sign, -0.0, const(0.0, sorting.dtype)), order.value(cast(back, key), sorting.dtype))
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 @lru_cache(maxsize=32)  # a kernel has some thousand nodes, so few are cached
-def kernel(s: Sorting, block: Block, device: str) -> UOp:
-    """Return the SINK of a kernel for `device` that stores the sorted rows of PARAM 1 to PARAM 0, by blocks `block`."""
-    return _KernelBuilder(s, block, device).sink()
+def kernel(sorting: Sorting, block: Block, device: str) -> UOp:
+    """Return the SINK of a kernel for `device` that stores the sorted rows of PARAM 1 to PARAM 0.
+
+    `sorting`: sizes, dtype and order of the rows. `block`: the shape in which the kernel sorts parts of a row.
+    """
+    return _KernelBuilder(sorting, block, device).sink()
 
 
 switched.append(kernel.cache_clear)
@@ -265,14 +280,18 @@ switched.append(kernel.cache_clear)
 class _KernelBuilder:
     """Build the passes of one kernel; each pass reads the local memory that the pass before it wrote."""
 
-    def __init__(self, s: Sorting, block: Block, device: str):
-        self.s, self.block, self.n_blocks = s, block, -(-s.n // block.size)
-        self.out = node("PARAM", (shape_source((s.rows * s.first,)),), ParamArg(0, s.result, device, "GLOBAL"))
-        self.x = node("PARAM", (shape_source((s.rows * s.n,)),), ParamArg(1, s.dtype, device, "GLOBAL"))
+    def __init__(self, sorting: Sorting, block: Block, device: str):
+        self.sorting, self.block, self.n_blocks = sorting, block, -(-sorting.n // block.size)
+        self.out = node(
+            "PARAM", (shape_source((sorting.rows * sorting.first,)),), ParamArg(0, sorting.result, device, "GLOBAL")
+        )
+        self.x = node(
+            "PARAM", (shape_source((sorting.rows * sorting.n,)),), ParamArg(1, sorting.dtype, device, "GLOBAL")
+        )
         self.n_loops = 0
-        self.row = self._loop(s.rows)
+        self.row = self._loop(sorting.rows)
         space = (shape_source((self.n_blocks * block.size,)),)
-        self.memory = tuple(node("BUFFER", space, BufferArg(k, d, None, "LOCAL")) for k, d in enumerate(s.words))
+        self.memory = tuple(node("BUFFER", space, BufferArg(k, d, None, "LOCAL")) for k, d in enumerate(sorting.words))
 
     def sink(self) -> UOp:
         """Build all passes and return the SINK of the kernel."""
@@ -287,20 +306,20 @@ class _KernelBuilder:
                     self._compare_blocks(near, mirrored=False)
                 half *= 2
                 is_last = half >= self.n_blocks
-                loop = self._loop(-(-self.s.first // self.block.size) if is_last else self.n_blocks)
+                loop = self._loop(-(-self.sorting.first // self.block.size) if is_last else self.n_blocks)
                 index = loop * self.block.size + _flat_indices(*self.block)
                 words = _merge_block(self._load(index), self.block)
                 if not is_last:
                     self._write([(index, words)], (loop,))
         at = loop * self.block.size + _flat_indices(*words[0].shape)
-        gate = () if self.s.first % self.block.size == 0 else (build("CMPLT", at, idx(self.s.first)),)
-        store = node("STORE", (self._at(self.out, at, self.s.first), _result_of(self.s, words), *gate))
+        gate = () if self.sorting.first % self.block.size == 0 else (build("CMPLT", at, idx(self.sorting.first)),)
+        store = node("STORE", (self._at(self.out, at, self.sorting.first), _result_of(self.sorting, words), *gate))
         loops = [r for r in (self.row, loop) if r.op == "RANGE"]
         return node("SINK", (node("END", (store, *loops)) if loops else store,), KernelInfo())
 
     @property
     def _has_full_blocks(self) -> bool:
-        return self.n_blocks * self.block.size == self.s.n
+        return self.n_blocks * self.block.size == self.sorting.n
 
     def _loop(self, n: int) -> UOp:
         """Return a new RANGE of n iterations, or the constant 0 if n is 1."""
@@ -310,24 +329,24 @@ class _KernelBuilder:
         return node("RANGE", (idx(n),), (self.n_loops - 1, "LOOP"))
 
     def _at(self, p: UOp, index: UOp, row: int) -> UOp:
-        """Return the INDEX of element `index` of the current row in `p`, whose rows have `row` elements."""
+        """Return the INDEX of element `index` of the current row in the PARAM `p`, whose rows have `row` elements."""
         return node("INDEX", (p, self.row * row + index))
 
     def _read(self, loop: UOp) -> Words:
         """Load block number `loop` of the row as words; padding elements get the largest word, which sorts last."""
         index = loop * self.block.size + _flat_indices(*self.block)
         if self._has_full_blocks:
-            return _words_of(self.s, node("LOAD", (self._at(self.x, index, self.s.n),)), index)
-        inside = build("CMPLT", index, idx(self.s.n))
+            return _words_of(self.sorting, node("LOAD", (self._at(self.x, index, self.sorting.n),)), index)
+        inside = build("CMPLT", index, idx(self.sorting.n))
         x = node(
             "LOAD",
             (
-                self._at(self.x, index, self.s.n),
-                const(False if self.s.dtype is dtypes.bool else 0, self.s.dtype),
+                self._at(self.x, index, self.sorting.n),
+                const(False if self.sorting.dtype is dtypes.bool else 0, self.sorting.dtype),
                 inside,
             ),
         )
-        words = _words_of(self.s, x, index)
+        words = _words_of(self.sorting, x, index)
         return tuple(where(inside, w, w.dtype.max) for w in words)
 
     def _load(self, index: UOp) -> Words:

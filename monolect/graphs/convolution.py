@@ -37,123 +37,131 @@ class ConvGeometry(NamedTuple):
     groups: int
 
 
-def convolve(x: UOp, w: UOp, c: ConvGeometry, *, weight_cached: bool = False) -> UOp:
+def convolve(x: UOp, weight: UOp, conv: ConvGeometry, *, weight_cached: bool = False) -> UOp:
     """Return the convolution (N, Cin, *spatial) with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs).
 
-    `weight_cached`: see `best_tile`.
+    `weight_cached`: a captured step keeps the transformed weight from one call to the next, which favours Winograd.
     """
-    y = _by_winograd(x, w, c, weight_cached) if settings.WINOGRAD else None
-    y = _direct(x, w, c) if y is None else y
-    if w.shape[2:] == (1,) * len(c.stride) == c.stride:
+    y = _by_winograd(x, weight, conv, weight_cached) if settings.WINOGRAD else None
+    y = _direct(x, weight, conv) if y is None else y
+    if weight.shape[2:] == (1,) * len(conv.stride) == conv.stride:
         return y  # a 1x1 convolution is a matrix product: its gradients are those of the product
 
-    def derivative(d: UOp, y: UOp, x: UOp, w: UOp) -> tuple[UOp, UOp]:
-        return convolve_back(d, w, c, x.shape[2:]), _weight_gradient(d, x, w, c)
+    def derivative(d: UOp, y: UOp, x: UOp, weight: UOp) -> tuple[UOp, UOp]:
+        return convolve_back(d, weight, conv, x.shape[2:]), _weight_gradient(d, x, weight, conv)
 
-    return closed_form(y, (x, w), derivative)
+    return closed_form(y, (x, weight), derivative)
 
 
-def convolve_back(x: UOp, w: UOp, c: ConvGeometry, sizes: Ints) -> UOp:
-    """Return the transpose of the convolution `c`: (N, Cout, *outputs) -> (N, Cin, *sizes).
+def convolve_back(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) -> UOp:
+    """Return the transpose of the convolution `conv` with `weight`: (N, Cout, *outputs) -> (N, Cin, *sizes).
 
     Its derivative is the convolution.
     """
 
-    def derivative(d: UOp, y: UOp, x: UOp, w: UOp) -> tuple[UOp, UOp]:
-        return convolve(d, w, c), _weight_gradient(x, d, w, c)
+    def derivative(d: UOp, y: UOp, x: UOp, weight: UOp) -> tuple[UOp, UOp]:
+        return convolve(d, weight, conv), _weight_gradient(x, d, weight, conv)
 
-    return closed_form(_transpose(x, w, c, sizes), (x, w), derivative)
+    return closed_form(_transpose(x, weight, conv, sizes), (x, weight), derivative)
 
 
-def _by_winograd(x: UOp, w: UOp, c: ConvGeometry, weight_cached: bool) -> UOp | None:
-    """Return the convolution computed by Winograd's method, or None if that is impossible or slower."""
-    if w.shape[2:] != (TAPS, TAPS) or c.stride != (1, 1) or c.dilation != (1, 1):
+def _by_winograd(x: UOp, weight: UOp, conv: ConvGeometry, weight_cached: bool) -> UOp | None:
+    """Return the convolution computed by Winograd's method, or None if that is impossible or slower.
+
+    `weight_cached` is that of `convolve`.
+    """
+    if weight.shape[2:] != (TAPS, TAPS) or conv.stride != (1, 1) or conv.dilation != (1, 1):
         return None
-    outs = tuple(n - TAPS + 1 for n in padded(x, c))
-    m = best_tile(x, w, outs, Device[device(x) or Device.default].target, weight_cached=weight_cached)
-    return None if m is None else convolve_tiles(x, w, c.before, c.after, c.groups, m)
+    outs = tuple(n - TAPS + 1 for n in padded(x, conv))
+    m = best_tile(x, weight, outs, Device[device(x) or Device.default].target, weight_cached=weight_cached)
+    return None if m is None else convolve_tiles(x, weight, conv.before, conv.after, conv.groups, m)
 
 
-def _direct(x: UOp, w: UOp, c: ConvGeometry) -> UOp:
+def _direct(x: UOp, weight: UOp, conv: ConvGeometry) -> UOp:
     """Return the convolution as one sum of products over windows."""
-    n = len(c.stride)
-    batch, out, inner, kernel = x.shape[0], w.shape[0] // c.groups, w.shape[1], w.shape[2:]
+    n = len(conv.stride)
+    batch, out, inner, kernel = x.shape[0], weight.shape[0] // conv.groups, weight.shape[1], weight.shape[2:]
     # Broadcast along the outputs before the windows are taken, so that the gradient of both is one sum.
-    view = windows(_by_group(x, c), kernel, c.stride, c.dilation, (batch, c.groups, out, inner))
+    view = windows(_by_group(x, conv), kernel, conv.stride, conv.dilation, (batch, conv.groups, out, inner))
     view = g.permute(view, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
-    y = contract(view, g.reshape(w, (1, c.groups, out, *(1,) * n, inner, *kernel)), range(3 + n, 4 + 2 * n))
-    return g.reshape(y, (batch, c.groups * out, *y.shape[3:]))
+    y = contract(view, g.reshape(weight, (1, conv.groups, out, *(1,) * n, inner, *kernel)), range(3 + n, 4 + 2 * n))
+    return g.reshape(y, (batch, conv.groups * out, *y.shape[3:]))
 
 
-def padded(x: UOp, c: ConvGeometry) -> tuple[Any, ...]:
-    """Return the sizes of the spatial axes of `x` including the padding."""
-    return tuple(n + b + a for n, b, a in zip(x.shape[2:], c.before, c.after, strict=True))
+def padded(x: UOp, conv: ConvGeometry) -> tuple[Any, ...]:
+    """Return the sizes of the spatial axes of `x` including the padding of `conv`."""
+    return tuple(n + b + a for n, b, a in zip(x.shape[2:], conv.before, conv.after, strict=True))
 
 
-def _by_group(x: UOp, c: ConvGeometry) -> UOp:
+def _by_group(x: UOp, conv: ConvGeometry) -> UOp:
     """Return the padded input as (N, groups, 1, Cin / groups, *spatial)."""
-    x = pad_or_crop(x, c.before, c.after)
-    return g.reshape(x, (x.shape[0], c.groups, 1, x.shape[1] // c.groups, *x.shape[2:]))
+    x = pad_or_crop(x, conv.before, conv.after)
+    return g.reshape(x, (x.shape[0], conv.groups, 1, x.shape[1] // conv.groups, *x.shape[2:]))
 
 
-def _weight_gradient(d: UOp, x: UOp, w: UOp, c: ConvGeometry) -> UOp:
+def _weight_gradient(d: UOp, x: UOp, weight: UOp, conv: ConvGeometry) -> UOp:
     """Return the gradient of the weight: the windows of `x` times the output gradient `d`, summed over batch and
     outputs.
     """
-    n = len(c.dilation)
-    view = windows(_by_group(x, c), w.shape[2:], c.stride, c.dilation)  # (N, groups, 1, inner, *outputs, *kernel)
-    d = g.reshape(d, (x.shape[0], c.groups, w.shape[0] // c.groups, 1, *d.shape[2:], *(1,) * n))
-    return g.reshape(contract(view, d, (0, *range(4, 4 + n))), w.shape)
+    n = len(conv.dilation)
+    # The view has shape (N, groups, 1, inner, *outputs, *kernel).
+    view = windows(_by_group(x, conv), weight.shape[2:], conv.stride, conv.dilation)
+    d = g.reshape(d, (x.shape[0], conv.groups, weight.shape[0] // conv.groups, 1, *d.shape[2:], *(1,) * n))
+    return g.reshape(contract(view, d, (0, *range(4, 4 + n))), weight.shape)
 
 
 # ---- the transpose ---------------------------------------------------------------------------------------------------
-def _transpose(d: UOp, w: UOp, c: ConvGeometry, sizes: Ints) -> UOp:
-    """Return the transpose of the convolution `c`, (N, Cout, *outputs) -> (N, Cin, *sizes).
+def _transpose(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) -> UOp:
+    """Return the transpose of the convolution `conv` with `weight`, (N, Cout, *outputs) -> (N, Cin, *sizes).
 
     Result elements that are `stride` apart form a phase. A phase is a convolution of stride 1 with the taps that reach
     it. The phases are computed one by one if that is cheaper (`_phases_are_cheaper`), else jointly.
     """
-    if any(s > 1 for s in c.stride) and all(r == 1 for r in c.dilation) and not _phases_are_cheaper(d, w, c, sizes):
-        return _transpose_jointly(d, w, c, sizes)
-    n, shape = len(sizes), (d.shape[0], w.shape[1] * c.groups)
-    counts = tuple(-(-m // s) for m, s in zip(sizes, c.stride, strict=True))
-    every = zip(w.shape[2:], c.before, c.stride, c.dilation, strict=True)
+    has_only_stride = any(s > 1 for s in conv.stride) and all(r == 1 for r in conv.dilation)
+    if has_only_stride and not _phases_are_cheaper(x, weight, conv, sizes):
+        return _transpose_jointly(x, weight, conv, sizes)
+    n, shape = len(sizes), (x.shape[0], weight.shape[1] * conv.groups)
+    counts = tuple(-(-m // s) for m, s in zip(sizes, conv.stride, strict=True))
+    every = zip(weight.shape[2:], conv.before, conv.stride, conv.dilation, strict=True)
     phases = product(*([_phase(r, *axis) for r in range(axis[2])] for axis in every))
-    parts = [_phase_elements(d, w, c, phase, counts) for phase in phases]
+    parts = [_phase_elements(x, weight, conv, phase, counts) for phase in phases]
     if len(parts) == 1:
         return parts[0]
-    memory = empty((*shape, len(parts), *counts), d.dtype)
+    memory = empty((*shape, len(parts), *counts), x.dtype)
     views = [g.reshape(g.shrink_axis(memory, 2, i, 1), (*shape, *counts)) for i in range(len(parts))]
     y = build("AFTER", memory, *(build("STORE", *vu) for vu in zip(views, parts, strict=True)))
-    return _interleave(y, c.stride, counts, (0,) * n, sizes)
+    return _interleave(y, conv.stride, counts, (0,) * n, sizes)
 
 
-def _phases_are_cheaper(d: UOp, w: UOp, c: ConvGeometry, sizes: Ints) -> bool:
-    """Whether computing the phases of the transpose one by one is faster than jointly.
+def _phases_are_cheaper(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) -> bool:
+    """Whether computing the phases of the transpose (see `_transpose`) one by one is faster than jointly.
 
-    The joint form also multiplies by taps that are 0, and separate phases read `d` once each. Separate phases also need
+    The joint form also multiplies by taps that are 0, and separate phases read `x` once each. Separate phases also need
     enough channels to fill a vector.
     """
-    if w.shape[1] < Device[device(d) or Device.default].target.lanes(d.dtype.itemsize):
+    if weight.shape[1] < Device[device(x) or Device.default].target.lanes(x.dtype.itemsize):
         return False
     joint = 1
-    for k, p, s, m in zip(w.shape[2:], c.before, c.stride, sizes, strict=True):
+    for k, p, s, m in zip(weight.shape[2:], conv.before, conv.stride, sizes, strict=True):
         first, last = _taps(k, p - _leading_extra(k, p, s, m), s)
         joint *= s * (last - first + 1)
-    return prod(w.shape[2:]) <= MAX_PHASE_PRODUCTS * joint
+    return prod(weight.shape[2:]) <= MAX_PHASE_PRODUCTS * joint
 
 
-def _phase_elements(d: UOp, w: UOp, c: ConvGeometry, phase: tuple[_Phase, ...], counts: Ints) -> UOp:
-    """Return the elements of the transpose in one `phase`, which has a _Phase for each axis: (N, Cin, *counts)."""
+def _phase_elements(x: UOp, weight: UOp, conv: ConvGeometry, phase: tuple[_Phase, ...], counts: Ints) -> UOp:
+    """Return the elements of the transpose (see `_transpose`) in one `phase`, shape (N, Cin, *counts).
+
+    `phase` has a _Phase for each spatial axis.
+    """
     if not all(t.taps for t in phase):
-        return g.full((d.shape[0], w.shape[1] * c.groups, *counts), 0, d.dtype)
+        return g.full((x.shape[0], weight.shape[1] * conv.groups, *counts), 0, x.dtype)
     for a, t in enumerate(phase, 2):
-        w = _strided(w, a, t.first, t.step, t.taps)
+        weight = _strided(weight, a, t.first, t.step, t.taps)
     reach = [t.spacing * (t.taps - 1) for t in phase]
     before = tuple(r - t.at for r, t in zip(reach, phase, strict=True))
-    after = tuple(j + r - b - m for j, r, b, m in zip(counts, reach, before, d.shape[2:], strict=True))
-    geometry = ConvGeometry(before, after, (1,) * len(counts), tuple(t.spacing for t in phase), c.groups)
-    return convolve(d, _transposed_weight(w, c.groups), geometry)
+    after = tuple(j + r - b - m for j, r, b, m in zip(counts, reach, before, x.shape[2:], strict=True))
+    geometry = ConvGeometry(before, after, (1,) * len(counts), tuple(t.spacing for t in phase), conv.groups)
+    return convolve(x, _transposed_weight(weight, conv.groups), geometry)
 
 
 def _interleave(y: UOp, stride: Ints, counts: Ints, first: Ints, sizes: Ints) -> UOp:
@@ -198,40 +206,49 @@ def _strided(u: UOp, axis: int, first: int, step: int, count: int) -> UOp:
     return g.reshape(g.shrink_axis(u, axis + 1, 0, 1), (*lead, count, *rest))
 
 
-def _transpose_jointly(d: UOp, w: UOp, c: ConvGeometry, sizes: Ints) -> UOp:
-    """Return the transpose of the convolution `c` without dilation, computed as one convolution of stride 1.
+def _transpose_jointly(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) -> UOp:
+    """Return the transpose of the convolution `conv` without dilation, computed as one convolution of stride 1.
 
-    That convolution computes the `stride` adjacent elements as channels, which `_interleave` then orders. On one axis,
-    element s * j + r of the result is the sum over t of d[j + t] times tap r + p - s * t. So for each r the kernel has
+    That convolution computes each `stride` adjacent elements as channels, which `_interleave` then orders. On one axis,
+    element s * j + r of the result is the sum over t of x[j + t] times tap r + p - s * t. So for each r the kernel has
     the same few t, and taps outside of the kernel are zeros. Computing some extra leading elements changes p, and can
     reduce the number of t.
     """
-    n, kernel, outs = len(c.stride), w.shape[2:], d.shape[2:]
-    extra = tuple(_leading_extra(*axis) for axis in zip(kernel, c.before, c.stride, sizes, strict=True))
-    padding = [p - o for p, o in zip(c.before, extra, strict=True)]
-    counts = tuple(-(-(m + o) // s) for m, o, s in zip(sizes, extra, c.stride, strict=True))
-    first, last = zip(*(_taps(*axis) for axis in zip(kernel, padding, c.stride, strict=True)), strict=True)
+    n, kernel, outs = len(conv.stride), weight.shape[2:], x.shape[2:]
+    extra = tuple(_leading_extra(*axis) for axis in zip(kernel, conv.before, conv.stride, sizes, strict=True))
+    padding = [p - o for p, o in zip(conv.before, extra, strict=True)]
+    counts = tuple(-(-(m + o) // s) for m, o, s in zip(sizes, extra, conv.stride, strict=True))
+    first, last = zip(*(_taps(*axis) for axis in zip(kernel, padding, conv.stride, strict=True)), strict=True)
     taps = [b - a + 1 for a, b in zip(first, last, strict=True)]
-    before = tuple(s * b - p for s, b, p in zip(c.stride, last, padding, strict=True))
-    after = tuple(s * t - k - b for s, t, k, b in zip(c.stride, taps, kernel, before, strict=True))
-    out, inner = w.shape[0] // c.groups, w.shape[1]
-    cut = [v for t, s in zip(taps, c.stride, strict=True) for v in (t, s)]
-    w = g.reshape(pad_or_crop(w, before, after), (c.groups, out, inner, *cut))
-    w = g.permute(w, (0, 2, *range(4, 4 + 2 * n, 2), 1, *range(3, 3 + 2 * n, 2)))  # groups, inner, *strides, out, *taps
-    w = g.reshape(w, (c.groups * inner * prod(c.stride), out, *taps))
+    before = tuple(s * b - p for s, b, p in zip(conv.stride, last, padding, strict=True))
+    after = tuple(s * t - k - b for s, t, k, b in zip(conv.stride, taps, kernel, before, strict=True))
+    out, inner = weight.shape[0] // conv.groups, weight.shape[1]
+    cut = [v for t, s in zip(taps, conv.stride, strict=True) for v in (t, s)]
+    weight = g.reshape(pad_or_crop(weight, before, after), (conv.groups, out, inner, *cut))
+    # groups, inner, *strides, out, *taps
+    weight = g.permute(weight, (0, 2, *range(4, 4 + 2 * n, 2), 1, *range(3, 3 + 2 * n, 2)))
+    weight = g.reshape(weight, (conv.groups * inner * prod(conv.stride), out, *taps))
     ends = tuple(m + b - o for m, b, o in zip(counts, last, outs, strict=True))
-    geometry = c._replace(before=tuple(-a for a in first), after=ends, stride=(1,) * n)
-    y = build("CONTIGUOUS", convolve(d, g.flip(w, range(2, 2 + n)), geometry))
-    return _interleave(g.reshape(y, (d.shape[0], c.groups * inner, *c.stride, *counts)), c.stride, counts, extra, sizes)
+    geometry = conv._replace(before=tuple(-a for a in first), after=ends, stride=(1,) * n)
+    y = build("CONTIGUOUS", convolve(x, g.flip(weight, range(2, 2 + n)), geometry))
+    return _interleave(
+        g.reshape(y, (x.shape[0], conv.groups * inner, *conv.stride, *counts)), conv.stride, counts, extra, sizes
+    )
 
 
 def _taps(k: int, p: int, s: int) -> tuple[int, int]:
-    """Return the smallest and the largest t for which r + p - s * t is one of k taps for some r, 0 <= r < s."""
+    """Return the smallest and the largest t for which r + p - s * t is one of k taps for some r, 0 <= r < s.
+
+    p: the padding; s: the stride.
+    """
     return -((k - 1 - p) // s), -(-p // s)
 
 
 def _leading_extra(k: int, p: int, s: int, size: int) -> int:
-    """Return the number of extra leading elements for which a result of `size` needs the fewest products."""
+    """Return the number of extra leading elements for which a result of `size` needs the fewest products.
+
+    One axis has k taps, padding p and stride s.
+    """
 
     def products(extra: int) -> int:
         first, last = _taps(k, p - extra, s)
@@ -240,14 +257,14 @@ def _leading_extra(k: int, p: int, s: int, size: int) -> int:
     return min(range(s), key=products)
 
 
-def _transposed_weight(w: UOp, groups: int) -> UOp:
+def _transposed_weight(weight: UOp, groups: int) -> UOp:
     """Return the weight of the transposed convolution, taps reversed: (Cin, Cout / groups, *k) -> (Cout, Cin / groups,
     *k).
     """
-    inner, out, kernel = w.shape[0] // groups, w.shape[1], w.shape[2:]
+    inner, out, kernel = weight.shape[0] // groups, weight.shape[1], weight.shape[2:]
     n = len(kernel)
-    w = g.permute(g.reshape(w, (groups, inner, out, *kernel)), (0, 2, 1, *range(3, 3 + n)))
-    return g.flip(g.reshape(w, (groups * out, inner, *kernel)), range(2, 2 + n))
+    weight = g.permute(g.reshape(weight, (groups, inner, out, *kernel)), (0, 2, 1, *range(3, 3 + n)))
+    return g.flip(g.reshape(weight, (groups * out, inner, *kernel)), range(2, 2 + n))
 
 
 __all__ = ["ConvGeometry", "convolve", "convolve_back", "padded"]

@@ -25,59 +25,70 @@ class Formula(NamedTuple):
     output: tuple[str, ...]
 
     @staticmethod
-    def parse(text: str, shapes: Sequence[tuple]) -> Formula:
-        """Parse `text` and check it against the shapes of the operands.
+    def parse(formula: str, shapes: Sequence[tuple]) -> Formula:
+        """Parse `formula` and check it against the shapes of the operands.
 
-        Raises ArgumentError for the text, ShapeError for sizes or ranks.
+        Raises ArgumentError for the formula, ShapeError for sizes or ranks.
         """
-        compact = text.replace(" ", "")
+        compact = formula.replace(" ", "")
         left, arrow, right = compact.partition("->")
         parts = left.split(",")
         if len(parts) != len(shapes):
             raise ArgumentError(
-                f'einsum "{text}": number of operands', expected=f"{len(parts)} operands", found=len(shapes)
+                f'einsum "{formula}": number of operands', expected=f"{len(parts)} operands", found=len(shapes)
             )
         for part in (*parts, right):
-            _check_term(text, part)
-        terms = tuple(_names(text, part, shape) for part, shape in zip(parts, shapes, strict=True))
-        _check_sizes(text, terms, shapes)
+            _check_term(formula, part)
+        terms = tuple(_names(formula, part, shape) for part, shape in zip(parts, shapes, strict=True))
+        _check_sizes(formula, terms, shapes)
         dots = max((sum(c.isdigit() for c in t) for t in terms), default=0)
-        return Formula(terms, _output(text, terms, dots, right if arrow else None))
+        return Formula(terms, _output(formula, terms, dots, right if arrow else None))
 
 
-def _check_term(text: str, part: str) -> None:
-    """Raise ArgumentError unless `part` consists of ASCII letters and at most one `...`."""
+def _check_term(formula: str, part: str) -> None:
+    """Raise ArgumentError unless `part` of `formula` consists of ASCII letters and at most one `...`."""
     letters = part.replace(_DOTS, "", 1)
     if not letters.isalpha() and letters or not letters.isascii():
-        raise ArgumentError(f'einsum "{text}": term', expected="letters and at most one ...", found=repr(part))
+        raise ArgumentError(f'einsum "{formula}": term', expected="letters and at most one ...", found=repr(part))
 
 
-def _names(text: str, part: str, shape: tuple) -> tuple[str, ...]:
-    """Return one name for each axis of an operand of `shape`, whose term is `part`."""
+def _names(formula: str, part: str, shape: tuple) -> tuple[str, ...]:
+    """Return one name for each axis of an operand of `shape`, whose term in `formula` is `part`.
+
+    Axes under `...` are named "0", "1", ... from the right. Raises ShapeError for another rank.
+    """
     before, dots, after = part.partition(_DOTS)
     hidden = len(shape) - len(before) - len(after)
     if hidden < 0 or (hidden and not dots):
         expected = f"{len(before) + len(after)}{' or more' if dots else ''} axes"
-        raise ShapeError(f'einsum "{text}": rank of "{part}"', expected=expected, found=f"{len(shape)} axes, {shape}")
+        raise ShapeError(
+            f'einsum "{formula}": rank of "{part}"', expected=expected, found=f"{len(shape)} axes, {shape}"
+        )
     return (*before, *(str(i) for i in reversed(range(hidden))), *after)
 
 
-def _check_sizes(text: str, terms: tuple[tuple[str, ...], ...], shapes: Sequence[tuple]) -> None:
-    """Raise ShapeError if axes of one name differ in size; size 1 broadcasts across operands."""
+def _check_sizes(formula: str, terms: tuple[tuple[str, ...], ...], shapes: Sequence[tuple]) -> None:
+    """Raise ShapeError if axes of one name differ in size; size 1 broadcasts across operands.
+
+    `terms`: the axis names of each operand (`_names`). `formula` is quoted in the message.
+    """
     sizes: dict[str, object] = {}
     for term, shape in zip(terms, shapes, strict=True):
         own: dict[str, object] = {}
         for c, n in zip(term, shape, strict=True):
             name = "..." if c.isdigit() else c
             if own.setdefault(c, n) != n:  # a repeated name takes a diagonal, which needs equal sizes
-                raise ShapeError(f'einsum "{text}": sizes of {name} in one operand', expected=own[c], found=n)
+                raise ShapeError(f'einsum "{formula}": sizes of {name} in one operand', expected=own[c], found=n)
             if n != 1 and sizes.setdefault(c, n) != n:
-                raise ShapeError(f'einsum "{text}": sizes of {name}', expected=f"{sizes[c]} or 1", found=n)
+                raise ShapeError(f'einsum "{formula}": sizes of {name}', expected=f"{sizes[c]} or 1", found=n)
 
 
-def _output(text: str, terms: tuple[tuple[str, ...], ...], dots: int, right: str | None) -> tuple[str, ...]:
+def _output(formula: str, terms: tuple[tuple[str, ...], ...], dots: int, right: str | None) -> tuple[str, ...]:
     """Return the axis names of the result; without `->` they are the names that occur once, sorted, after those under
     `...`.
+
+    `terms`: the axis names of each operand. `dots`: number of axes under `...`. `right`: the text after `->`, or None.
+    Raises ArgumentError.
     """
     every = [c for t in terms for c in t]
     under = tuple(str(i) for i in reversed(range(dots)))
@@ -87,9 +98,9 @@ def _output(text: str, terms: tuple[tuple[str, ...], ...], dots: int, right: str
     before, found, after = right.partition(_DOTS)
     for c in before + after:
         if c not in every:
-            raise ArgumentError(f'einsum "{text}": result', expected="names of the operands", found=repr(c))
+            raise ArgumentError(f'einsum "{formula}": result', expected="names of the operands", found=repr(c))
         if (before + after).count(c) > 1:
-            raise ArgumentError(f'einsum "{text}": result', expected="each name once", found=f"{c!r} twice")
+            raise ArgumentError(f'einsum "{formula}": result', expected="each name once", found=f"{c!r} twice")
     return (*before, *(under if found else ()), *after)
 
 

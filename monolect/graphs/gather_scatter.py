@@ -14,9 +14,9 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
 
 
-def empty(shape: tuple[int, ...], d: DType) -> UOp:
+def empty(shape: tuple[int, ...], dtype: DType) -> UOp:
     """Return a CONTIGUOUS node of uninitialized memory, which must be written before it is read."""
-    return build("CONTIGUOUS", graph.full(shape, INVALID, d))
+    return build("CONTIGUOUS", graph.full(shape, INVALID, dtype))
 
 
 def gather_rows(x: UOp, indices: UOp) -> UOp:
@@ -50,7 +50,7 @@ def _elements_at(out: UOp, at: UOp) -> UOp:
 
 
 def _flat(indices: UOp, n: int) -> UOp:
-    """Return the row-major offsets of `indices`, given for rows of `n` elements."""
+    """Return the row-major offsets of the elements `indices`, shape (r, m), of rows of `n` elements."""
     return iota(indices.shape[0], dtypes.index, 0, 2) * n + cast(indices, dtypes.index)
 
 

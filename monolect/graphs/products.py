@@ -67,7 +67,10 @@ def swap_last_axes(x: UOp) -> UOp:
 
 
 def _check_batch(a: UOp, b: UOp, left: tuple, right: tuple, name: str) -> None:
-    """Raise ShapeError unless the batch axes of `left` and `right` broadcast."""
+    """Raise ShapeError unless the shapes `left` and `right` of the aligned operands broadcast.
+
+    The message shows the operation `name` and the shapes of the operands `a` and `b`.
+    """
     try:
         broadcast([left, right])
     except IRError:
@@ -76,15 +79,17 @@ def _check_batch(a: UOp, b: UOp, left: tuple, right: tuple, name: str) -> None:
 
 
 def check_rank(x: UOp, rank: int, name: str, which: str) -> UOp:
-    """Return `x` if it has `rank` axes. Raises ShapeError otherwise."""
+    """Return `x` if it has `rank` axes. Otherwise raise a ShapeError that names the operation `name` and its operand
+    `which`.
+    """
     if len(x.shape) != rank:
         raise ShapeError(f"{name}: rank of {which}", expected=f"{rank} axes", found=f"{len(x.shape)} axes, {x.shape}")
     return x
 
 
 def diagonal(x: UOp, first: int, second: int) -> UOp:
-    """Return the elements of `x` with equal indices on two axes of one size; the diagonal is the last axis of the
-    result.
+    """Return the elements of `x` with equal indices on axes `first` and `second`, which have one size; the diagonal is
+    the last axis of the result.
     """
     n = x.shape[first]
     rest = [i for i in range(len(x.shape)) if i not in (first, second)]
@@ -116,7 +121,7 @@ def einsum(formula: str, operands: Sequence[UOp]) -> UOp:
 
 
 def _without_repeats(x: UOp, names: list[str]) -> tuple[UOp, list[str]]:
-    """Replace axes of equal names by their diagonal; return the node and its names."""
+    """Replace axes of `x` that have equal names by their diagonal; return the node and its axis names."""
     while len(set(names)) < len(names):
         first = next(i for i, c in enumerate(names) if names.count(c) > 1)
         second = names.index(names[first], first + 1)
@@ -127,14 +132,15 @@ def _without_repeats(x: UOp, names: list[str]) -> tuple[UOp, list[str]]:
 
 
 def _sum_axes(x: UOp, names: list[str], keep: set[str]) -> tuple[UOp, list[str]]:
-    """Sum `x` over the axes whose names are not in `keep`; return the node and its names."""
+    """Sum `x` over the axes whose names are not in `keep`; return the node and its axis names."""
     axes = tuple(i for i, c in enumerate(names) if c not in keep)
     return (g.reduce(x, "ADD", axes, keep=False) if axes else x), [c for c in names if c in keep]
 
 
 def _multiply(a: UOp, a_names: list[str], b: UOp, b_names: list[str], keep: set[str]) -> tuple[UOp, list[str]]:
-    """Multiply two operands with named axes and sum over the names that are not in `keep`; return the product and its
-    names.
+    """Multiply `a` and `b` and sum over the axes whose names are not in `keep`; return the product and its axis names.
+
+    `a_names` and `b_names`: the distinct axis names of each operand.
     """
     both = a_names + [c for c in b_names if c not in a_names]
     order = [c for c in both if c in keep] + [c for c in both if c not in keep]

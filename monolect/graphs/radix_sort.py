@@ -58,32 +58,32 @@ def sort_rows(x: UOp, descending: bool = False) -> Sorted:
 
 def _sort_by_keys(x: UOp, descending: bool) -> Sorted:
     """Sort the rows of `x`, shape (r, n), by counting or by radix sort of their keys."""
-    k = order.unsigned(order.key(x), descending)
-    if is_cheaper_to_count(x.shape[1], k.dtype.bits):
-        return _sort_by_counting(x, k)
+    key = order.unsigned(order.key(x), descending)
+    if is_cheaper_to_count(x.shape[1], key.dtype.bits):
+        return _sort_by_counting(x, key)
     at = iota(x.shape[1], dtypes.int32, 1, 2)
-    if k.dtype.bits < 64:
-        return _sort_words(x, k, at, descending)
-    low = _indices_of(_sort_by_bits(_pack(e("AND", k, 0xFFFFFFFF), at), 32, 64), 32)
-    high = e("SHR", gather_rows(k, low), 32)
+    if key.dtype.bits < 64:
+        return _sort_words(x, key, at, descending)
+    low = _indices_of(_sort_by_bits(_pack(e("AND", key, 0xFFFFFFFF), at), 32, 64), 32)
+    high = e("SHR", gather_rows(key, low), 32)
     indices = _indices_of(_sort_by_bits(_pack(high, low), 32, 64), 32)
     return Sorted(gather_rows(x, indices), indices)
 
 
 def is_cheaper_to_count(n: int, bits: int) -> bool:
-    """Whether comparing all pairs of n keys is cheaper than a radix sort of them."""
+    """Whether comparing all pairs of n keys of `bits` bits is cheaper than a radix sort of them."""
     compare = max(1, bits // 16)  # a vector holds fewer wide keys, and 64-bit keys leave no room for an index
     return n * n * compare <= -(-bits // DIGIT_BITS) * (PASS_COST + PASS_COST_PER_ELEMENT * n)
 
 
-def _sort_words(x: UOp, k: UOp, at: UOp, descending: bool) -> Sorted:
-    """Sort the rows of `x` by their unsigned keys `k` of at most 32 bits: pack each key with its index `at` into a
+def _sort_words(x: UOp, key: UOp, at: UOp, descending: bool) -> Sorted:
+    """Sort the rows of `x` by their unsigned keys `key` of at most 32 bits: pack each key with its index `at` into a
     word, sort the words and unpack them.
 
-    The lowest bit of a word is 1 for -0.0.
+    The lowest bit of a word is 1 for -0.0. `descending`: the keys were made for that order.
     """
-    d = k.dtype
-    words = _pack(k, at, _is_negative_zero(x) if x.dtype.is_float else None)
+    d = key.dtype
+    words = _pack(key, at, _is_negative_zero(x) if x.dtype.is_float else None)
     room = words.dtype.bits - d.bits
     words = _sort_by_bits(words, room, room + (1 if x.dtype is dtypes.bool else d.bits))
     v = order.value(order.unsigned(cast(e("SHR", words, room), d), descending), x.dtype)
@@ -98,11 +98,14 @@ def _is_negative_zero(x: UOp) -> UOp:
     return e("CMPEQ", raw, raw.dtype.min)
 
 
-def _pack(k: UOp, index: UOp, flag: UOp | None = None) -> UOp:
-    """Pack (key, index, flag) into one uint32 or uint64 word, from the highest bits to bit 0, in memory of its own."""
-    fits = min(k.dtype.bits, 32) + index.shape[1].bit_length() + 1 <= 32
+def _pack(key: UOp, index: UOp, flag: UOp | None = None) -> UOp:
+    """Pack (key, index, flag) into one uint32 or uint64 word, from the highest bits to bit 0, and store the words.
+
+    `key`: the unsigned key of each element, below 2**32 also in 64 bits. `flag`: a bool node for bit 0, or None.
+    """
+    fits = min(key.dtype.bits, 32) + index.shape[1].bit_length() + 1 <= 32
     d = dtypes.uint32 if fits else dtypes.uint64
-    word = build("OR", e("SHL", cast(k, d), d.bits - min(k.dtype.bits, 32)), e("SHL", cast(index, d), 1))
+    word = build("OR", e("SHL", cast(key, d), d.bits - min(key.dtype.bits, 32)), e("SHL", cast(index, d), 1))
     return build("CONTIGUOUS", word if flag is None else build("OR", word, cast(flag, d)))
 
 
@@ -112,19 +115,19 @@ def _indices_of(words: UOp, room: int) -> UOp:
 
 
 # ---- by counting -----------------------------------------------------------------------------------------------------
-def _sort_by_counting(x: UOp, k: UOp) -> Sorted:
-    """Sort the rows of `x` by their unsigned keys `k`, shape (r, n): the rank of an element is the number of elements
+def _sort_by_counting(x: UOp, key: UOp) -> Sorted:
+    """Sort the rows of `x` by their unsigned keys `key`, shape (r, n): the rank of an element is the number of elements
     that are sorted before it.
 
     If one word holds a key and its index, words are distinct, and one comparison orders two elements.
     """
     r, n = x.shape
     index = graph.expand(iota(n, dtypes.int32, 1, 2), (r, n))
-    wide = next((d for d in (dtypes.uint32, dtypes.uint64) if k.dtype.bits + INDEX_BITS <= d.bits), None)
+    wide = next((d for d in (dtypes.uint32, dtypes.uint64) if key.dtype.bits + INDEX_BITS <= d.bits), None)
     if wide is not None:
-        k = build("OR", e("SHL", cast(k, wide), INDEX_BITS), cast(index, wide))
-    k = build("CONTIGUOUS", k)
-    mine, other = graph.reshape(k, (r, n, 1)), graph.reshape(k, (r, 1, n))
+        key = build("OR", e("SHL", cast(key, wide), INDEX_BITS), cast(index, wide))
+    key = build("CONTIGUOUS", key)
+    mine, other = graph.reshape(key, (r, n, 1)), graph.reshape(key, (r, 1, n))
     before = build("CMPLT", other, mine)
     if wide is None:
         earlier = build("CMPLT", iota(n, dtypes.index, 2, 3), iota(n, dtypes.index, 1, 3))
@@ -208,8 +211,10 @@ def top_rows(x: UOp, k: int, largest: bool = True) -> Sorted:
 
 
 def _top_indices(key: UOp, k: int) -> UOp | None:
-    """Return the indices of the k largest keys of each row, the first of equal ones first, or None if sorting the row
-    is cheaper.
+    """Return the indices of the k largest elements of each row of `key`, shape (r, n), or None if sorting the row is
+    cheaper.
+
+    Of equal keys the first comes first.
     """
     r, n = key.shape
     block = 1 << (isqrt(n // max(1, k)).bit_length() - 1 if n > k else 0)
@@ -240,9 +245,9 @@ def _top_indices(key: UOp, k: int) -> UOp | None:
 
 
 def _extract_maxima(key: UOp, index: UOp, k: int) -> UOp:
-    """Return `index` of the k largest keys of each row, the first of equal ones first, shape (r, k).
+    """Return the elements of `index` at the k largest elements of each row of `key`, shape (r, k).
 
-    It takes k reductions; each finds the maximum of the remaining keys.
+    Of equal keys the first comes first. It takes k reductions; each finds the maximum of the remaining keys.
     """
     back = e("SUB", const(dtypes.int32.max, dtypes.int32), index)
     words = build("CONTIGUOUS", build("OR", e("SHL", cast(key, dtypes.int64), 32), cast(back, dtypes.int64)))

@@ -28,7 +28,10 @@ def neutral(op: str, d: DType) -> Any:
 
 
 def scan(u: UOp, op: str) -> UOp:
-    """Return the running ADD, MUL or MAX along the last axis: REDUCE over j of (j <= i ? u[j] : neutral)."""
+    """Return the running sum, product or maximum of `u` along the last axis; `op` is ADD, MUL or MAX.
+
+    It is the REDUCE over j of (j <= i ? u[j] : neutral).
+    """
     n, rank, d = u.shape[-1], len(u.shape), u.dtype
     if n.__class__ is int and n < 2:
         return u
@@ -53,13 +56,13 @@ def last_maximum(u: UOp) -> UOp:
 
 
 def _reverse_cumsum(u: UOp) -> UOp:
-    """Return the running sum along the last axis from its end."""
+    """Return the running sum of `u` along the last axis from its end."""
     last = (len(u.shape) - 1,)
     return graph.flip(scan(graph.flip(u, last), "ADD"), last)
 
 
 def _sum_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
-    """Return the gradient of a running sum: the running sum of `g` from the end."""
+    """Return the gradient of a running sum: the running sum of the incoming gradient `g` from the end."""
     return (_reverse_cumsum(g),)
 
 
@@ -79,7 +82,7 @@ def _product_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
 
 def _product_second_gradient(h: UOp, y: UOp, g: UOp, u: UOp) -> tuple[UOp | None, UOp | None]:
     """Return the gradients of `_product_gradient` with respect to `g` and `u`, from the running product written as
-    plain nodes.
+    plain nodes. `h`: the gradient of its result `y`.
     """
     own = node("CONTIGUOUS_BACKWARD", (g,))  # a separate node, as `g` may be `u` itself
     found = gradients(running_product(u), own, [u], cut=True)[u]

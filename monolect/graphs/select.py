@@ -55,8 +55,8 @@ def bits_of(d: DType) -> int:
 
 
 def _key_of_rank(keys: UOp, ranks: UOp, bits: int) -> UOp:
-    """Return the key that each rank, shape (r, m, 1), has in a row of `keys`, (r, 1, n): the largest `bits`-bit number
-    with at most that rank of keys below it.
+    """Return the key that each of `ranks`, shape (r, m, 1), has in a row of `keys`, (r, 1, n): the largest
+    number of `bits` bits (signed, except a bool) that has at most as many keys below it as the rank.
     """
     found = const(0 if bits == 1 else -(1 << bits - 1), keys.dtype)
     for low in range(max(0, bits - DIGIT_BITS), -1, -DIGIT_BITS):

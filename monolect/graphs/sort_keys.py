@@ -59,15 +59,15 @@ def value(k: UOp, d: DType) -> UOp:
 
 
 def _flip_magnitude(raw: UOp) -> UOp:
-    """Return the bits of floats as signed integers in order, by inverting the magnitude bits of negative numbers; its
-    own inverse.
+    """Return the bits `raw` of floats as signed integers in the order of the floats, by inverting the magnitude bits of
+    negative numbers. The function is its own inverse.
     """
     return build("XOR", raw, e("AND", e("SHR", raw, raw.dtype.bits - 1), raw.dtype.max))
 
 
 def unsigned(k: UOp, descending: bool = False) -> UOp:
-    """Return a signed key as an unsigned key in the same order, or with `descending` in the opposite one. Applied to
-    an unsigned key, return the signed key.
+    """Return the signed key `k` as an unsigned key in the same order, or with `descending` in the opposite one. Applied
+    to an unsigned key, return the signed key.
     """
     d = k.dtype
     other = (SIGNED if d.is_unsigned else _UNSIGNED)[d.bits]
@@ -106,7 +106,7 @@ def maximum_gradient(axis: int, keepdim: bool, sign: Callable[[UOp], UOp]) -> Ca
 
 
 def _is_cheap_to_recompute(u: UOp) -> bool:
-    """Whether few operations lead from stored or gathered values to `u`."""
+    """Whether at most MAX_RECOMPUTED_OPS operations lead from stored or gathered values to `u`."""
     order = toposort(u, stop=lambda v: v.op not in ELEMENTWISE and v.op not in MOVEMENT)
     return sum(WEIGHTS.get(v.op, 1) for v in order if v.op in ELEMENTWISE and v.dtype.kind != "x") <= MAX_RECOMPUTED_OPS
 
@@ -122,7 +122,9 @@ def _last(n: Any) -> UOp:
 
 
 def _first_by_two_reductions(u: UOp, axis: int) -> UOp:
-    """Return `first_maximum` by two reductions: the maximum, and the first index whose element equals it or is nan."""
+    """Return `first_maximum` along `axis` by two reductions: the maximum, and the first index whose element equals it
+    or is nan.
+    """
     n = u.shape[axis]
     d = dtypes.int32 if size_max(n) <= dtypes.int32.max else dtypes.int64
     is_top = negate(build("CMPNE", u, graph.reduce(u, "MAX", (axis,))))
@@ -135,7 +137,9 @@ def _first_by_two_reductions(u: UOp, axis: int) -> UOp:
 
 
 def _first_by_key(u: UOp, axis: int) -> UOp:
-    """Return `first_maximum` by one reduction over integers that pack a key with the index counted from the end."""
+    """Return `first_maximum` along `axis` by one reduction over integers that pack a key with the index counted from
+    the end.
+    """
     n, k = u.shape[axis], key(u)
     index_bits = _index_bits(n)
     wide = dtypes.int32 if k.dtype.bits + index_bits <= 32 else dtypes.int64

@@ -34,7 +34,10 @@ MAX_TERMS = 16  # windows that cover an element; up to it, the sum over them is 
 
 
 def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
-    """Return `value`, an int or one int for each of `n` axes, as a tuple. Raises ArgumentError below `least`."""
+    """Return `value`, an int or one int for each of `n` axes, as a tuple of `n` ints.
+
+    Raises ArgumentError, which names the argument `what`, for other values and for ints below `least`.
+    """
     out = (value,) * n if isinstance(value, int) else tuple(value) if isinstance(value, tuple | list) else ()
     if len(out) == 1:
         out *= n
@@ -44,7 +47,7 @@ def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
 
 
 def count_windows(size: Any, kernel: int, stride: int, dilation: int) -> Any:
-    """Return the number of windows that fit on an axis; 0 or less if none does."""
+    """Return the number of windows of `kernel` elements that fit on an axis of `size`; 0 or less if none does."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 
@@ -64,7 +67,7 @@ class _Axis(NamedTuple):
 
 
 def _axis(size: int, kernel: int, stride: int, dilation: int) -> _Axis:
-    """Return the _Axis for a source of `size` elements."""
+    """Return the _Axis for windows of `kernel` elements of a source axis of `size` elements."""
     out = count_windows(size, kernel, stride, dilation)
     if kernel == 1 or (stride >= kernel and dilation == 1):
         step = (out, stride)
@@ -145,7 +148,7 @@ class OverlapAdd:
 
     def window_values(self, y: UOp, at: Ints) -> UOp:
         """Return the window values `y`, shape (*lead, *outs), shifted by `at` to (*lead, J, 1, ...): index j holds the
-        value of window j - t, or 0 if there is no such window.
+        value of window j - t, or 0 if there is no such window. `at`: the t of each axis.
         """
         split_shape = [v for m in y.shape[self.head :] for v in (m, 1)]
         first = (*(0,) * self.head, *(v for t in at for v in (t, 0)))
@@ -153,7 +156,10 @@ class OverlapAdd:
         return g.pad(y, first, (*y.shape[: self.head], *(v for j in self.counts for v in (j, 1))))
 
     def covered(self, at: Ints) -> UOp:
-        """Return a bool node in the shape of terms: true where s * t + r is below the kernel size."""
+        """Return a bool node in the shape of terms: true where s * t + r is below the kernel size.
+
+        `at`: the t of each axis.
+        """
         rank, out = self.head + 2 * self.n, TRUE
         for a, (t, s, k) in enumerate(zip(at, self.stride, self.kernel, strict=True)):
             out = build("AND", out, g.inside(0, min(s, k - t * s), s, self.head + 2 * a + 1, rank))
@@ -161,7 +167,7 @@ class OverlapAdd:
 
 
 def pad_or_crop(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
-    """Pad the last axes of `x` with `fill`; negative amounts crop."""
+    """Pad the last axes of `x` with `fill`, by `before` and `after` elements at their ends; negative amounts crop."""
     head = len(x.shape) - len(before)
     lead = x.shape[:head]
     offsets = tuple(max(-b, 0) for b in before)
@@ -172,9 +178,9 @@ def pad_or_crop(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
 
 
 def check_windows(sizes: tuple, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Any, ...]:
-    """Return the number of windows of each axis.
+    """Return the number of windows on each axis of padded `sizes`.
 
-    Raises ShapeError if an axis has none, for any value of a symbolic size.
+    Raises ShapeError, which names the method `name`, if an axis has none, for any value of a symbolic size.
     """
     out = tuple(count_windows(*a) for a in zip(sizes, kernel, stride, dilation, strict=True))
     if not all(at_most(1, o) for o in out):
@@ -187,14 +193,16 @@ def check_windows(sizes: tuple, kernel: Ints, stride: Ints, dilation: Ints, name
 
 
 def refuse_symbolic(sizes: tuple, what: str, expected: str) -> None:
-    """Raise ShapeError if an axis has a symbolic size; `expected` tells the user what to do instead."""
+    """Raise ShapeError if one of `sizes` is symbolic. The message names the operation `what`; `expected` tells the user
+    what to do instead.
+    """
     if any(n.__class__ is not int for n in sizes):
         found = tuple(map(bounds_text, sizes))
         raise ShapeError(f"{what} over an axis of symbolic size", expected=expected, found=found)
 
 
 def leading_windows(x: UOp, axes: Sequence[int], counts: Sequence[Any]) -> UOp:
-    """Return the first `counts` windows along each of `axes`, which were built for the largest symbolic size."""
+    """Return the first `counts` windows of `x` along each of `axes`, which were built for the largest symbolic size."""
     shape = list(x.shape)
     for a, n in zip(axes, counts, strict=True):
         shape[a] = n

@@ -70,7 +70,7 @@ def matrices(m: int) -> tuple[Matrix, Matrix, Matrix]:
     return kernel, inputs, outputs
 
 
-def best_tile(x: UOp, w: UOp, outs: Ints, target: Target, *, weight_cached: bool) -> int | None:
+def best_tile(x: UOp, weight: UOp, outs: Ints, target: Target, *, weight_cached: bool) -> int | None:
     """Return the cheapest tile size m, or None if the direct convolution (3x3, stride 1, `outs` outputs) costs less or
     little more.
 
@@ -81,25 +81,27 @@ def best_tile(x: UOp, w: UOp, outs: Ints, target: Target, *, weight_cached: bool
     known = x.dtype in (dtypes.float32, dtypes.float64) and all(isinstance(n, int) for n in x.shape)
     if target.workgroups or not known:
         return None
-    n, channels, out, inner = x.shape[0], x.shape[1], w.shape[0], w.shape[1]
-    weight, built = (WEIGHT_COST, 0.0) if weight_cached else (WEIGHT_COST + WEIGHT_CHANGE_COST, GRAPH_COST)
+    n, channels, out, inner = x.shape[0], x.shape[1], weight.shape[0], weight.shape[1]
+    weight_cost, build_cost = (WEIGHT_COST, 0.0) if weight_cached else (WEIGHT_COST + WEIGHT_CHANGE_COST, GRAPH_COST)
     costs: dict[int | None, float] = {None: MAX_COST_RATIO * n * out * inner * prod(outs) * TAPS**2}
     for m in (m for m in POINTS if m <= settings.WINOGRAD):
         values, tiles = (m + 2) ** 2, n * prod(-(-o // m) for o in outs)
         elements = values * tiles * (channels + out)
         exceeds_l3 = elements * (values + m * m) // values * x.dtype.itemsize > target.l3_bytes
         transform = elements * TRANSFORM_COST[m] * (MEMORY_FACTOR if exceeds_l3 else 1)
-        memory = transform + values * weight * out * inner + built
+        memory = transform + values * weight_cost * out * inner + build_cost
         costs[m] = values * PRODUCT_COST * tiles * out * inner + target.multiply_adds * memory
     return min(costs, key=lambda m: costs[m])
 
 
-def convolve_tiles(x: UOp, w: UOp, before: Ints, after: Ints, groups: int, m: int) -> UOp:
+def convolve_tiles(x: UOp, weight: UOp, before: Ints, after: Ints, groups: int, m: int) -> UOp:
     """Return the convolution of stride 1, (N, Cin, H, W) with (Cout, Cin / groups, 3, 3) -> (N, Cout, H', W'), by tiles
     of m x m outputs.
+
+    `before` and `after`: the padding of the two spatial axes; negative amounts crop.
     """
     kernel, inputs, outputs = matrices(m)
-    t, out = m + 2, w.shape[0]
+    t, out = m + 2, weight.shape[0]
     outs = [n + b + a - TAPS + 1 for n, b, a in zip(x.shape[2:], before, after, strict=True)]
     tall, wide = (-(-n // m) for n in outs)
     after_padded = [(k + 1) * m - n - b for k, n, b in zip((tall, wide), x.shape[2:], before, strict=True)]
@@ -111,8 +113,8 @@ def convolve_tiles(x: UOp, w: UOp, before: Ints, after: Ints, groups: int, m: in
     v = v if m == REGISTER_TILE else _contiguous(v, (2, 0, 1, 3, 4, 5), restore=True)
     v = _transform(inputs, [_part(v, 3, i // m, wide, i % m) for i in range(t)], 4)
     v = g.reshape(_contiguous(v, (2, 4, 0, 1, 3, 5)), (t * t, n * tall * wide, groups, channels // groups))
-    u = _contiguous(_transform_both_axes(kernel, _contiguous(w, (2, 3, 0, 1)), m), range(4))
-    u = g.reshape(u, (t * t, groups, out // groups, w.shape[1]))
+    u = _contiguous(_transform_both_axes(kernel, _contiguous(weight, (2, 3, 0, 1)), m), range(4))
+    u = g.reshape(u, (t * t, groups, out // groups, weight.shape[1]))
     y = matmul(g.permute(v, (0, 2, 1, 3)), g.permute(u, (0, 1, 3, 2)))
     y = g.reshape(_contiguous(y, (0, 2, 1, 3)), (t, t, n, tall, wide, out))
     y = _contiguous(_transform_both_axes(outputs, y, m), (2, 3, 0, 4, 1, 5))  # N, tall, m, wide, m, out
@@ -121,7 +123,7 @@ def convolve_tiles(x: UOp, w: UOp, before: Ints, after: Ints, groups: int, m: in
 
 
 def _contiguous(u: UOp, order: Iterable[int], *, restore: bool = False) -> UOp:
-    """Store `u` with its axes in this order; with `restore`, return a view in the original order."""
+    """Store `u` with its axes in the order `order`; with `restore`, return a view in the original order."""
     order = tuple(order)
     out = build("CONTIGUOUS", g.permute(u, order))
     return g.permute(out, tuple(order.index(a) for a in range(len(order)))) if restore else out
@@ -137,8 +139,8 @@ def _part(u: UOp, axis: int, start: int, n: int, offset_in_tile: int) -> UOp:
 
 
 def _transform_both_axes(matrix: Matrix, u: UOp, m: int) -> UOp:
-    """Multiply both of the first two axes of `u` by the matrix: in one step if a tile fits the registers, else with the
-    values stored in between.
+    """Multiply both of the first two axes of `u` by the matrix: in one step if a tile of m x m outputs fits the
+    registers, else with the values stored in between.
     """
     u = _transform(matrix, [g.shrink_axis(u, 0, i, 1) for i in range(u.shape[0])], 0)
     u = u if m == REGISTER_TILE else _contiguous(u, range(len(u.shape)))
@@ -146,8 +148,8 @@ def _transform_both_axes(matrix: Matrix, u: UOp, m: int) -> UOp:
 
 
 def _transform(matrix: Matrix, parts: list[UOp], axis: int) -> UOp:
-    """Multiply the vector of `parts` by the matrix and concatenate the results along `axis`, in which each part has
-    size 1.
+    """Multiply the vector whose elements are the nodes `parts` by the matrix, and concatenate the results along `axis`,
+    in which each part has size 1.
     """
     return join([_linear_combination(row, parts) for row in matrix], axis)
 

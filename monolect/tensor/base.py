@@ -260,7 +260,10 @@ def as_int(value: Any, what: str) -> int:
 
 
 def as_size(value: Any, what: str = "size") -> Any:
-    """Return `value` as a size: an int, or an index node for a Variable or another symbolic size."""
+    """Return `value` as a size: an int, or an index node for a Variable or another symbolic size.
+
+    Raises an ArgumentError that calls the value `what`.
+    """
     if value.__class__ is int or value.__class__ is UOp:
         return value
     uop = getattr(value, "uop", None)
@@ -275,7 +278,10 @@ def unpacked(args: tuple) -> tuple:
 
 
 def as_sizes(args: tuple, what: str = "size") -> tuple:
-    """Return the sizes (2, 3) for `f(2, 3)` and for `f((2, 3))`. Raises ArgumentError for other values."""
+    """Return the sizes (2, 3) for `f(2, 3)` and for `f((2, 3))`.
+
+    Raises an ArgumentError that calls the value `what` for anything but sizes.
+    """
     return tuple(a if a.__class__ is int else as_size(a, what) for a in unpacked(args))
 
 

@@ -104,7 +104,10 @@ def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DT
 
 
 def _array(data: Any, dtype: DType | None) -> np.ndarray:
-    """Return nested sequences as an array with this library's default dtypes. Raises ShapeError for ragged ones."""
+    """Return `data`, an array or nested sequences, as an array of `dtype`, by default of this library's default dtypes.
+
+    Raises ShapeError for ragged sequences, DTypeError for values other than numbers and for ints that do not fit.
+    """
     if not isinstance(data, list | tuple | range) and hasattr(data, "__array__"):
         return np.asarray(data) if dtype is None else converted(np.asarray(data), dtype)
     try:
@@ -453,7 +456,9 @@ def _no_symbolic(numbers: tuple) -> Any:
 
 
 def _whole_steps(start: float, end: float, steps: int) -> UOp | None:
-    """Return linspace in int64, rounded toward zero; None where an end is not a whole number or int64 overflows."""
+    """Return `linspace(start, end, steps)` in int64, rounded toward zero; None if an end is not a whole number or int64
+    overflows.
+    """
     if not (float(start).is_integer() and float(end).is_integer()):
         return None
     first, last, n = int(start), int(end), steps - 1

@@ -86,7 +86,10 @@ def brief(t: Any, state: str = "lazy") -> str:
 
 
 def html(t: Any) -> str:
-    """Return an HTML table of the first rows and columns of the last two axes, below shape, dtype and device."""
+    """Return an HTML table of a Tensor: its first rows and columns, below its shape, dtype and device.
+
+    Rows are along the last axis; all other axes are flattened to one.
+    """
     from html import escape  # late: its table of entities takes a millisecond of each start
 
     head = f"Tensor {escape(str(t.shape))} {escape(', '.join([t.dtype.name, t.device]))}"

@@ -719,7 +719,7 @@ class Tensor(
         return self
 
     def _add_gradient(self, own: Tensor, create_graph: bool) -> None:
-        """Add `own` to `grad`: in place, except if the sum must be differentiable.
+        """Add `own` to `grad`: in place, except if the sum must be differentiable, as with `create_graph`.
 
         A NotKept gradient, one that a captured step did not keep, stays NotKept.
         """

@@ -26,7 +26,9 @@ _CONSTANT = (enum.Enum, type, range, DType, UOp, Variable)
 
 
 def plain(value: Any) -> tuple[type, Any]:
-    """Return a number or text as part of a key: 0.0 differs from -0.0, True from 1, and nan equals nan."""
+    """Return a number or text as (type, value), to be part of a key: 0.0 differs from -0.0, True from 1, and nan equals
+    nan.
+    """
     return value.__class__, repr(value) if isinstance(value, float | complex) or is_scalar(value) else value
 
 
@@ -121,13 +123,16 @@ class ByIdentity:
 
 
 def kind(t: Tensor) -> tuple[UOp, Any, Any, bool]:
-    """Return the key of a Tensor over a BUFFER in a capture: (shape node, dtype, device, requires_grad)."""
+    """Return the part of a capture's cache key for a Tensor whose node is a BUFFER.
+
+    It is (shape node, dtype, device, requires_grad).
+    """
     u = t._uop
     return u.src[0], u.dtype, u.arg.device, t._requires_grad
 
 
 def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any]) -> Any:
-    """Return the key of `tree` in a capture: its structure, the `kind` of each Tensor, other values by value.
+    """Return the part of a capture's cache key for `tree`: its structure, the `kind` of each Tensor, other values.
 
     Numbers, texts and arrays are compared by value. `other(x)` is the key of any other object. `own(x)` is the key of
     the attributes that a user's class adds to a container or Tensor.

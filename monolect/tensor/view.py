@@ -73,7 +73,8 @@ class Window:
 def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, writes: Make | bool = True) -> AnyTensor:
     """Return a view of `parent`. Errors of `make` for the current node propagate.
 
-    The arguments are those of Window, except that `writes` is True for `make` and False for None.
+    `make` maps the node of `parent` to that of the view, `restride` the strides (None: the view has no known strides).
+    `writes` maps the node to the target of a write; True stands for `make`, False for no writes.
     """
     u = make(parent._uop)
     if u.origin is None:
@@ -292,7 +293,7 @@ def row_major(shape: Sequence[Any]) -> Strides | None:
 
 
 def strides(t: Any) -> Strides | None:
-    """Return the distance in memory between neighbours on each axis, in elements; None where it is unknown."""
+    """Return the distance in memory between neighbours on each axis of a Tensor, in elements; None if it is unknown."""
     if not t._is_view:
         return row_major(t.shape)
     window = t._view

@@ -112,7 +112,10 @@ def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
 
 
 def binary(self: AnyTensor, op: str, other: Any, reverse: bool = False) -> AnyTensor:
-    """Return the elementwise `op` of two operands after promotion. Raises ShapeError, DTypeError or DeviceError."""
+    """Return the elementwise `op` of `self` and `other` after promotion, exchanged if `reverse`.
+
+    Raises ShapeError, DTypeError or DeviceError.
+    """
     a = self._uop
     b = other._uop if isinstance(other, TensorBase) else operand(self, a, other)
     if a.dtype is not b.dtype:
@@ -172,7 +175,7 @@ def _mixes_uint64_and_signed(a: DType, b: DType) -> bool:
 
 
 def _compare_mixed(op: str, a: UOp, b: UOp) -> UOp:
-    """Return CMPLT or CMPNE of a signed integer and a uint64: a negative number is less than any uint64."""
+    """Return `op`, CMPLT or CMPNE, of a signed integer and a uint64: a negative number is less than any uint64."""
     negative = e("CMPLT", a if a.dtype.kind == "i" else b, 0)
     unsigned = build(op, cast(a, dtypes.uint64), cast(b, dtypes.uint64))
     if op == "CMPLT" and b.dtype.kind == "i":
@@ -291,7 +294,7 @@ class ElementwiseMixin(TensorBase):
         return self.abs()
 
     def _no_bool(self, what: str) -> None:
-        """Raise DTypeError if the dtype is bool."""
+        """Raise a DTypeError that names the operator `what` if the dtype is bool."""
         if self._uop.dtype is dtypes.bool:
             raise DTypeError(f"'{what}' is not defined on bool", expected="a number (or ~, ^ for bool)", found="bool")
 
@@ -356,7 +359,7 @@ class ElementwiseMixin(TensorBase):
     negative = neg
 
     def _quotient(self, other: Any, reverse: bool = False) -> Self:
-        """Return the float quotient of the operands, exchanged if `reverse`."""
+        """Return the float quotient `self / other`, or `other / self` if `reverse`."""
         a, b = float_pair(self, other)
         if reverse:
             a, b = b, a
@@ -389,7 +392,7 @@ class ElementwiseMixin(TensorBase):
     divide = true_divide = div
 
     def floor_divide(self, other: TensorLike) -> Self:
-        """Return the quotient rounded down, broadcast and promoted.
+        """Return `self / other` rounded down, broadcast and promoted.
 
         An integer divided by zero gives 0; bools give int64.
 
@@ -418,7 +421,7 @@ class ElementwiseMixin(TensorBase):
         return binary(self._wrap(a), "MOD", self._wrap(b))
 
     def fmod(self, other: TensorLike) -> Self:
-        """Return the remainder of truncated division, with the sign of self, broadcast and promoted.
+        """Return the remainder of truncated division by `other`, with the sign of self, broadcast and promoted.
 
         An integer modulo zero gives 0.
 
@@ -495,7 +498,7 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(build("RECIP", floating(self)))
 
     def maximum(self, other: TensorLike) -> Self:
-        """Return the larger of both elements, broadcast and promoted; nan if either is nan.
+        """Return the larger element of self and `other`, broadcast and promoted; nan if either is nan.
 
         An int outside of the range of an integer dtype is replaced by the nearest number of the dtype.
 
@@ -505,7 +508,7 @@ class ElementwiseMixin(TensorBase):
         return binary(self, "MAX", clamp_to_dtype(self.dtype, other))
 
     def minimum(self, other: TensorLike) -> Self:
-        """Return the smaller of both elements, broadcast and promoted; nan if either is nan.
+        """Return the smaller element of self and `other`, broadcast and promoted; nan if either is nan.
 
         An int outside of the range of an integer dtype is replaced by the nearest number of the dtype.
 
@@ -612,7 +615,7 @@ class ElementwiseMixin(TensorBase):
         return close | (a.isnan() & b.isnan()) if equal_nan else close
 
     def allclose(self, other: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-        """Whether `isclose` holds for all elements, as a Python bool. The call computes the tensors.
+        """Whether `isclose` with these arguments is True for all elements, as a Python bool. The tensors are computed.
 
         >>> a, b = Tensor([1.0, 2.0]), Tensor([1.0, 2.1])
         >>> a.allclose(b), a.allclose(b, rtol=0.1)
@@ -622,7 +625,7 @@ class ElementwiseMixin(TensorBase):
 
     # ---- logic and bits ----------------------------------------------------------------------------------------------
     def _bits(self, op: str, other: Any, reverse: bool = False) -> Self:
-        """Return a bitwise `op` of two operands. Raises DTypeError for floats."""
+        """Return the bitwise `op` of self and `other`, exchanged if `reverse`. Raises DTypeError for floats."""
         if self._uop.dtype.is_float:
             raise DTypeError(
                 f"{op.lower()} needs integers or bool", expected="an integer dtype or bool", found=self.dtype.name

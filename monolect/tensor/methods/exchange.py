@@ -36,7 +36,7 @@ class ExchangeMixin(TensorBase):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Return a Tensor for an operator whose left operand is a NumPy array or number. Other NumPy functions are
-        applied to the values as arrays.
+        applied to the values as arrays. `method` is the method of `ufunc` that is called, such as "__call__".
 
         >>> import numpy as np
         >>> x = Tensor([1.0, 2.0])
@@ -65,7 +65,8 @@ class ExchangeMixin(TensorBase):
         """Return a DLPack capsule of this tensor's memory, for `np.from_dlpack(t)` and `torch.from_dlpack(t)`.
 
         Nothing is copied, except with copy=True, to the host as `dl_device`, and for memory in reverse order, which
-        raises ArgumentError with copy=False. Any other `dl_device` than the tensor's own raises DeviceError.
+        raises ArgumentError with copy=False. Any other `dl_device` than the tensor's own raises DeviceError. `stream`
+        and `max_version`: see DLPack's protocol.
 
         >>> import numpy as np
         >>> t = Tensor([1, 2, 3])

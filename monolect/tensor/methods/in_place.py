@@ -98,7 +98,7 @@ class InPlaceMixin(TensorBase):
         return self
 
     def fill_(self, value: TensorLike) -> Self:
-        """Write one number, or a broadcast tensor, to all elements and return self.
+        """Write `value`, a number or a tensor that broadcasts, to all elements and return self.
 
         >>> t = Tensor([[1, 2], [3, 4]])
         >>> _ = t[0].fill_(7)

@@ -304,7 +304,7 @@ class IndexMixin(TensorBase):
         true for indices in range.
 
         The bool node is None if all indices are known to be in range. With `nearest`, an index out of range gets the
-        offset of the nearest element. Raises ShapeError.
+        offset of the nearest element; with `wrap`, negative indices count from the end. Raises ShapeError.
         """
         a = self._axis(dim)
         fits = index.ndim == self.ndim and all(
@@ -381,6 +381,8 @@ class _Selection(NamedTuple):
 def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
     """Return the part of `u` that `key` names, to be read or, with `writes`, stored to: a chain of movement ops and at
     most one INDEX.
+
+    `tensor`: the Tensor of `u`, whose class and device index arrays of the key get; it may be None if `key` is an int.
     """
     if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
         n, *rest = u.shape  # fast path for one element or row
@@ -400,7 +402,7 @@ def selection(tensor: Any, key: Any, writes: bool = False) -> _Selection:
 
 
 def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Selection:
-    """Return the _Selection for any key of a tensor with shape `sizes`."""
+    """Return the _Selection for any `key` of `tensor`, of shape `sizes`, to be read or, with `writes`, stored to."""
     items = _expanded(key if isinstance(key, tuple) else (key,), len(sizes))
     parts: list[_AxisPart] = []
     shape: list[Any] = []
@@ -435,7 +437,7 @@ def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Selection:
 
 
 def _expanded(items: tuple, rank: int) -> list[Any]:
-    """Return the items of a key, with full slices for `...` and for the axes that the key leaves out.
+    """Return the items of a key, with full slices for `...` and for those of `rank` axes that the key leaves out.
 
     Raises ArgumentError or IndexRangeError.
     """
@@ -449,22 +451,22 @@ def _expanded(items: tuple, rank: int) -> list[Any]:
     return [*items[:at], *[slice(None)] * (rank - used), *items[at + 1 :]]
 
 
-def _slice(s: slice, n: Any) -> _AxisPart:
-    """Return the _AxisPart of a slice of an axis of `n` elements. Raises ArgumentError."""
-    if all(x is None or x.__class__ is int for x in (s.start, s.stop, s.step)) and n.__class__ is int:
-        if s.step == 0:
+def _slice(item: slice, n: Any) -> _AxisPart:
+    """Return the _AxisPart that the slice `item` selects on an axis of `n` elements. Raises ArgumentError."""
+    if all(x is None or x.__class__ is int for x in (item.start, item.stop, item.step)) and n.__class__ is int:
+        if item.step == 0:
             raise ArgumentError("a slice with step 0", expected="a step other than 0", found=0)
-        span = range(n)[s]
+        span = range(n)[item]
         if not len(span):
             return _AxisPart(0, 0)
         return _AxisPart(min(span[0], span[-1]), abs(span[-1] - span[0]) + 1, span.step)
-    step = 1 if s.step is None else as_size(s.step, "step")
-    start = 0 if s.start is None else as_size(s.start, "slice start")
-    stop = n if s.stop is None else as_size(s.stop, "slice stop")
+    step = 1 if item.step is None else as_size(item.step, "step")
+    start = 0 if item.start is None else as_size(item.start, "slice start")
+    stop = n if item.stop is None else as_size(item.stop, "slice stop")
     if all(x.__class__ is int for x in (start, stop, step, n)):
         return _slice(slice(start, stop, step), n)
     if step.__class__ is not int or step != 1:
-        raise ArgumentError("a slice with symbolic bounds needs step 1", expected=1, found=s.step)
+        raise ArgumentError("a slice with symbolic bounds needs step 1", expected=1, found=item.step)
     start, stop = _from_front(start, n), _from_front(stop, n)
     if n.__class__ is int:  # a bound beyond the end means the end
         start, stop = (max(0, min(x, n)) if x.__class__ is int else x for x in (start, stop))
@@ -486,7 +488,10 @@ def _from_front(i: Any, n: Any) -> Any:
 
 
 def _number(item: Any, n: Any, axis: int) -> _AxisPart:
-    """Return the _AxisPart of an int or symbolic index. Raises ArgumentError or IndexRangeError."""
+    """Return the _AxisPart of an int or symbolic index `item` into axis number `axis`, which has `n` elements.
+
+    Raises ArgumentError or IndexRangeError.
+    """
     kind = item.dtype.kind if is_scalar(item) else ""
     if isinstance(item, bool) or kind == "b":
         raise ArgumentError("a bool is not an index", expected="an int, slice, ..., None or integer tensor", found=item)
@@ -502,13 +507,13 @@ def _number(item: Any, n: Any, axis: int) -> _AxisPart:
     return _AxisPart(i, 1, drop=True)
 
 
-def _length(p: _AxisPart) -> Any:
-    """Return the number of elements that an _AxisPart selects."""
-    return p.size if p.step in (1, -1) else (p.size - 1) // abs(p.step) + 1
+def _length(part: _AxisPart) -> Any:
+    """Return the number of elements that `part` selects on its axis."""
+    return part.size if part.step in (1, -1) else (part.size - 1) // abs(part.step) + 1
 
 
 def _sliced(u: UOp, parts: list[_AxisPart]) -> UOp:
-    """Return the view of `u` with one _AxisPart for each axis; dropped axes keep size 1."""
+    """Return the view of `u` that `parts` selects, one _AxisPart for each axis; dropped axes keep size 1."""
     if not parts:
         return u
     u = graph.shrink(u, tuple(p.offset for p in parts), tuple(p.size for p in parts))
@@ -548,7 +553,8 @@ def _integers(tensor: Any, item: Any, n: Any) -> UOp:
 
 
 def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
-    """Return an integer tensor as nodes of dtype index; with `wrap`, negative ones count from the end of `n` elements.
+    """Return the integer tensor `index` as a node of dtype index; with `wrap`, negative numbers count from the end of
+    `n` elements.
 
     Raises IndexRangeError for values out of range that are known at the call (see the docstring of the module),
     ArgumentError for bools, DTypeError for floats.
@@ -602,21 +608,26 @@ def _may_exceed(u: UOp, n: Any, least: int) -> bool:
 
 
 def _in_range(values: np.ndarray, n: Any, name: str, least: int) -> None:
-    """Raise IndexRangeError if a value is outside of least..n-1."""
+    """Raise IndexRangeError, which names the method `name`, if one of `values` is outside of least..n-1.
+
+    Nothing is checked for a symbolic `n`.
+    """
     if n.__class__ is int and values.size and (int(values.min()) < least or int(values.max()) >= n):
         found = next(v for v in map(int, values.flat) if not least <= v < n)
         raise IndexRangeError(f"{name}: an index is out of range", expected=f"{least}..{n - 1}", found=found)
 
 
-def _is_inside(i: UOp, n: Any) -> bool:
+def _is_inside(positions: UOp, n: Any) -> bool:
     """Whether all positions are known to be on an axis of `n` elements."""
-    low, high = min_max(i)
+    low, high = min_max(positions)
     return bool(low >= 0 and high < min_max(idx(n))[0])
 
 
-def _nearest(i: UOp, n: Any) -> UOp:
+def _nearest(positions: UOp, n: Any) -> UOp:
     """Return positions clamped to an axis of `n` elements."""
-    return i if _is_inside(i, n) else build("MAX", build("MAX", i, idx(0)) * -1, idx(1) - n) * -1
+    return (
+        positions if _is_inside(positions, n) else build("MAX", build("MAX", positions, idx(0)) * -1, idx(1) - n) * -1
+    )
 
 
 def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
@@ -647,8 +658,9 @@ def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
 def _flattened(indices: list[tuple[int, UOp]], shape: tuple, writes: bool) -> UOp:
     """Return positions on several axes of `shape` as positions on one axis that combines them.
 
-    A position outside of its axis must not reach an element of the next row. So for a read it is clamped. For the
-    target of a store (`writes`) it becomes -1, which is outside of the combined axis, and nothing is stored.
+    `indices` holds (axis, positions) pairs. A position outside of its axis must not reach an element of the next row.
+    So for a read it is clamped. For the target of a store (`writes`) it becomes -1, which is outside of the combined
+    axis, and nothing is stored.
     """
     if len(indices) == 1:
         return indices[0][1]

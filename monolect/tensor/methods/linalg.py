@@ -50,7 +50,7 @@ class LinalgMixin(TensorBase):
         return self._scalar(other).matmul(self) if is_array(other) else NotImplemented
 
     def mm(self, mat2: TensorBase) -> Self:
-        """Return the matrix product (M, K) @ (K, N) -> (M, N). Raises ShapeError for any other rank.
+        """Return the matrix product `self @ mat2`, (M, K) @ (K, N) -> (M, N). Raises ShapeError for any other rank.
 
         >>> Tensor([[1.0, 2.0]]).mm(Tensor([[3.0], [4.0]])).tolist()
         [[11.0]]
@@ -59,7 +59,7 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(check_rank(self._uop, 2, "mm", "self"), b, "mm"))
 
     def bmm(self, mat2: TensorBase) -> Self:
-        """Return the matrix products of two batches, (B, M, K) @ (B, K, N) -> (B, M, N).
+        """Return the matrix products `self @ mat2` of two batches, (B, M, K) @ (B, K, N) -> (B, M, N).
 
         Raises ShapeError for other ranks or unequal batch sizes.
 
@@ -72,7 +72,7 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(a, b, "bmm"))
 
     def mv(self, vec: TensorBase) -> Self:
-        """Return the product of a matrix and a vector, (M, K) @ (K,) -> (M,). Raises ShapeError for other ranks.
+        """Return the matrix-vector product `self @ vec`, (M, K) @ (K,) -> (M,). Raises ShapeError for other ranks.
 
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 0.0])).tolist()
         [1.0, 3.0]
@@ -90,7 +90,7 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(check_rank(self._uop, 1, "dot", "self"), b, "dot"))
 
     def outer(self, vec2: TensorBase) -> Self:
-        """Return all products of the elements of two 1-d tensors, (M,) and (N,) -> (M, N).
+        """Return all products of an element of self, (M,), and an element of `vec2`, (N,): shape (M, N).
 
         Raises ShapeError for other ranks.
 
@@ -161,13 +161,13 @@ class LinalgMixin(TensorBase):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Self:
-        """Return `softmax(self @ key.T * scale + mask) @ value`: (..., L, E), (..., S, E), (..., S, Ev) -> (..., L,
-        Ev).
+        """Return `softmax(self @ key.T * scale + attn_mask) @ value`: (..., L, E), (..., S, E), (..., S, Ev) ->
+        (..., L, Ev).
 
         A bool mask is true for keys that a query may see; a query that may see none gives zeros. A float mask is added.
         The default scale is 1 / sqrt(E). Scores and softmax are float32 at least; the result has the dtype of `value`.
-        With `enable_gqa` several query heads share one key and value head. Raises ShapeError, DTypeError, and
-        ArgumentError if both a mask and `is_causal` are given.
+        With `enable_gqa` several query heads share one key and value head. `dropout_p`: probability of dropout of a
+        softmax weight. Raises ShapeError, DTypeError, and ArgumentError if both a mask and `is_causal` are given.
 
         >>> q = Tensor.ones(1, 2, 4)
         >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape

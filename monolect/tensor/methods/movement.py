@@ -184,7 +184,7 @@ class MovementMixin(TensorBase):
         return _permuted(self, axes)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
-        """Return self with two axes exchanged. Raises AxisError.
+        """Return self with axes `dim0` and `dim1` exchanged. Raises AxisError.
 
         >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
         (4, 3, 2)
@@ -276,7 +276,7 @@ class MovementMixin(TensorBase):
         ][k % 4]()
 
     def roll(self, shifts: int | Sequence[int], dims: Axes = None) -> Self:
-        """Return self with the elements shifted along axes; elements shifted past one end re-enter at the other.
+        """Return self shifted by `shifts` along axes `dims`; elements shifted past one end re-enter at the other.
 
         Without `dims` the flattened tensor is rolled. Raises ArgumentError unless each axis has a shift.
 
@@ -414,7 +414,7 @@ class MovementMixin(TensorBase):
         return iter(self.unbind(0))
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
-        """Return a diagonal of two axes as the last axis of the result; `offset` is column minus row.
+        """Return a diagonal of axes `dim1` and `dim2` as the last axis of the result; `offset` is column minus row.
 
         Raises AxisError for equal axes.
 
@@ -624,7 +624,7 @@ def _narrowed(x: AnyTensor, axis: int, start: Any, length: Any) -> AnyTensor:
 
 
 def _one_per_axis(name: str, given: Any, rank: int) -> tuple:
-    """Return `given` as a tuple. Raises ShapeError unless it has one item for each axis."""
+    """Return `given` as a tuple. Raises ShapeError, which names method `name`, unless it has `rank` items."""
     if not isinstance(given, tuple | list) or len(given) != rank:
         raise ShapeError(f"{name} needs one item for each axis", expected=f"{rank} items", found=given)
     return tuple(given)
@@ -691,7 +691,8 @@ def _rolled(u: UOp, axis: int, by: Any) -> UOp:
 def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], int]:
     """Return the tensors and the axis that a call names: `a.cat(b)`, `Tensor.cat([a, b])` or `Tensor.cat([a, b], 1)`.
 
-    `name` is the method in messages. Raises ArgumentError for other objects than Tensors.
+    `first` and `others` are its positional arguments, `dim` the axis if these have none. `name` is the method in
+    messages. Raises ArgumentError for other objects than Tensors.
     """
     if isinstance(first, tuple | list):
         ts, dim = list(first), others[0] if others else dim
@@ -705,7 +706,7 @@ def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[l
 
 
 def _widths(pad: Any, rank: int) -> list[tuple[Any, Any]]:
-    """Return (before, after) for each axis, from either form of the argument `pad`. Raises ShapeError."""
+    """Return (before, after) for each of `rank` axes, from any form of the argument `pad`. Raises ShapeError."""
     if isinstance(pad, int):
         return [(pad, pad)] * rank
     pad = tuple(pad)
@@ -720,7 +721,7 @@ def _widths(pad: Any, rank: int) -> list[tuple[Any, Any]]:
 
 
 def _least(n: Any) -> int:
-    """Return the least value of a size, which may be symbolic."""
+    """Return the least value of the size `n`, which may be symbolic."""
     return n if n.__class__ is int else min_max(n)[0]
 
 
@@ -746,19 +747,19 @@ def _pad_constant(u: UOp, widths: list[tuple[Any, Any]], value: Any) -> UOp:
 
 
 def _reflected(x: Any, a: int, k: int, end: bool) -> Any:
-    """Return `k` elements next to one end of an axis, without the edge itself, in reverse order."""
+    """Return `k` elements at the start of axis `a`, or at its `end`, without the edge itself, in reverse order."""
     n = x.shape[a]
     return x.narrow(a, n - 1 - k, k).flip(a) if end else x.narrow(a, 1, k).flip(a)
 
 
 def _edge(x: Any, a: int, k: int, end: bool) -> Any:
-    """Return the element at one end of an axis, repeated `k` times."""
+    """Return the first element of axis `a`, or the last if `end`, repeated `k` times."""
     one = x.narrow(a, x.shape[a] - 1 if end else 0, 1)
     return one.expand(*(k if i == a else -1 for i in range(x.ndim)))
 
 
 def _wrapped(x: Any, a: int, k: int, end: bool) -> Any:
-    """Return `k` elements from the opposite end of an axis."""
+    """Return the `k` elements that continue axis `a` periodically: its last ones, or its first ones if at its `end`."""
     return x.narrow(a, 0, k) if end else x.narrow(a, x.shape[a] - k, k)
 
 
@@ -766,7 +767,8 @@ _PAD_MODES = {"reflect": (_reflected, -1), "replicate": (_edge, None), "circular
 
 
 def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
-    """Return `x` with axis `a` cropped and padded by a mode other than constant, in PyTorch's order.
+    """Return `x` with axis `a` padded by `before` and `after` elements (negative: cropped) by `mode` reflect, replicate
+    or circular, in PyTorch's order.
 
     circular pads after cropping; reflect and replicate pad before cropping.
     """

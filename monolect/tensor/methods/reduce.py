@@ -32,7 +32,10 @@ class ValuesIndices(NamedTuple, Generic[AnyTensor]):
 
 @guard_methods
 class ReduceMixin(TensorBase):
-    """Sums, extremes, statistics, softmax. Methods raise AxisError for an axis that is missing or named twice."""
+    """Sums, extremes, statistics, softmax. Methods raise AxisError for an axis that is missing or named twice.
+
+    `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`.
+    """
 
     __slots__ = ()
 
@@ -106,8 +109,8 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(_divide(total, n), u.dtype))
 
     def _variance(self, dim: Any, keepdim: bool, correction: float) -> UOp:
-        """Return the node of the variance: the sum of squared distances from the mean, divided by n - correction, in at
-        least float32.
+        """Return the node of the variance along `dim`: the sum of squared distances from the mean, divided by
+        n - correction, in at least float32.
 
         Raises DTypeError.
         """
@@ -153,7 +156,7 @@ class ReduceMixin(TensorBase):
     ) -> Self:
         """Return the standard deviation along axes `dim`, by default all: the square root of `var`.
 
-        Raises DTypeError for integers.
+        The arguments are those of `var`. Raises DTypeError for integers.
 
         >>> Tensor([1.0, 5.0]).std(correction=0).item()
         2.0
@@ -163,7 +166,7 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(build("SQRT", _zero_gradient_at_zero(v)), self.dtype))
 
     def var_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
-        """Return (variance, mean) along axes `dim`, by default all. Raises DTypeError for integers.
+        """Return (variance, mean) along axes `dim`, by default all; see `var`. Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 3.0]).var_mean()]
         [2.0, 2.0]
@@ -297,7 +300,7 @@ class ReduceMixin(TensorBase):
         return self._extreme("min", dim, keepdim or keepdims, axis)
 
     def _extreme(self, name: str, dim: Any, keepdim: bool, axis: Any) -> Any:
-        """Return `max` or `min`, as `name` says."""
+        """Return the result of the method `name`, "max" or "min", for its arguments."""
         is_max = name == "max"
         if isinstance(dim, TensorBase):
             return self.maximum(dim) if is_max else self.minimum(dim)
@@ -340,7 +343,10 @@ class ReduceMixin(TensorBase):
         return self._position(flip(self._uop), axis if dim is None else dim, keepdim or keepdims)
 
     def _position(self, u: UOp, dim: Any, keepdim: bool) -> Self:
-        """Return the index of the first maximum of `u` along `dim`."""
+        """Return the int64 index of the first maximum of `u` along axis `dim`, or of all elements if `dim` is None.
+
+        Raises ShapeError for no elements.
+        """
         shape = u.shape
         if dim is None:
             a, u = 0, graph.reshape(u, (count(u.shape),))
@@ -385,7 +391,8 @@ class ReduceMixin(TensorBase):
 
     # ---- softmax -----------------------------------------------------------------------------------------------------
     def _shifted(self, dim: Any, dtype: Any) -> tuple[UOp, UOp, tuple[int, ...]]:
-        """Return (x - max, max, axes), in at least float32; the maximum has no gradient.
+        """Return (x - max, max, axes) in at least float32: x is self, cast to `dtype` unless None, and max its maximum
+        along axes `dim`, which has no gradient.
 
         Raises DTypeError for integers.
         """
@@ -410,7 +417,7 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
     def log_softmax(self, dim: Axes = -1, dtype: DTypeLike | None = None, *, axis: Axes = None) -> Self:
-        """Return the logarithm of `softmax`, computed without it, so that it is finite where softmax rounds to 0.
+        """Return the logarithm of `softmax` along `dim`, computed without it: it is finite where softmax rounds to 0.
 
         Raises DTypeError for integers.
 
@@ -422,7 +429,7 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
     def softmin(self, dim: Axes = -1) -> Self:
-        """Return `softmax` of -self, of the same shape: the smallest element has the largest share.
+        """Return `softmax` of -self along `dim`, of the same shape: the smallest element has the largest share.
 
         Raises DTypeError for integers.
 
@@ -453,7 +460,10 @@ class ReduceMixin(TensorBase):
 
 
 def _corrected(dim: Any, unbiased: bool | None, correction: float) -> tuple[Any, float]:
-    """Return (dim, correction) of a variance, as PyTorch reads its arguments: `var(False)` is `var(unbiased=False)`."""
+    """Return (dim, correction) of a variance, as PyTorch reads its arguments: `var(False)` is `var(unbiased=False)`.
+
+    `unbiased`, unless None, overrides `correction` by 1 or 0.
+    """
     if isinstance(dim, bool) and unbiased is None:
         dim, unbiased = None, dim
     return dim, correction if unbiased is None else float(unbiased)
@@ -474,7 +484,7 @@ def _refuse_empty(u: UOp, axes: tuple[int, ...]) -> None:
 
 
 def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
-    """Return the reduction of `u` by `op` along `axes`; an empty sum, product or `any` is the neutral element.
+    """Return the reduction of `u` by `op`, ADD, MUL or MAX, along `axes`; of no elements, the neutral element of `op`.
 
     Raises ShapeError for an empty maximum.
     """
@@ -503,7 +513,7 @@ def detached_maximum(u: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def _divide(u: UOp, n: Any) -> UOp:
-    """Return `u` divided by a count, which may be symbolic."""
+    """Return `u` divided by the number `n`, which may be symbolic."""
     return e("DIV", u, n if n.__class__ is not UOp else cast(n, u.dtype))
 
 

@@ -65,8 +65,8 @@ class SortMixin(TensorBase):
         """Return (values, int64 indices) of the k largest, or smallest, elements along axis `dim`, in order; of equal
         elements the first.
 
-        Axis `dim` gets size k. A few elements of a long axis are found without sorting it. Raises ArgumentError if k is
-        not in 0..size.
+        Axis `dim` gets size k. A few elements of a long axis are found without sorting it. The order is the same
+        with sorted=False. Raises ArgumentError if k is not in 0..size.
 
         >>> Tensor([3, 1, 2]).topk(2).values.tolist()
         [3, 2]
@@ -193,7 +193,7 @@ class SortMixin(TensorBase):
         return k
 
     def _restored(self, rows: UOp, a: int, n: Any) -> UOp:
-        """Return the first n elements of rows as axis `a` of a tensor with the other axes of self."""
+        """Return the first n elements of `rows` (see `_rows`) as axis `a` of a node with the other axes of self."""
         if not self._uop.shape:
             return graph.reshape(rows, () if n == 1 else (n,))
         others = [s for i, s in enumerate(self._uop.shape) if i != a]
@@ -202,7 +202,7 @@ class SortMixin(TensorBase):
         return graph.leading(u, (*others[:a], n, *others[a:]))
 
     def _result(self, rows: UOp, found: graphs.radix_sort.Sorted | None, a: int, k: Any) -> ValuesIndices[Self]:
-        """Return (values, indices) of sorted rows with k elements of axis `a`; `found` is None if k is 0."""
+        """Return (values, indices) with k elements of axis `a`, from the sort `found` of `rows`; None if k is 0."""
         r, n = rows.shape
         if found is None or 0 in (r, n):
             nothing = [on_device_of(full((r, size_max(k)), 0, d), rows) for d in (rows.dtype, dtypes.int64)]
@@ -211,20 +211,22 @@ class SortMixin(TensorBase):
         return ValuesIndices(self._wrap(self._restored(values, a, k)), self._wrap(self._restored(indices, a, k)))
 
     def _element_of_rank(self, rows: UOp, at: UOp, a: int, keepdim: bool) -> ValuesIndices[Self]:
-        """Return (values, indices) of the elements at the sorted positions `at`, shape (r, 1)."""
+        """Return (values, indices) of the elements of `rows` of axis `a` at the sorted positions `at`, shape (r, 1)."""
         index = _indices_of_ranks(rows, at)
         both = self._result(rows, graphs.radix_sort.Sorted(graphs.gather_scatter.gather_rows(rows, index), index), a, 1)
         return both if keepdim or not self.ndim else ValuesIndices(*(t.squeeze(a) for t in both))
 
     def _refuse_empty(self, name: str, n: Any) -> Any:
-        """Return the number of elements `n`. Raises ShapeError if it may be 0."""
+        """Return the number of elements `n`. Raises ShapeError, which names method `name`, if it may be 0."""
         if not (n if n.__class__ is int else min_max(n)[0]):
             raise ShapeError(f"the {name} of no elements", expected="a non-empty axis", found=f"shape {self.shape}")
         return n
 
 
 def _values_with_gradient(rows: UOp, found: graphs.radix_sort.Sorted) -> UOp:
-    """Return the values of `found`; their gradient goes to the selected elements, all others get 0."""
+    """Return the values of `found`, the sort of `rows`; their gradient goes to the selected elements of `rows`, others
+    get 0.
+    """
     if not rows.dtype.is_float:
         return found.values
     is_partial = found.indices.shape != rows.shape
@@ -240,7 +242,7 @@ def _values_with_gradient(rows: UOp, found: graphs.radix_sort.Sorted) -> UOp:
 
 
 def _indices_of_ranks(rows: UOp, at: UOp) -> UOp:
-    """Return the indices in `rows` of the elements that sorted rows have at the positions `at`, shape (r, m)."""
+    """Return the int indices in `rows` of the elements that sorted rows have at the positions `at`, shape (r, m)."""
     if graphs.select.is_cheaper_than_sorting(rows, at.shape[1]):
         return graphs.select.index_of_rank(rows, at)
     return graphs.gather_scatter.gather_rows(graphs.radix_sort.sort_rows(rows).indices, at)
@@ -255,7 +257,10 @@ def _or_last(rows: UOp, at: UOp) -> UOp:
 
 
 def _interpolated(rows: UOp, q: UOp, n: Any, how: str) -> UOp:
-    """Return the quantiles `q`, shape (1, m), of the n elements of each row; the result has shape (r, m)."""
+    """Return the quantiles `q`, shape (1, m), of the n elements of each of `rows`; the result has shape (r, m).
+
+    `how` is one of INTERPOLATIONS.
+    """
     position = build("MUL", q, graph.size(n - 1, q.dtype))
     low = build("TRUNC", position)
     weight = build("SUB", position, low)

@@ -23,7 +23,11 @@ from monolect.tensor.neural.pool import PoolMixin
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 def _padding(padding: Any, n: int, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Ints, Ints]:
-    """Return the numbers of elements added before and after each of n spatial axes. Raises ArgumentError."""
+    """Return the numbers of elements added before and after each of n spatial axes.
+
+    `padding`: an int, n ints, "valid" or "same". `kernel`, `stride` and `dilation` have an int for each axis. Raises an
+    ArgumentError that names the method `name`.
+    """
     if padding == "valid":
         return (0,) * n, (0,) * n
     if padding == "same":
@@ -37,21 +41,21 @@ def _padding(padding: Any, n: int, kernel: Ints, stride: Ints, dilation: Ints, n
     return p, p
 
 
-def _check_weight(w: UOp, channels: int, n: int, groups: int, name: str) -> None:
+def _check_weight(weight: UOp, channels: int, n: int, groups: int, name: str) -> None:
     """Raise ShapeError or ArgumentError unless the weight fits `channels` input channels, n kernel axes and
     `groups`.
     """
     if not isinstance(groups, int) or groups < 1:
         raise ArgumentError(f"{name}: groups", expected="an int of at least 1", found=repr(groups))
-    if len(w.shape) != n + 2:
-        raise ShapeError(f"{name}: weight", expected=f"(out, in / groups, {n} kernel axes)", found=w.shape)
-    if w.shape[1] * groups != channels:
-        grouped = "" if groups == 1 else f" = {groups} groups * {w.shape[1]}"
-        expected = f"{w.shape[1] * groups} channels{grouped}, as the weight is {w.shape}"
+    if len(weight.shape) != n + 2:
+        raise ShapeError(f"{name}: weight", expected=f"(out, in / groups, {n} kernel axes)", found=weight.shape)
+    if weight.shape[1] * groups != channels:
+        grouped = "" if groups == 1 else f" = {groups} groups * {weight.shape[1]}"
+        expected = f"{weight.shape[1] * groups} channels{grouped}, as the weight is {weight.shape}"
         raise ShapeError(f"{name}: the input does not fit the weight", expected=expected, found=f"{channels} channels")
-    if w.shape[0] % groups:
+    if weight.shape[0] % groups:
         expected = f"output channels divisible by {groups} groups"
-        raise ShapeError(f"{name}: output channels", expected=expected, found=w.shape[0])
+        raise ShapeError(f"{name}: output channels", expected=expected, found=weight.shape[0])
 
 
 @guard_methods
@@ -61,15 +65,18 @@ class ConvMixin(PoolMixin):
     __slots__ = ()
 
     def _batched(self, n: int, name: str) -> tuple[UOp, bool]:
-        """Return the input with a batch axis, and whether it had one. Raises ShapeError for another rank."""
+        """Return the input with a batch axis before channels and n spatial axes, and whether it had one.
+
+        Raises ShapeError for another rank.
+        """
         x = self._uop
         if len(x.shape) not in (n + 1, n + 2):
             raise ShapeError(f"{name}: rank of the input", expected=f"(batch, channels, {n} axes)", found=x.shape)
         return (x, True) if len(x.shape) == n + 2 else (g.reshape(x, (1, *x.shape)), False)
 
     def _with_bias(self, y: UOp, batched: bool, bias: TensorBase | None, name: str) -> Self:
-        """Return the output as a tensor plus `bias`, of shape (channels,), without the batch axis if the input had
-        none.
+        """Return the output `y` as a tensor plus `bias`, of shape (channels,), without the batch axis if the input had
+        none: then `batched` is False.
 
         Raises ShapeError.
         """
@@ -88,7 +95,7 @@ class ConvMixin(PoolMixin):
     def _conv(
         self, n: int, weight: TensorBase, bias: TensorBase | None, stride: Any, padding: Any, dilation: Any, groups: int
     ) -> Self:
-        """Return the convolution over n axes."""
+        """Return the convolution over n axes, with the arguments of `conv2d`."""
         name = f"conv{n}d"
         x, batched = self._batched(n, name)
         w = node_of(self, weight, name)
@@ -134,8 +141,9 @@ class ConvMixin(PoolMixin):
         """Return the convolution over two axes: (N, Cin, H, W) with weight (Cout, Cin / groups, Kh, Kw) -> (N, Cout,
         H', W').
 
-        `bias` has shape (Cout,). `padding` is an int, one int for each axis, 'valid' or 'same' (stride 1 only). The
-        batch axis may be missing. float16 and bfloat16 are accumulated in float32. Raises ShapeError and ArgumentError.
+        `bias` has shape (Cout,). `padding` is an int, one int for each axis, 'valid' or 'same' (stride 1 only);
+        `stride` and `dilation` are an int or one for each axis. The batch axis may be missing. float16 and bfloat16 are
+        accumulated in float32. Raises ShapeError and ArgumentError.
 
         >>> Tensor.ones(1, 1, 4, 4).conv2d(Tensor.ones(2, 1, 3, 3), padding=1).shape
         (1, 2, 4, 4)
@@ -172,7 +180,10 @@ class ConvMixin(PoolMixin):
         groups: int,
         dilation: Any,
     ) -> Self:
-        """Return the transposed convolution over n axes."""
+        """Return the transposed convolution over n axes, with the arguments of `conv_transpose2d`.
+
+        `extra` is `output_padding`.
+        """
         name = f"conv_transpose{n}d"
         x, batched = self._batched(n, name)
         w = node_of(self, weight, name)
@@ -226,8 +237,9 @@ class ConvMixin(PoolMixin):
         """Return the transpose of `conv2d`: (N, Cin, H, W) with weight (Cin, Cout / groups, Kh, Kw) -> (N, Cout, H',
         W').
 
-        This is the gradient of `conv2d` with respect to its input. `output_padding` is added at the end of each axis
-        and is less than the stride or the dilation. Raises ShapeError and ArgumentError.
+        This is the gradient of `conv2d` with respect to its input; `bias`, `stride`, `padding` and `dilation` are those
+        of `conv2d`, except that `padding` is no string. `output_padding` is added at the end of each axis and is less
+        than the stride or the dilation. Raises ShapeError and ArgumentError.
 
         >>> Tensor.ones(1, 1, 2, 2).conv_transpose2d(Tensor.ones(1, 1, 2, 2), stride=2).shape
         (1, 1, 4, 4)

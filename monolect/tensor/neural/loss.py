@@ -92,9 +92,9 @@ class LossMixin(NormMixin):
         shape of self.
 
         Integer targets are classes. Targets equal to `ignore_index` are skipped, and the mean is over the weight of the
-        others. A class outside of [0, C) makes the loss nan, and raises IndexRangeError under `CHECK_BOUNDS=1`. Float
-        targets are probabilities; the mean is over N and the axes after C. Raises ShapeError, DTypeError,
-        ArgumentError.
+        others; `weight` has shape (C,). `label_smoothing`: share of the target that all classes get equally. A class
+        outside of [0, C) makes the loss nan, and raises IndexRangeError under `CHECK_BOUNDS=1`. Float targets are
+        probabilities; the mean is over N and the axes after C. Raises ShapeError, DTypeError, ArgumentError.
 
         >>> round(Tensor([[2.0, 0.0]]).cross_entropy(Tensor([0])).item(), 4)
         0.1269
@@ -130,7 +130,11 @@ class LossMixin(NormMixin):
     def _class_loss(
         self, target: Any, weight: Any, axis: int, ignore: int, reduction: str, smoothing: float, name: str
     ) -> Any:
-        """Return the loss of integer target classes; self holds log-probabilities with classes along `axis`."""
+        """Return the loss of integer target classes; self holds log-probabilities with classes along `axis`.
+
+        `weight`: a factor for each class, or None. Targets equal to `ignore` are skipped. `smoothing`: share of the
+        target that all classes get equally. `name`: the method in messages.
+        """
         if not target.dtype.is_int:
             raise DTypeError(f"{name}: target", expected="integer classes", found=target.dtype.name)
         if target.shape != self.shape[:axis] + self.shape[axis + 1 :]:
@@ -154,7 +158,10 @@ class LossMixin(NormMixin):
         return _reduced(loss, reduction, name)
 
     def _soft_cross_entropy(self, target: Any, weight: Any, axis: int, reduction: str, smoothing: float) -> Any:
-        """Return the loss of target probabilities; self holds log-probabilities with classes along `axis`."""
+        """Return the loss of target probabilities; self holds log-probabilities with classes along `axis`.
+
+        `weight`: a factor for each class, or None. `smoothing`: share of the target that all classes get equally.
+        """
         _same_shape(self, target, "cross_entropy")
         classes = self.shape[axis]
         if smoothing:

@@ -53,7 +53,10 @@ class NormMixin(TensorBase):
         return self.cast(accumulator(self.dtype))
 
     def _normalized(self, axes: tuple[int, ...], eps: float, name: str) -> Any:
-        """Return self with mean 0 and variance 1 along `axes`, in at least float32. Raises DTypeError for integers."""
+        """Return self with mean 0 and variance 1 along `axes`, in at least float32. `eps` is added to the variance.
+
+        Raises DTypeError for integers.
+        """
         x = self._wide(name)
         centred = x - x.mean(axes, keepdim=True)
         return centred * ((centred * centred).mean(axes, keepdim=True) + eps).rsqrt()
@@ -75,7 +78,7 @@ class NormMixin(TensorBase):
     ) -> Self:
         """Return self normalized to mean 0 and variance 1 over its last axes, then `* weight + bias`.
 
-        Both have `normalized_shape`, the last sizes of self. Raises ShapeError.
+        Both have `normalized_shape`, the last sizes of self. `eps` is added to the variance. Raises ShapeError.
 
         >>> Tensor([[1.0, 3.0]]).layer_norm(2, eps=0.0).tolist()
         [[-1.0, 1.0]]
@@ -89,7 +92,7 @@ class NormMixin(TensorBase):
         """Return self divided by the root mean square over its last axes, then `* weight`, which has
         `normalized_shape`.
 
-        Raises ShapeError.
+        `eps` is added to the mean square; by default it is the machine epsilon. Raises ShapeError.
 
         >>> round(Tensor([[3.0, 4.0]]).rms_norm(2).square().mean().item(), 4)
         1.0
@@ -104,7 +107,7 @@ class NormMixin(TensorBase):
         self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None, eps: float = 1e-5
     ) -> Self:
         """Return self, (N, C, ...), normalized to mean 0 and variance 1 over each of `num_groups` groups of channels of
-        a sample, then `* weight + bias`, both (C,).
+        a sample, then `* weight + bias`, both (C,). `eps` is added to the variance.
 
         Raises ShapeError, and ArgumentError if `num_groups` does not divide the channels.
 
@@ -133,8 +136,8 @@ class NormMixin(TensorBase):
         """Return self, (N, C, ...), normalized to mean 0 and variance 1 over each channel of each sample, then
         `* weight + bias`, both (C,).
 
-        Without `use_input_stats` the running statistics are used, as in evaluation; they are never updated. Raises
-        ShapeError.
+        Without `use_input_stats` the running statistics are used, as in evaluation; they are never updated, so
+        `momentum` has no effect. Raises ShapeError.
 
         >>> Tensor([[[1.0, 3.0]]]).instance_norm(eps=0.0).tolist()
         [[[-1.0, 1.0]]]
@@ -191,7 +194,7 @@ class NormMixin(TensorBase):
 
     def _batch_normalized(self, mean: Any, var: Any, momentum: float, eps: float) -> Any:
         """Return self normalized by the statistics of the batch, and (running statistic, its new value) for each of
-        `mean` and `var` that is not None.
+        `mean` and `var` that is not None. `momentum` is the share of the batch in the new value.
 
         Raises ShapeError for fewer than two values in a channel.
         """

@@ -35,30 +35,31 @@ from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import computes_in_float32
 
 
-def _ceil_extra(size: int, k: int, s: int, p: int, d: int) -> int:
-    """Return the number of elements that ceil_mode adds at the end so that a last, partial window fits.
+def _ceil_extra(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """Return the number of elements that ceil_mode adds at the end of an axis of `size` so that a last, partial window
+    fits.
 
     That window must start inside the input or the padding before it, not in the padding after it.
     """
-    out = -(-(size + 2 * p - d * (k - 1) - 1) // s) + 1
-    if (out - 1) * s >= size + p:
+    out = -(-(size + 2 * padding - dilation * (kernel - 1) - 1) // stride) + 1
+    if (out - 1) * stride >= size + padding:
         out -= 1
-    return max(0, (out - 1) * s + d * (k - 1) + 1 - (size + 2 * p))
+    return max(0, (out - 1) * stride + dilation * (kernel - 1) + 1 - (size + 2 * padding))
 
 
-def _covered(size: Any, out: Any, k: int, s: int, p: int, include_pad: bool) -> list[int] | UOp:
-    """Return how many elements each window of an axis covers, with or without padding, but without elements that
-    ceil_mode added.
+def _covered(size: Any, out: Any, kernel: int, stride: int, padding: int, include_pad: bool) -> list[int] | UOp:
+    """Return how many elements each of the `out` windows of an axis of `size` covers, without elements that ceil_mode
+    added, and without padding unless `include_pad`.
 
     For an axis of symbolic size, return an index vector, or one count if all windows cover the same number.
     """
     if size.__class__ is not int:
-        if include_pad or not p:
-            return [k]
-        first = g.iota(out) * s - p
-        return build("MAX", (first + k) * -1, size * -1) * -1 - build("MAX", first, idx(0))
-    low, high = (-p, size + p) if include_pad else (0, size)
-    return [min(j * s - p + k, high) - max(j * s - p, low) for j in range(out)]
+        if include_pad or not padding:
+            return [kernel]
+        first = g.iota(out) * stride - padding
+        return build("MAX", (first + kernel) * -1, size * -1) * -1 - build("MAX", first, idx(0))
+    low, high = (-padding, size + padding) if include_pad else (0, size)
+    return [min(j * stride - padding + kernel, high) - max(j * stride - padding, low) for j in range(out)]
 
 
 def _reciprocal_count(counts: list[list[int] | UOp], dtype: DType) -> UOp | float:
@@ -88,8 +89,8 @@ def _reciprocal_count(counts: list[list[int] | UOp], dtype: DType) -> UOp | floa
 
 
 def _first_maxima(view: UOp, y: UOp, inside: UOp) -> UOp:
-    """Return for each window the row-major int32 index of its first element that equals the maximum `y` and is
-    `inside`.
+    """Return for each window of `view`, (..., *outputs, *kernel), the row-major int32 index in the window of its first
+    element that equals the maximum `y`, or is nan, and is `inside`.
     """
     n, kernel = len(view.shape) - len(y.shape), view.shape[len(y.shape) :]
     last = prod(kernel) - 1
@@ -105,8 +106,8 @@ def _window_numbers(kernel: Ints, rank: int) -> UOp:
 
 
 def _inside(view: UOp, sizes: tuple[Any, ...], kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> UOp:
-    """Return a bool node: true where a window holds an element of the input, whose last axes have `sizes`, not
-    padding.
+    """Return a bool node: true where a window of `view`, (..., *outputs, *kernel), holds an element of the input, whose
+    last axes have `sizes`, not padding. The other arguments have an int for each of these axes.
     """
     rank, n, out = len(view.shape), len(kernel), TRUE
     for a, (size, k, s, p, r) in enumerate(zip(sizes, kernel, stride, padding, dilation, strict=True)):
@@ -145,9 +146,10 @@ class PoolMixin(TensorBase):
     def _pooled(
         self, n: int, name: str, sizes: tuple[Any, Any, Any, Any], ceil_mode: bool, fill: Any
     ) -> tuple[UOp, UOp, tuple[Ints, Ints, Ints, Ints]]:
-        """Return the windows, (..., *outputs, *kernel), their padded source, and (kernel, stride, padding, dilation) as
-        tuples.
+        """Return the windows over the last n axes, (..., *outputs, *kernel), their padded source, and (kernel, stride,
+        padding, dilation) as tuples of n ints.
 
+        `sizes`: these four as the user gave them. `fill`: value of the padding. `name`: the method in messages.
         Raises ShapeError or ArgumentError.
         """
         x = self._uop
@@ -172,7 +174,7 @@ class PoolMixin(TensorBase):
         return view, padded, (kernel, stride, padding, dilation)
 
     def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Self:
-        """Return the maximum of each window over the last n axes."""
+        """Return the maximum of each window over the last n axes; the arguments are those of `max_pool2d`."""
         low = False if self.dtype is dtypes.bool else self.dtype.min
         view, x, sizes = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
         k, s, _, r = sizes
@@ -203,7 +205,10 @@ class PoolMixin(TensorBase):
     def _avg_pool(
         self, n: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
     ) -> Self:
-        """Return the mean of each window over the last n axes. Raises DTypeError for integers."""
+        """Return the mean of each window over the last n axes; the arguments are those of `avg_pool2d`.
+
+        `include_pad` is `count_include_pad`, `divisor` is `divisor_override`. Raises DTypeError for integers.
+        """
         self._check_float(f"avg_pool{n}d")
         view, x, (k, s, p, r) = self._pooled(n, f"avg_pool{n}d", (kernel, stride, padding, 1), ceil_mode, 0)
         rank = len(view.shape)
@@ -265,7 +270,8 @@ class PoolMixin(TensorBase):
     ) -> Self:
         """Return the largest element of each window over the last two axes: (..., H, W) -> (..., H', W').
 
-        The stride is the kernel size by default. Padding is never the maximum. With `ceil_mode` a last window may
+        `kernel_size`, `stride`, `padding` and `dilation` are an int or one for each axis; the stride is the kernel size
+        by default. Padding is never the maximum. With `ceil_mode` a last window may
         extend past the end if it starts inside. The first of equal elements gets the gradient. Raises ShapeError and
         ArgumentError.
 
@@ -318,8 +324,9 @@ class PoolMixin(TensorBase):
     ) -> Self:
         """Return the mean of each window over the last two axes: (..., H, W) -> (..., H', W').
 
-        Padding counts as zeros unless `count_include_pad` is False. Elements that `ceil_mode` adds never count. Raises
-        DTypeError for integers, ShapeError and ArgumentError.
+        Padding counts as zeros unless `count_include_pad` is False. Elements that `ceil_mode` adds never count.
+        `divisor_override` replaces the number of elements as the divisor. Sizes as in `max_pool2d`. Raises DTypeError
+        for integers, ShapeError and ArgumentError.
 
         >>> Tensor([[1.0, 5.0], [2.0, 4.0]]).avg_pool2d(2).tolist()
         [[3.0]]
@@ -368,7 +375,9 @@ class PoolMixin(TensorBase):
         return self._avg_pool(2, kernel, kernel, 0, False, True, None)
 
     def adaptive_avg_pool3d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the means of equal parts of the last three axes; None keeps an axis. See `adaptive_avg_pool2d`.
+        """Return the means of equal parts of the last three axes, which get `output_size` parts; None keeps an axis.
+
+        See `adaptive_avg_pool2d`.
 
         >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).adaptive_avg_pool3d((None, 1, 1)).tolist()
         [[[[3.0]]]]
