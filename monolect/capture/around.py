@@ -67,9 +67,9 @@ def realize_external_values(
     """Realize the values in the `graph` of the step that external Tensors still hold, and substitute them in `batch`.
 
     Return the nodes of `graph` that are no longer pending, and the BUFFERs that the values were computed from or are
-    stored in. `own`: ids of the Tensors of the step. `olds`: nodes that the step assigns to; an expression of them is
-    taken for the step's own. The step is captured again if one of these BUFFERs changes, because it may have written an
-    equal expression itself.
+    stored in. `live` returns all live Tensors; `own`: ids of the Tensors of the step. `olds`: nodes that the step
+    assigns to; an expression of them is taken for the step's own. The step is captured again if one of these BUFFERs
+    changes, because it may have written an equal expression itself.
 
     A replay must not draw initial weights again, so such values are not part of the step. Of an expression that depends
     on a Variable only the Variable-free parts are realized: the step takes another value at each call. Constants stay
@@ -103,10 +103,10 @@ def external_reads(live: LiveTensors, found: set[UOp], graph: set[UOp], shown: s
     """Return the external Tensors that the step reads through the BUFFERs `found`, as (rebindable, baked in) pairs with
     nodes.
 
-    A Tensor that is the only holder of its BUFFER can be rebound when it is assigned. All others are baked into the
-    kernels or results, and the step is captured again when one changes. Those are views of a BUFFER, Tensors that share
-    a BUFFER, and Tensors in the step's `graph`. Tensors whose BUFFER is in `shown`, the bases of results that are
-    views, are baked in too.
+    `live` returns all live external Tensors. One that is the only holder of its BUFFER can be rebound when it is
+    assigned. All others are baked into the kernels or results, and the step is captured again when one changes. Those
+    are views of a BUFFER, Tensors that share a BUFFER, and Tensors in the step's `graph`. Tensors whose BUFFER is in
+    `shown`, the bases of results that are views, are baked in too.
     """
     environment = found | shown
     tensors = live() if environment or graph else []
@@ -130,7 +130,7 @@ def separate_storage(assigned: list[Tensor]) -> None:
 
 
 def copy_foreign_storage(tensors: list[Tensor], made: set[UOp]) -> None:
-    """Copy the value of every realized Tensor whose BUFFER is not in `made`, the BUFFERs that the step allocated."""
+    """Copy the value of each realized Tensor in `tensors` whose BUFFER is not one that the step allocated (`made`)."""
     for t in tensors:
         if is_realized(t._uop) and base_of(t._uop) not in made:
             t._uop = copied(t._uop)
@@ -197,7 +197,10 @@ def refuse_nondeterminism(name: str, line: tuple[str, int]) -> None:
 
 
 def refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:
-    """Raise JitError if the state of a Python or NumPy generator changed: a replay would repeat the same numbers."""
+    """Raise JitError if a generator drew random numbers: a replay would repeat the same numbers.
+
+    `generators`: Python and NumPy generators by name, each with its state before the run.
+    """
     for name, (generator, before) in generators.items():
         if nondeterminism.generator_state(generator) != before:
             expected = "Tensor.rand and its like, or the numbers as arguments"

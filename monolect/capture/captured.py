@@ -62,8 +62,9 @@ def call_key(
     steering: tuple,
 ) -> Any:
     """Return the hashable key of a call from the fields of its `Spec`, which explains them: the signature of the
-    arguments, the environment, which arguments are one Tensor, and the settings. Objects count by those of their
-    `attributes`.
+    arguments, the environment, which arguments are one Tensor (`positions`), and the settings (`steering`).
+
+    Objects count by those of their `attributes`.
     """
     part = lambda x: Dependencies((x,), attributes).key  # noqa: E731
     own = lambda x: x.__class__ if x.__class__ in _CONTAINERS else _container_key(x, attributes)  # noqa: E731
@@ -135,13 +136,13 @@ class Captured(NamedTuple):
 
 
 def resolve(t: Any, tensors: list[Tensor]) -> Tensor:
-    """Return the argument at position `t`, or the external Tensor `t` itself."""
+    """Return the argument at position `t`, one of `tensors`, or the external Tensor `t` itself."""
     found: Tensor = tensors[t] if t.__class__ is int else t
     return found
 
 
 def run_checks(checks: Sequence[Check], results: list[Tensor]) -> None:
-    """Check the indices that a call computed: `results` has their least and greatest value for each check."""
+    """Run the index `checks` of a call: `results` has the least and the greatest index for each."""
     for k, check in enumerate(checks):
         check.look(*(int(to_numpy(t._uop)) for t in results[2 * k : 2 * k + 2]))
 

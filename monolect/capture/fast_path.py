@@ -57,7 +57,7 @@ def build_fast_path(
     general: Callable[..., Any],
     not_kept: Any = None,
 ) -> Callable[..., Any] | None:
-    """Return the fast path, a function of Tensors, or None if a call of the step needs the general call.
+    """Return the fast path of a capture, a function of Tensors, or None if a call needs the general call.
 
     The function accepts any arguments. If a guard fails, it passes them to `general`, with MISSING for those not given.
 
@@ -83,7 +83,7 @@ def build_fast_path(
 
 
 def _is_supported(capture: Capture, environment: Dependencies, n_guards: int) -> bool:
-    """Whether a fast path supports the step, and has few enough guards; `n_guards` of them check the environment."""
+    """Whether a fast path supports the step of `capture`, with few enough guards: `n_guards` and those of states."""
     values = (*capture.outputs, *(s.after for s in capture.moves))
     known = all(v.source in ("fresh", "constant", "given") for v in values)
     simple = known and all(m.shape is None for m in capture.made) and not capture.reuse
@@ -122,7 +122,7 @@ class _Writer:
         }  # fmt: skip
 
     def environment_guards(self, guards: list[GuardLine]) -> list[str]:
-        """Return lines that leave the fast path if the environment of the step changed."""
+        """Return lines that leave the fast path if the environment of the step changed, as `guards` test."""
         lines = _bail_if(["more", "named", "under_way", "settings.tracing", "profile.recording"])
         lines += _bail_if(["settings.steering is not steering"])
         for _, bound in guards:
@@ -218,7 +218,7 @@ class _Writer:
         return [*lines, f" return {_tree_expression(self.captured.template, found)}"]
 
     def leaves(self, leaves: Sequence[Leaf]) -> tuple[list[str], list[str]]:
-        """Return lines that make missing values and views of results, and the expression of each result."""
+        """Return lines that make missing values and views for `leaves`, Tensors of a result, and their expressions."""
         lines: list[str] = []
         for leaf in leaves:
             at = leaf.of if leaf.path else leaf.value
@@ -232,7 +232,7 @@ class _Writer:
 
 
 def _tensor_expression(t: Any, names: dict[str, Any]) -> str:
-    """Return the expression of a Tensor: an argument by position, or an external Tensor."""
+    """Return the expression of a Tensor: `t` is the position of an argument, or an external Tensor for `names`."""
     if t.__class__ is int:
         return f"a{t}"
     names[name := f"leaf_{id(t)}"] = t
@@ -240,17 +240,17 @@ def _tensor_expression(t: Any, names: dict[str, Any]) -> str:
 
 
 def _gradient_expression(t: Any, names: dict[str, Any]) -> str:
-    """Return the expression of the gradient of an argument by position, or of an external Tensor."""
+    """Return the expression of the gradient of the Tensor that `t` denotes, as in `_tensor_expression`."""
     return _tensor_expression(t, names) + "._grad"
 
 
 def _base_expression(leaf: Leaf, names: dict[str, Any]) -> str:
-    """Return the expression of a Tensor of a result, or of the base if the result is a view."""
+    """Return the expression of the Tensor of a result, or of its base if it is a view; it may add to `names`."""
     return _tensor_expression(leaf.root, names) if leaf.root is not None else f"t{leaf.of if leaf.path else leaf.value}"
 
 
 def _view_expression(leaf: Leaf, names: dict[str, Any]) -> str:
-    """Return the expression of a result that is a view."""
+    """Return the expression of a result that is a view; adds its path to `names`."""
     names[f"path{leaf.value}"] = leaf.path
     return f"apply_path({_base_expression(leaf, names)}, path{leaf.value})"
 
@@ -322,7 +322,7 @@ def _table_guard(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> 
 
 
 def _state_guards(capture: Capture) -> Iterator[GuardLine]:
-    """Yield the guards of Tensors that the step reads or updates in place.
+    """Yield the guards of external Tensors that the step reads or updates in place.
 
     Their nodes are the same, and no other code holds the node or memory of a state that is updated in place.
     """
@@ -334,16 +334,19 @@ def _state_guards(capture: Capture) -> Iterator[GuardLine]:
         yield f"s{i}.tensor._uop is not s{i}.uop or {held}", {f"s{i}": s}
 
 
-def _native_call(given: list[str], after: list[str], may_fail: bool) -> list[str]:
-    """Return lines that run the step and then `after`, with no call in between: an interrupt cannot separate them."""
-    call = f" native({', '.join(given)})"
+def _native_call(arguments: list[str], after: list[str], may_fail: bool) -> list[str]:
+    """Return lines that run the step and then the lines `after`, with no call in between: no interrupt separates them.
+
+    `arguments`: their code. `may_fail`: after an exception in the step, `after` is not run.
+    """
+    call = f" native({', '.join(arguments)})"
     if may_fail or not after:
         return [call, *after]
     return [" try:", f" {call}", " finally:", *(" " + line for line in after)]
 
 
 def _new_versions(capture: Capture, names: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Return lines that name the new version of each rebound state, and lines that store them."""
+    """Return lines that name the new version of each rebound state, and lines that store them; adds to `names`."""
     news, stored = [], []
     for k, s in enumerate(capture.moves):
         names[f"moves{k}"] = s
@@ -357,19 +360,20 @@ def _size_names(capture: Capture, names: dict[str, Any]) -> list[str]:
     return [f"v{i}" for i in range(len(capture.variables))]
 
 
-def _result_buffer(k: int, made: Fresh, names: dict[str, Any], origin: Any, device: Any) -> list[str]:
+def _result_buffer(k: int, result: Fresh, names: dict[str, Any], origin: Any, device: Any) -> list[str]:
     """Return lines after which `y{k}` is a BUFFER that no other code holds, and `n{k}` its memory: that of an earlier
-    call if it is free and small, else new memory on `device`. `origin`: (file, line, what) of new nodes. Adds to
-    `names`.
+    call if it is free and small, else new memory on `device`.
+
+    `result`: result k of the capture. `origin`: (file, line, what) of new nodes. Adds to `names`.
     """
 
     def fresh() -> UOp:
-        u = new_buffer_like(made.mark)
-        u.storage, u.origin = device.alloc(made.n_bytes), origin
+        u = new_buffer_like(result.mark)
+        u.storage, u.origin = device.alloc(result.n_bytes), origin
         return u
 
-    names |= {f"fresh{k}": fresh, f"last{k}": [made.mark, made.mark]}
-    if made.n_bytes > MAX_REUSED_BYTES:
+    names |= {f"fresh{k}": fresh, f"last{k}": [result.mark, result.mark]}
+    if result.n_bytes > MAX_REUSED_BYTES:
         return [f" y{k} = fresh{k}(); n{k} = y{k}.storage"]
     # FREE counts the list as a holder: check that no other thread replaced the node in it.
     held = [f"last{k}[1] is not y{k}", f"getrefcount(y{k}) > FREE", f"getrefcount(n{k}) > FREE"]
@@ -381,19 +385,20 @@ def _result_buffer(k: int, made: Fresh, names: dict[str, Any], origin: Any, devi
     ]
 
 
-def _node_expression(name: str, v: Output, names: dict[str, Any]) -> str:
-    """Return the expression of the node of a result or new version: new memory, an input, a constant, or a
-    view of one.
+def _node_expression(name: str, output: Output, names: dict[str, Any]) -> str:
+    """Return the expression of the node of `output`, a result or new version; adds to `names`, with the suffix `name`.
+
+    The node is new memory, an input, a constant, or a view of one.
     """
-    if v.source == "constant":
-        names[f"kept_{name}"] = v.node
+    if output.source == "constant":
+        names[f"kept_{name}"] = output.node
         return f"kept_{name}"
-    whole = f"y{v.at}" if v.source == "fresh" else f"u{v.at}"
-    if v.node is v.base:
+    whole = f"y{output.at}" if output.source == "fresh" else f"u{output.at}"
+    if output.node is output.base:
         return whole
 
     def view(new: UOp) -> UOp:
-        u = substitute(v.node, {v.base: new})
+        u = substitute(output.node, {output.base: new})
         u.origin = new.origin
         return u
 
@@ -402,7 +407,7 @@ def _node_expression(name: str, v: Output, names: dict[str, Any]) -> str:
 
 
 def _tree_expression(template: Any, leaves: Sequence[str]) -> str:
-    """Return the expression of the results in the nesting of `template`."""
+    """Return the expression of the results in the nesting of `template`; `leaves`: the expressions of its Tensors."""
     tensors = ", ".join(leaves)
     if template.__class__ is Tensor:
         return tensors

@@ -137,23 +137,29 @@ class Function(Generic[P, R]):
         with undone_on_failure():
             return self._called(*self._find_trace(args, kwargs, roots))
 
-    def _called(self, t: Trace, found: Dependencies) -> Any:
-        """Return the results of a call with a trace, and assign to the Tensors that it assigns to."""
-        if t.checks:
-            _check_indices(t, found.nodes)
-        call = node(self.op, (t.body, *found.nodes, *t.extra), self.name)
-        values = [node("GETTUPLE", (call,), k) for k in range(len(t.body.src))]
+    def _called(self, trace: Trace, found: Dependencies) -> Any:
+        """Return the results of a call with `trace`, and assign to the Tensors that it assigns to.
+
+        `found`: the Tensors and nodes that the call reaches.
+        """
+        if trace.checks:
+            _check_indices(trace, found.nodes)
+        call = node(self.op, (trace.body, *found.nodes, *trace.extra), self.name)
+        values = [node("GETTUPLE", (call,), k) for k in range(len(trace.body.src))]
         if self.gradient is None:  # a constant is on no device, not on that of the first argument
             inputs = call.src[1:]
             values = [
-                _inlined(u, inputs) if device(u) is None else value for u, value in zip(t.body.src, values, strict=True)
+                _inlined(u, inputs) if device(u) is None else value
+                for u, value in zip(trace.body.src, values, strict=True)
             ]
-        for (position, is_deferred), u in zip(t.assigned, values[t.n_results :], strict=True):
+        for (position, is_deferred), u in zip(trace.assigned, values[trace.n_results :], strict=True):
             found.tensors[position]._become(in_own_memory(u))
             if is_deferred:
                 defer(found.tensors[position])
-        made = [Tensor._wrap(u) for u in values[: t.n_results]]
-        return unflatten(t.result, rebuild_results(t.leaves, made, functools.partial(resolve, tensors=found.tensors)))
+        made = [Tensor._wrap(u) for u in values[: trace.n_results]]
+        return unflatten(
+            trace.result, rebuild_results(trace.leaves, made, functools.partial(resolve, tensors=found.tensors))
+        )
 
     def _find_trace(
         self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]
@@ -184,8 +190,10 @@ class Function(Generic[P, R]):
         return t, found
 
     def _is_as_before(self, found: Dependencies, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Whether running the function left everything that it reads unchanged. A reused trace would not repeat a side
-        effect, such as counting, appending to a list, or exchanging the values of two variables.
+        """Whether running the function left everything that it reads, `found`, unchanged.
+
+        A reused trace would not repeat a side effect, such as counting, appending to a list, or exchanging the values
+        of two variables.
         """
         if found.holds():
             return True
@@ -245,18 +253,19 @@ def _value_of_view(t: Tensor) -> Tensor:
     return new
 
 
-def _check_indices(t: Trace, nodes: Iterable[UOp]) -> None:
-    """Check the indices of a call that reads `nodes`: now, or after each call of the step that is being captured.
+def _check_indices(trace: Trace, nodes: Iterable[UOp]) -> None:
+    """Check the indices of a call of `trace` that reads `nodes`: now, or after each call of a step that is being
+    captured.
 
     Raises IndexRangeError for an index that is out of range.
     """
-    call = node("FUNCTION", (t.check_body, *nodes, *t.check_extra))
-    found = [Tensor._wrap(node("GETTUPLE", (call,), k)) for k in range(2 * len(t.checks))]
+    call = node("FUNCTION", (trace.check_body, *nodes, *trace.check_extra))
+    found = [Tensor._wrap(node("GETTUPLE", (call,), k)) for k in range(2 * len(trace.checks))]
     if not changes.captures:
         found[0].realize(*found[1:])
-        run_checks(t.checks, found)
+        run_checks(trace.checks, found)
     elif (collected := checks_under_way()) is not None:
-        collected += zip(t.checks, found[::2], found[1::2], strict=True)
+        collected += zip(trace.checks, found[::2], found[1::2], strict=True)
 
 
 def _inlined(u: UOp, inputs: tuple[UOp, ...]) -> UOp:

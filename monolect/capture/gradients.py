@@ -34,14 +34,14 @@ class FinalGradients:
     that is not stored.
     """
 
-    def __init__(self, before: Gradients, assigned: Sequence[Tensor], looked: Noted, name: Name):
+    def __init__(self, before: Gradients, assigned: Sequence[Tensor], noted: Noted, name: Name):
         updated = {id(t) for t in assigned}
         self.kept: list[Tensor] = []
         self.aliased: list[Tensor] = []
         self.cleared: list[Tensor] = []
         self.consumed: list[Tensor] = []
         self.dropped: list[Tensor] = []
-        for t, first in looked.alive():
+        for t, first in noted.alive():
             new = t._grad
             if id(t) not in before or (new is first and new is not None):  # only read, or written in place
                 continue
@@ -58,21 +58,22 @@ class FinalGradients:
                 (self.aliased if is_shared else self.kept).append(t)
 
 
-def rewrap_gradients(looked: Noted, name: Name) -> dict[int, Tensor]:
+def rewrap_gradients(noted: Noted, name: Name) -> dict[int, Tensor]:
     """Give each gradient that the step made a new Tensor, which no other code holds, and return them by the id of the
     old one.
 
-    The function may hold the old Tensor; it must not count as state of the step if it was written to.
+    The function may hold the old Tensor; it must not count as state of the step if it was written to. `noted`: Tensors
+    whose gradient was read or set, with the gradient before. `name`: as in `Name`.
     """
     own: dict[int, Tensor] = {}
-    for t, first in looked.alive():
+    for t, first in noted.alive():
         new = t._grad
         if new is None or new is first or new.__class__ is NotKept or new._is_view or name(new) is not None:
             continue
         if id(new) not in own:
             own[id(new)] = Tensor._wrap(new._uop)
         t._grad = own[id(new)]
-    for t, _ in looked.alive():
+    for t, _ in noted.alive():
         if isinstance(t._grad, Tensor) and t._grad._is_view:
             t._grad = replace_tensors(t._grad, own)
     return own
@@ -81,8 +82,8 @@ def rewrap_gradients(looked: Noted, name: Name) -> dict[int, Tensor]:
 def gradient_supplier(supplied: Supplied, make_placeholder: MakePlaceholder) -> Callable[[Tensor, Tensor], Tensor]:
     """Return a function for captures that turns a gradient which the step finds into an input of the step.
 
-    It appends a row to `supplied` and returns the placeholder of the gradient. A view is returned as it is: its memory
-    is that of an external Tensor.
+    It appends a row to `supplied` and returns the placeholder of the gradient, `make_placeholder(gradient, node)`. A
+    view is returned as it is: its memory is that of an external Tensor.
     """
 
     def bring(t: Tensor, g: Tensor) -> Tensor:
@@ -129,10 +130,13 @@ def matches_state(g: Any, state: Any) -> bool:
     return now is state or (is_supplied(state) and is_supplied(now) and bool(now == state))
 
 
-def initial_gradients(looked: Noted, grads: Gradients, supplied: Supplied) -> list[tuple[Tensor, Any]]:
-    """Return the external Tensors whose gradient the step read, each with its `gradient_state`; supplied ones last."""
+def initial_gradients(noted: Noted, owners: Gradients, supplied: Supplied) -> list[tuple[Tensor, Any]]:
+    """Return the external Tensors whose gradient the step read, each with its `gradient_state`; supplied ones last.
+
+    `noted`: Tensors whose gradient was read or set, with the gradient before. `owners`: the external Tensors.
+    """
     first = {id(t) for t, *_ in supplied}
-    others = [(t, old) for t, old in looked.alive() if old is not OWN and id(t) in grads and id(t) not in first]
+    others = [(t, old) for t, old in noted.alive() if old is not OWN and id(t) in owners and id(t) not in first]
     return [(t, gradient_state(old)) for t, old in others] + [(t, gradient_state(g)) for t, g, *_ in supplied]
 
 
@@ -142,7 +146,10 @@ def is_supplied(state: Any) -> bool:
 
 
 def refuse_duplicates(tensors: Sequence[Tensor], assigned: Sequence[Any]) -> None:
-    """Raise JitError if a Tensor is an argument and a supplied gradient, and the step assigns to it."""
+    """Raise JitError if one of `tensors` is an argument and a supplied gradient, and the step assigns to it.
+
+    `assigned`: positions of assigned arguments, and external Tensors.
+    """
     positions = {s for s in assigned if s.__class__ is int}
     numbers: dict[int, int] = {}
     for i, t in enumerate(tensors):

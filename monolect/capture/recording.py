@@ -126,7 +126,7 @@ class Recording:
         return self.position.get(id(t), t)
 
     def name(self, t: Tensor) -> Any:
-        """Return the position of an argument, or an external Tensor itself.
+        """Return the position of `t` if it is an argument, or `t` itself if it is an external Tensor.
 
         Return None for a Tensor that the step made, and for a donated argument, which the step may write over.
         """
@@ -317,7 +317,7 @@ class Recording:
 
 
 def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | None) -> set[int]:
-    """Return the ids of the arguments, not of objects inside of them, and of a method's instance (from `owner`)."""
+    """Return the ids of the arguments `given`, not of objects inside, and of a method's instance (from `owner`)."""
     args, kwargs = given
     return {id(x) for x in (*args, *kwargs.values(), owner and owner())}
 
@@ -325,8 +325,8 @@ def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | Non
 def _refuse_changes(now: Any, tensors: list[Tensor], placeholders: list[Tensor], spec: Spec, key: Any) -> None:
     """Raise JitError if the function changed a list, a dict or an object that is an argument: a replay would not.
 
-    `now`: (args, kwargs) after the run, which hold `placeholders` in place of `tensors`. `key`: the key of the call
-    before the run.
+    `now`: (args, kwargs) after the run, which hold `placeholders` in place of `tensors`. `spec` describes the call;
+    `key` is its key before the run.
     """
     final: list[Tensor] = []
     flatten(now, final)
@@ -359,8 +359,8 @@ def _placeholder(t: Tensor, node: UOp) -> Tensor:
 
 
 def _values_without_graph(outputs: list[Tensor]) -> list[int]:
-    """Return the indices of the results and states that an unjitted call would give a graph, which a replay does not
-    build.
+    """Return the indices of those `outputs`, results and states, that an unjitted call would give a graph, which a
+    replay does not build.
 
     A gradient of such a value would reach a leaf, or a value whose graph was released or is missing.
     """

@@ -68,7 +68,10 @@ def describe_results(
 def rebuild_results(
     leaves: Sequence[Leaf], values: Sequence[Tensor], resolve: Callable[[Any], Tensor]
 ) -> Iterator[Tensor]:
-    """Yield the Tensors of a result. `resolve` returns the argument or external Tensor for a `Leaf.root`."""
+    """Yield the Tensors of a result, one for each of `leaves`, from the computed `values` of the call.
+
+    `resolve` returns the argument or external Tensor for a `Leaf.root`.
+    """
     views: dict[int, Tensor] = {}  # by value index: a view that is returned twice is one Tensor
     for value, root, of, path in leaves:
         if path and value not in views:

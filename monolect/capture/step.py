@@ -255,7 +255,10 @@ class Jit(Generic[P, R]):
     def _replayed(
         self, captured: Captured, inputs: list[UOp], tensors: list[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Replay a capture; return the Tensors of the results, and the values of its checks."""
+        """Replay `captured` with the nodes `inputs` of the arguments `tensors`.
+
+        Return the Tensors of the results, and the values of its checks.
+        """
         capture, origins = captured.capture, self._origins(captured)
         found: list[Tensor] = []
         check_values: list[Tensor] = []
@@ -292,15 +295,15 @@ class Jit(Generic[P, R]):
             capture.replay(inputs, addresses, tensors, finish)
         return found, check_values
 
-    def _with_views(self, args: tuple, kwargs: dict[str, Any], found: list[Tensor]) -> Any:
-        """Call the step with arguments that are views: it gets Tensors of the same memory.
+    def _with_views(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
+        """Call the step with arguments of which some `tensors` are views: it gets Tensors of the same memory.
 
         An assignment to one of these is then written to the view.
         """
-        given = {id(t): t for t in found}
+        given = {id(t): t for t in tensors}
         instead = {k: in_memory(t) if t._is_view else t for k, t in given.items()}
         before = {k: (t._uop, t._grad) for k, t in instead.items()}
-        args, kwargs = unflatten((args, kwargs), iter([instead[id(t)] for t in found]))
+        args, kwargs = unflatten((args, kwargs), iter([instead[id(t)] for t in tensors]))
         outer, self._views = self._views, {id(instead[k]): t for k, t in given.items()}
         try:
             back = self._general(*args, **kwargs) if self.needs_general_call else self.__call__(*args, **kwargs)
@@ -316,7 +319,7 @@ class Jit(Generic[P, R]):
         return back
 
     def _as_given(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the arguments that the caller gave: the views, where a Tensor of the same memory replaced them."""
+        """Return `tensors` as the caller gave them: the views, where a Tensor of the same memory replaced them."""
         return [self._views.get(id(t), t) for t in tensors]
 
     def _aliased_arguments(
@@ -413,7 +416,7 @@ class Jit(Generic[P, R]):
         return (*self.origin[:2], NO_GRAPH) if is_lost else self.origin
 
     def _trim_cache(self, key: Any, name: str | None, is_outdated: bool) -> None:
-        """Drop old captures after a new one, and warn if the step is captured again at each call.
+        """Drop old captures after a new one of `key`, and warn if the step is captured again at each call.
 
         `name`: a dependency that the run changed, or None. `is_outdated`: the new capture replaced one of the same
         call.
@@ -431,7 +434,10 @@ class Jit(Generic[P, R]):
     def _invalidate_donated(
         self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor], before: list[UOp]
     ) -> None:
-        """Invalidate the donated arguments, except those that the step assigned."""
+        """Invalidate the donated arguments, except those that the step assigned.
+
+        `before`: nodes of `tensors` before the run.
+        """
         if self.donation.arguments:
             same = {id(t) for t, u in zip(tensors, before, strict=False) if t._uop is u}
             for t in self.donation.tensors(args, kwargs):
@@ -439,7 +445,8 @@ class Jit(Generic[P, R]):
                     invalidate(t)
 
     def _ensure_buffers(self, tensors: list[Tensor], nodes: list[UOp]) -> None:
-        """Give every argument a BUFFER with storage: a view as a part of its base's memory if possible, else a copy.
+        """Give each of `tensors`, with its node in `nodes`, a BUFFER with storage: a view as a part of its base's
+        memory if possible, else a copy.
 
         A part shares memory with its base and with views that overlap it. No replay writes to such memory while another
         BUFFER of it is alive: state in place, donated memory and recycled results count the holders first.
@@ -452,9 +459,11 @@ class Jit(Generic[P, R]):
     def _capture(
         self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp], is_outdated: bool
     ) -> Any:
-        """Run the function and record it. If that raises, everything is as before the call.
+        """Run the function for a call of `key`, record it, and return its results. If that raises, everything is as
+        before.
 
-        `is_outdated`: a capture of the same call could not be replayed.
+        `tensors`: the Tensors of the arguments, with their `nodes`. `is_outdated`: a capture of the same call could not
+        be replayed.
         """
         compute_pending()  # pending values are not part of the step
         arguments = [(t, (u, t._grad, t._requires_grad)) for t, u in zip(tensors, nodes, strict=True)]

@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def grad(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[P, Any]:
-    """Return a function that computes the gradient of the scalar function `f` by one or several arguments.
+    """Return a function that computes the gradient of the scalar function `f` by the arguments numbered `argnums`.
 
     An argument may be a tensor, or lists, tuples and dicts of tensors; its gradient has the same structure. With
     `has_aux`, `f` returns (value, aux), and the new function returns (gradient, aux).
@@ -107,9 +107,10 @@ def _placeholder(t: Tensor, placeholders: dict[UOp, UOp]) -> Tensor:
 
 
 def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]) -> Tensor:
-    """Return the gradient of placeholder node `u`: the sum of the gradients found at its node and at its buffer.
+    """Return the gradient of placeholder node `u`: the sum of the gradients `found` at its node and at its buffer.
 
-    A graph that was built after the placeholder was computed refers to the buffer.
+    A graph that was built after the placeholder was computed refers to the buffer. `placeholders`: as in
+    `_placeholder`.
     """
     parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
     g = full(u.shape, 0, u.dtype) if not parts else parts[0] if len(parts) == 1 else build("ADD", *parts)

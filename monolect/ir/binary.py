@@ -56,7 +56,7 @@ def pack(u: UOp) -> bytes:
 
 
 def unpack(data: bytes) -> UOp:
-    """Return the root of the graph that `pack` wrote. Raises ParseError for bytes that hold no graph."""
+    """Return the root of the graph that `pack` wrote as `data`. Raises ParseError for bytes that hold no graph."""
     try:
         plain, rows = marshal.loads(data)
         values = [_value(p) for p in plain]
@@ -68,25 +68,25 @@ def unpack(data: bytes) -> UOp:
         raise ParseError("no packed graph", expected="what `pack` writes", found=f"{data[:20]!r} ({e})") from None
 
 
-def _plain(v: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Convert an argument to types that `marshal` knows: numbers, strings, bytes, and tuples that begin with a name."""
-    kind: type = v.__class__
+    kind: type = value.__class__
     if kind in _PLAIN:
-        return v
+        return value
     if kind is DType:
-        return "dtype", v.short
-    if isinstance(v, tuple):
+        return "dtype", value.short
+    if isinstance(value, tuple):
         name = kind.__name__
-        return (name if RECORDS.get(name) is kind else "tuple", *map(_plain, v))
-    if v is INVALID or v is NEGATIVE_ZERO:
-        return "single", repr(v)
-    if isinstance(v, float):  # only NEGATIVE_ZERO means -0.0; any other zero is written as 0.0
-        return ("single", "nan") if v != v else abs(float(v)) if v == 0.0 else float(v)
+        return (name if RECORDS.get(name) is kind else "tuple", *map(_plain, value))
+    if value is INVALID or value is NEGATIVE_ZERO:
+        return "single", repr(value)
+    if isinstance(value, float):  # only NEGATIVE_ZERO means -0.0; any other zero is written as 0.0
+        return ("single", "nan") if value != value else abs(float(value)) if value == 0.0 else float(value)
     for base in (int, str):
-        if isinstance(v, base):
-            return base(v)
+        if isinstance(value, base):
+            return base(value)
     raise IRError(
-        "an argument that cannot be serialized", expected="numbers, strings, bytes, dtypes, tuples", found=repr(v)
+        "an argument that cannot be serialized", expected="numbers, strings, bytes, dtypes, tuples", found=repr(value)
     )
 
 

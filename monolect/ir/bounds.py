@@ -38,9 +38,9 @@ def min_max(u: UOp) -> Interval:
     return u._min_max
 
 
-def size_max(n: Any) -> int:
+def size_max(size: Any) -> int:
     """Return the largest value that a size (int or UOp) can have."""
-    return n if n.__class__ is int else min_max(n)[1]
+    return size if size.__class__ is int else min_max(size)[1]
 
 
 def at_most(a: Any, b: Any) -> bool:
@@ -50,9 +50,9 @@ def at_most(a: Any, b: Any) -> bool:
     return a is b or min_max(idx(b) + idx(a) * -1)[0] >= 0
 
 
-def bounds_text(n: Any) -> str:
+def bounds_text(size: Any) -> str:
     """Return the text of a size for messages: a number, or "low..high" for a symbolic size."""
-    return str(n) if n.__class__ is int else "{}..{}".format(*min_max(n))
+    return str(size) if size.__class__ is int else "{}..{}".format(*min_max(size))
 
 
 def _add(u: UOp, a: Interval, b: Interval) -> Interval:
@@ -191,10 +191,10 @@ def _interval(u: UOp) -> Interval:
     return _dtype_range(u) if op in _WRAPS and _exceeds_dtype(out, u) else out
 
 
-def _exceeds_dtype(i: Interval, u: UOp) -> bool:
+def _exceeds_dtype(interval: Interval, u: UOp) -> bool:
     """Whether an interval exceeds the value range of the integer dtype of `u`."""
     d = u.dtype
-    return d.is_int and (i[0] < d.min or i[1] > d.max)
+    return d.is_int and (interval[0] < d.min or interval[1] > d.max)
 
 
 def may_wrap(u: UOp) -> bool:
@@ -224,7 +224,7 @@ def ranges(u: UOp) -> frozenset[UOp]:
 
 
 def _free_ranges(u: UOp) -> frozenset[UOp]:
-    """Return the free RANGEs of `u`, whose sources have theirs computed."""
+    """Return the free RANGEs of `u`. Those of its sources must be cached already."""
     if u.op == "RANGE":
         return u.src[0]._ranges | {u}
     if u.op == "REDUCE" or u.op == "END":

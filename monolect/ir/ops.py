@@ -517,39 +517,41 @@ def _wmma_shape(src: tuple, arg: Any) -> tuple:
 
 
 # ---- meanings: (dtype, *arrays) -> array -------------------------------------------------------------------------------
-def _np_idiv(d: DType, a: Any, b: Any) -> Any:
+def _np_idiv(dtype: DType, a: Any, b: Any) -> Any:
     safe = np.where(b == 0, np.ones_like(b), b)
     q = np.floor_divide(a, safe)
-    if not d.is_unsigned:  # NumPy warns of overflow for min // -1; the dialect wraps
+    if not dtype.is_unsigned:  # NumPy warns of overflow for min // -1; the dialect wraps
         q = np.where(safe == -1, np.negative(a), q)
     return np.where(b == 0, np.zeros_like(q), q).astype(np.asarray(a).dtype)
 
 
-def _np_mod(d: DType, a: Any, b: Any) -> Any:
+def _np_mod(dtype: DType, a: Any, b: Any) -> Any:
     safe = np.where(b == 0, np.ones_like(b), b)
     r = np.remainder(a, safe)
     return np.where(b == 0, np.zeros_like(r), r).astype(np.asarray(a).dtype)
 
 
 def _np_shift(left: bool) -> Callable:
-    def shift(d: DType, a: Any, b: Any) -> Any:
-        bits = min(d.bits, 64)
+    def shift(dtype: DType, a: Any, b: Any) -> Any:
+        bits = min(dtype.bits, 64)
         a = np.asarray(a)
-        far = (b < 0) | (b >= bits) if not d.is_unsigned else b >= bits
+        far = (b < 0) | (b >= bits) if not dtype.is_unsigned else b >= bits
         amount = np.where(far, 0, b).astype(a.dtype)
         out = np.left_shift(a, amount) if left else np.right_shift(a, amount)
-        fill = np.zeros_like(a) if left or d.is_unsigned else np.where(a < 0, -1, 0).astype(a.dtype)
+        fill = np.zeros_like(a) if left or dtype.is_unsigned else np.where(a < 0, -1, 0).astype(a.dtype)
         return np.where(far, fill, out).astype(a.dtype)
 
     return shift
 
 
-def _np_max(d: DType, a: Any, b: Any) -> Any:
-    return np.logical_or(a, b) if d.kind == "b" else np.maximum(a, b)
+def _np_max(dtype: DType, a: Any, b: Any) -> Any:
+    return np.logical_or(a, b) if dtype.kind == "b" else np.maximum(a, b)
 
 
-def _np_threefry(d: DType, counter: Any, key: Any) -> Any:
-    """Compute Threefry-2x32 with 20 rounds; a uint64 holds both 32-bit words. Source: Salmon et al., SC 2011."""
+def _np_threefry(dtype: DType, counter: Any, key: Any) -> Any:
+    """Compute Threefry-2x32 of `counter` by `key`, 20 rounds; a uint64 holds two 32-bit words. Source: Salmon et al.,
+    2011.
+    """
     m = np.uint64(0xFFFFFFFF)
     c, k = np.asarray(counter, np.uint64), np.asarray(key, np.uint64)
     ks = [k & m, k >> np.uint64(32)]
@@ -567,35 +569,35 @@ def _np_threefry(d: DType, counter: Any, key: Any) -> Any:
 def _np(name: str) -> Callable:
     """Return a meaning that calls the NumPy function `name`."""
 
-    def meaning(d: DType, *xs: Any) -> Any:
+    def meaning(dtype: DType, *xs: Any) -> Any:
         return getattr(np, name)(*xs)
 
     return meaning
 
 
-def _np_add(d: DType, a: Any, b: Any) -> Any:
-    return np.logical_or(a, b) if d.kind == "b" else np.add(a, b)
+def _np_add(dtype: DType, a: Any, b: Any) -> Any:
+    return np.logical_or(a, b) if dtype.kind == "b" else np.add(a, b)
 
 
-def _np_mul(d: DType, a: Any, b: Any) -> Any:
-    return np.logical_and(a, b) if d.kind == "b" else np.multiply(a, b)
+def _np_mul(dtype: DType, a: Any, b: Any) -> Any:
+    return np.logical_and(a, b) if dtype.kind == "b" else np.multiply(a, b)
 
 
-def _np_pow(d: DType, a: Any, b: Any) -> Any:
+def _np_pow(dtype: DType, a: Any, b: Any) -> Any:
     """Compute the power of IEEE 754. NumPy takes the root for a scalar exponent 0.5, which differs at -0.0 and -inf."""
     root = (b == 0.5) & ((a == 0) | (a == -np.inf))
     return np.where(root, np.abs(a), np.power(a, b)).astype(np.asarray(a).dtype)
 
 
-def _np_mulacc(d: DType, a: Any, b: Any, c: Any) -> Any:
+def _np_mulacc(dtype: DType, a: Any, b: Any, c: Any) -> Any:
     return np.add(np.multiply(a, b), c)
 
 
-def _np_ldexp(d: DType, a: Any, b: Any) -> Any:
+def _np_ldexp(dtype: DType, a: Any, b: Any) -> Any:
     return np.ldexp(a, np.clip(b, -5000, 5000).astype(np.int32)).astype(np.asarray(a).dtype)
 
 
-def _np_recip(d: DType, a: Any) -> Any:
+def _np_recip(dtype: DType, a: Any) -> Any:
     return np.divide(np.ones((), np.asarray(a).dtype), a)
 
 

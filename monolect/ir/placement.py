@@ -156,7 +156,10 @@ def _is_divided(shape: tuple, ax: int, n: int) -> bool:
 
 
 def _moved(u: UOp, ax: int, expected: str) -> DeviceError:
-    """Return the error for a movement op that needs elements of other devices; it names the copy that is required."""
+    """Return the error for a movement op that needs elements of other devices; it names the copy that is required.
+
+    `ax`: the sharded axis. `expected`: the forms of the op that need no copy.
+    """
     d = u.src[0]._placement[0]
     copy = f'LOAD of it with LoadArg(device="{d[0]}", addrspace="GLOBAL") before, a copy to one device'
     found = f"{u.src[0].shape} on {len(d)} devices along axis {ax} to {u.shape}"

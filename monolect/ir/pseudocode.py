@@ -31,7 +31,7 @@ _INFIX = {
     "CMPLT": (" < ", 1), "CMPNE": (" != ", 1), "CMPGT": (" > ", 1), "CMPGE": (" >= ", 1), "CMPLE": (" <= ", 1),
     "CMPEQ": (" == ", 1),
 }  # fmt: skip
-_TIGHT = 9
+_TIGHT = 9  # precedence of names, numbers and calls: they need no parentheses
 _SUMS = {"ADD": "sum", "MUL": "product", "MAX": "max"}
 _OF_TENSORS = (1 << 32) - 1  # slots above it are BUFFERs of tensors (`ir.uop`)
 _MOST_OPERANDS = 6  # operands of one op that `brief` writes; further ones are left out
@@ -105,7 +105,10 @@ def _text_to_depth(u: UOp, depth: float) -> tuple[str, int]:
 
 
 def _nested(lines: list[Line], texts: dict[UOp, tuple[str, int]], indent: str = "") -> Iterator[str]:
-    """Yield the lines indented under their loops; adjacent lines share the headers of their common outer loops."""
+    """Yield the lines indented under their loops; adjacent lines share the headers of their common outer loops.
+
+    `texts`: (text, precedence) of each node.
+    """
     for _, group in groupby(lines, key=lambda line: line[0][:1]):
         here = list(group)
         loops = _common([loops for loops, _ in here])
@@ -133,7 +136,7 @@ def _effects(u: UOp) -> list[UOp]:
 
 
 def _headers(loops: tuple[UOp, ...], texts: dict[UOp, tuple[str, int]]) -> str:
-    """Return loop headers as text, such as `r0 < 64, r1 < 2`."""
+    """Return headers of the RANGEs `loops` as text, such as `r0 < 64, r1 < 2`; `texts`: (text, precedence) by node."""
     return ", ".join(f"{texts[r][0]} < {texts[r.src[0]][0]}" for r in loops)
 
 

@@ -93,7 +93,7 @@ def show(u: UOp, *, origins: bool = False, sections: bool = True) -> str:
 
 
 def _section_name(u: UOp, taken: set[str]) -> str:
-    """Return an unused `@name` for a section: the name of the program or kernel, or `@body`."""
+    """Return an `@name` for a section that is not in `taken`: the name of the program or kernel, or `@body`."""
     given = getattr(u.arg, "name", None) or "body"
     name = "@" + re.sub(r"\W", "_", given, flags=re.ASCII)
     others = (f"{name}_{k}" for k in itertools.count(1))
@@ -101,7 +101,10 @@ def _section_name(u: UOp, taken: set[str]) -> str:
 
 
 def _lines(u: UOp, named: dict[UOp, str], origins: bool) -> Iterator[str]:
-    """Yield a line for each node of `u`; nodes in `named` are references to sections and are not entered."""
+    """Yield a line for each node of `u`; nodes in `named` are references to sections and are not entered.
+
+    `origins`: as in `show`.
+    """
     names: dict[UOp, str] = {}
     columns: dict[tuple, str] = {}
     for v in toposort(u, stop=lambda v: v is not u and v in named):
@@ -126,7 +129,10 @@ def show_origin(origin: Any) -> str:
 
 
 def _column(u: UOp, names: dict[UOp, str], columns: dict[tuple, str]) -> str:
-    """Return dtype and shape as text, such as `f32[4,%7]`; a size that is no node of the text is `?`."""
+    """Return dtype and shape as text, such as `f32[4,%7]`; a size that is no node of the text is `?`.
+
+    `names`: names of the nodes that are written. `columns`: the texts made so far, by (dtype, shape).
+    """
     key = (u.dtype, u.shape)
     out = columns.get(key)
     if out is None:
@@ -137,32 +143,34 @@ def _column(u: UOp, names: dict[UOp, str], columns: dict[tuple, str]) -> str:
     return out
 
 
-def _write(v: Any) -> str:
-    """Return one argument as text."""
-    kind = v.__class__
+def _write(value: Any) -> str:
+    """Return one argument of a node as text."""
+    kind = value.__class__
     if kind is int:
-        return repr(v)
+        return repr(value)
     if kind is str:
-        return json.dumps(v)
-    if isinstance(v, tuple):
+        return json.dumps(value)
+    if isinstance(value, tuple):
         if kind.__name__ in RECORDS and RECORDS[kind.__name__] is kind:
-            return _write_record(v)
-        inner = ", ".join(map(_write, v))
-        return f"({inner},)" if len(v) == 1 else f"({inner})"
+            return _write_record(value)
+        inner = ", ".join(map(_write, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
     if kind is DType:
-        return v.short
-    if v is None or v is INVALID or kind is bool:
-        return repr(v)
-    if isinstance(v, float):
+        return value.short
+    if value is None or value is INVALID or kind is bool:
+        return repr(value)
+    if isinstance(value, float):
         # 0.0 and -0.0 are equal keys outside of a CONST: only NEGATIVE_ZERO is written as -0.0.
-        return "-0.0" if v is NEGATIVE_ZERO else repr(abs(float(v)) if v == 0.0 else float(v))
-    if isinstance(v, bytes):
-        return f'b"{v.hex()}"'
-    if isinstance(v, int):
-        return repr(int(v))
-    if isinstance(v, str):
-        return json.dumps(v)
-    raise IRError("an argument that has no text", expected="numbers, strings, bytes, dtypes and tuples", found=repr(v))
+        return "-0.0" if value is NEGATIVE_ZERO else repr(abs(float(value)) if value == 0.0 else float(value))
+    if isinstance(value, bytes):
+        return f'b"{value.hex()}"'
+    if isinstance(value, int):
+        return repr(int(value))
+    if isinstance(value, str):
+        return json.dumps(value)
+    raise IRError(
+        "an argument that has no text", expected="numbers, strings, bytes, dtypes and tuples", found=repr(value)
+    )
 
 
 def _write_record(v: Any) -> str:
@@ -234,7 +242,10 @@ def _error(number: int, message: str, expected: object, found: object) -> ParseE
 def _build(
     number: int, op: str, src: tuple[UOp, ...], pair: tuple[Any, Any], names: dict[UOp, str], columns: dict[tuple, str]
 ) -> tuple[UOp, str]:
-    """Return the node of one line and the text of its dtype and shape."""
+    """Return the node of line `number` and the text of its dtype and shape.
+
+    `pair`: its argument and tag. `names`, `columns`: as in `_column`.
+    """
     if not _is_exact(op, pair[0]):
         raise _error(
             number, f"a number of another type than {op} has", "an int, a float or a bool as its dtype says", pair[0]
@@ -312,7 +323,7 @@ def _is_exact(op: str, arg: Any) -> bool:
 
 @functools.cache
 def _field_types(kind: Any) -> dict[str, Any]:
-    """Return the types of a record's fields. In a compiled build they are read from the module's source."""
+    """Return the types of the fields of record class `kind`. A compiled build reads them from the module's source."""
     if not COMPILED:
         return get_type_hints(kind)
     import ast  # only a compiled build needs it

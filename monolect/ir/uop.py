@@ -261,7 +261,7 @@ _shapes: dict[tuple, UOp] = {}
 
 
 def shape_source(sizes: Iterable[Any]) -> UOp:
-    """Return the STACK of index scalars that represents a shape as a source of a node."""
+    """Return the STACK of index scalars that represents the shape `sizes` as a source of a node."""
     sizes = tuple(sizes)
     u = _shapes.get(sizes)
     if u is None:
@@ -329,7 +329,7 @@ def substitute(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
 
 
 def substitute_all(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """Apply `substitute` to several roots; common nodes are rebuilt once."""
+    """Apply `substitute` with the same `mapping` to several roots; common nodes are rebuilt once."""
     new: dict[UOp, UOp] = dict(mapping)
     for u in toposort(*roots, stop=new.__contains__):
         if u not in new:

@@ -78,7 +78,7 @@ def _in_parts(u: UOp, v: UOp, over: list[UOp], within: list[UOp], substitution: 
 
 
 def _foldable_loops(order: list[UOp]) -> frozenset[Loops]:
-    """Return the key (`loops_of`) of each loop whose reductions are done in blocks."""
+    """Return the key (`loops_of`) of each loop in the nodes `order` whose reductions are done in blocks."""
     long: set[Loops] = set()
     refused: set[Loops] = set()
     for u in order:
@@ -110,7 +110,7 @@ def split(loops: list[UOp], least: int, ids: Iterator[int]) -> tuple[list[UOp], 
     or `least` if that is more.
 
     Return (outer loops, inner loops, the replacement of each split or renumbered loop; empty if no loop had to be
-    split).
+    split). `ids` numbers new RANGEs.
     """
     wanted = max(least, isqrt(prod(map(_max_iterations, loops))), 1)
     over, done = list(loops), 1

@@ -57,7 +57,8 @@ def _branch(
     """Return the replacement of each WHERE in `marked`: the LOAD of a REG buffer that one loop, shared by all, may
     overwrite.
 
-    `number` is the id of that loop; `users` maps each node to the nodes that have it as a source.
+    `number` is the id of that loop, and `slots` numbers the buffers. `order` has the kernel's nodes, and `users` maps
+    each node to the nodes that have it as a source.
     """
     p, outer = marked[0].src[0], sorted(ranges(marked[0]), key=lambda r: r.arg[0])
     any_lane = node("REDUCE", (p,), ("MAX", tuple(range(len(p.shape))))) if p.shape else p
@@ -89,7 +90,10 @@ def _branch(
 
 
 def _exclusive_operands(marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]]) -> set[UOp]:
-    """Return the elementwise nodes that only the first values of the WHEREs in `marked` depend on."""
+    """Return the elementwise nodes that only the first values of the WHEREs in `marked` depend on.
+
+    `order` and `users`: as in `_branch`.
+    """
     needed = set(toposort(*(u.src[1] for u in marked)))
     exclusive: set[UOp] = set()
     for u in reversed(order):

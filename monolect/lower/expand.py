@@ -72,7 +72,7 @@ def expand(sink: UOp) -> UOp:
 
 
 def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
-    """Return the axis of each range that becomes shape, counted from the last (1).
+    """Return the axis, counted from the last (1), of each RANGE in `order` that becomes an axis of values (`SHAPED`).
 
     Two ranges that one value depends on get different axes.
     """
@@ -97,7 +97,7 @@ def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
 
 
 def _co_occurring(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
-    """Return, for each range of `shaped`, the others that occur in one value together with it."""
+    """Return, for each range of `shaped`, the others that one value in `order` depends on together with it."""
     co_occurring: dict[UOp, set[UOp]] = {r: set() for r in shaped}
     known: set[frozenset[UOp]] = set()
     for u in order:
@@ -111,9 +111,10 @@ def _co_occurring(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
 
 
 def _widened_accumulators(order: list[UOp], axis_of: dict[UOp, int], scanned: set[UOp]) -> dict[UOp, UOp]:
-    """Return, for each REG buffer that is stored as a whole, a BUFFER with an axis for each shaped range of its STOREs.
+    """Return, for each REG buffer that is stored as a whole, a BUFFER with axes for the ranges of its STOREs.
 
-    Ranges in `scanned` get no axis: a SCAN combines their iterations.
+    `axis_of`: the axis of each range that becomes one. Ranges in `scanned` get no axis: a SCAN combines their
+    iterations. `order`: the nodes of the kernel.
     """
     lanes: dict[UOp, set[UOp]] = {}
     for u in order:
@@ -175,7 +176,8 @@ def _axes_in_product(axis_of: dict[UOp, int]) -> dict[UOp, int]:
 def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
     """Return the LOAD `u` of a matrix unit's operand, with the axis `inside[r]` for each range r.
 
-    Ranges that are contiguous together are loaded as one axis, which is then split and permuted.
+    Ranges that are contiguous together are loaded as one axis, which is then split and permuted. `new`: the expanded
+    nodes so far.
     """
     steps = dict(linear(u.src[0].src[1])[1])
     last = [r for r in steps if r in inside and (r.arg[1] == "CONTRACT" or inside[r] == len(_contracted(inside)) + 1)]
@@ -196,7 +198,10 @@ def _operand(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
 
 
 def _loaded(u: UOp, inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """Return the LOAD `u` of a matrix unit's operand, with the range r as constants along the axis `inside[r]`."""
+    """Return the LOAD `u` of a matrix unit's operand, with the range r as constants along the axis `inside[r]`.
+
+    `new`: the expanded nodes so far.
+    """
     mapping = _memory(u, new) | {r: _constants(r, p) for r, p in inside.items()}
     return node("LOAD", substitute_all(u.src, mapping), u.arg)
 
@@ -207,9 +212,10 @@ def _memory(u: UOp, new: dict[UOp, UOp]) -> dict[UOp, UOp]:
 
 
 def _wmma(u: UOp, axis_of: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """Return the WMMA `u` over ranges as a WMMA of shaped values.
+    """Return the WMMA `u` over ranges as a WMMA of values with axes.
 
-    The elements that a lane holds are the last axes of the operands and of the sum.
+    The elements that a lane holds are the last axes of the operands and of the sum. `axis_of`: the axis of each range;
+    `new`: the expanded nodes so far.
     """
     closed = [r for r in u.src[3:] if r.arg[1] == "CONTRACT"]
     n, kept = len(_contracted(axis_of)), [r for r in ranges(u) if r in axis_of]
@@ -227,9 +233,9 @@ def _wmma(u: UOp, axis_of: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
 
 
 def _expanded_operand(load: UOp, own: list[UOp], inside: dict[UOp, int], new: dict[UOp, UOp]) -> UOp:
-    """Return the operand `load` of a WMMA with an axis for each range of `own`.
+    """Return the operand `load` of a WMMA with the axis `inside[r]` for each range r of `own`.
 
-    The operand is broadcast along those of `own` that it does not depend on.
+    The operand is broadcast along those of `own` that it does not depend on. `new`: the expanded nodes so far.
     """
     if own and ranges(load).issuperset(own):
         return new[load]
@@ -249,7 +255,8 @@ def _contracted(inside: dict[UOp, int]) -> list[UOp]:
 def _word_transpose(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp, UOp] | None:
     """Return the ranges (row, column, part) if the STORE `u` transposes a matrix of 32-bit words, else None.
 
-    A word consists of the several contiguous narrow elements along `part`, for example two float16.
+    A word consists of the several contiguous narrow elements along `part`, for example two float16. `axis_of` has the
+    ranges that become axes.
     """
     if len(u.src) != 2 or u.src[1].op != "LOAD" or any(x.op == "LOAD" for x in toposort(*u.src[1].src[1:])):
         return None
@@ -302,7 +309,8 @@ def _transposed_access(
 ) -> UOp:
     """Return the LOAD or STORE `u` as an access along its contiguous axis, and a PERMUTE of the value in registers.
 
-    `strided` is (lane range, contiguous range); the access exchanges the axes of the two.
+    `strided` is (lane range, contiguous range); the access exchanges their axes, those of `axis_of`. `src`: the
+    expanded sources of `u`; `new`: the expanded nodes so far.
     """
     lane, contiguous = strided
     swapped = {**axis_of, lane: axis_of[contiguous], contiguous: axis_of[lane]}
@@ -329,7 +337,7 @@ def _transposed_access(
 def _is_one_vector(u: UOp, lane: UOp, contiguous: UOp) -> bool:
     """Whether the LOAD or STORE `u` accesses one contiguous block of memory: a row along `contiguous` for each lane.
 
-    False if the index of `u` depends on shaped ranges other than `lane` and `contiguous`.
+    False if the index of `u` depends on ranges other than `lane` and `contiguous` that become axes.
     """
     terms = dict(linear(u.src[0].src[1])[1])
     return terms[lane] == contiguous.src[0].value and sum(r.arg[1] in SHAPED for r in terms if r.op == "RANGE") == 2
@@ -338,7 +346,8 @@ def _is_one_vector(u: UOp, lane: UOp, contiguous: UOp) -> bool:
 def _interleaved(u: UOp, value: UOp, lane: UOp, contiguous: UOp, new: dict[UOp, UOp]) -> UOp:
     """Return the STORE `u` of `value` as a STORE of one flat vector: the rows of `value` are interleaved in memory.
 
-    Memory has the elements along `contiguous` of lane 0, then those of lane 1, and so on.
+    Memory has the elements along `contiguous` of lane 0, then those of lane 1, and so on. `new`: the expanded nodes so
+    far.
     """
     n = lane.src[0].value * contiguous.src[0].value
     flat = node("STACK", tuple(idx(i) for i in range(n)))
@@ -359,7 +368,7 @@ def _exchange(rank: int, axis: int) -> tuple[int, ...]:
 
 
 def _reduce(u: UOp, body: UOp, axis_of: dict[UOp, int]) -> UOp:
-    """Return the REDUCE `u` of `body`: over its loops, then over the axes of its shaped ranges.
+    """Return the REDUCE `u` of `body`: over its loops, then over the axes `axis_of` of its other ranges.
 
     The axes of CONTRACT ranges are reduced first, in each iteration of the loops.
     """

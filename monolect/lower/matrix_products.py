@@ -30,7 +30,10 @@ def matrix_units(sink: UOp, target: Target) -> UOp:
 
 
 def multiply(u: UOp, units: tuple[MatrixUnit, ...]) -> UOp | None:
-    """Return the WMMA that computes `u`, a sum of products (RESHAPE) or an ADD of one to an accumulator; else None."""
+    """Return the WMMA of one of `units` that computes `u`, or None.
+
+    `u` is a sum of products (RESHAPE), or an ADD of one to an accumulator.
+    """
     for acc, x in ((u.src[0], u.src[1]), (u.src[1], u.src[0])) if u.op == "ADD" else ((None, u),):
         if acc is not None and x.op == "WMMA" and x.shape == acc.shape and is_zero(x.src[2]):
             return node("WMMA", (*x.src[:2], acc), x.arg)

@@ -93,7 +93,7 @@ def _where_known(body: UOp, new: Facts) -> UOp:
 
 
 def _peelable_loops(order: list[UOp]) -> dict[Loops, Facts]:
-    """Return, for each loop whose last iteration is peeled, the conditions that are known in all other iterations."""
+    """Return, for each loop in `order` whose last iteration is peeled, the conditions known in all other iterations."""
     out: dict[Loops, Facts] = {}
     refused: set[Loops] = set()
     for u in order:

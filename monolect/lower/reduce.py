@@ -69,8 +69,9 @@ class ReduceLowering:
         return new[self.sink]
 
     def _loop(self, u: UOp, body: UOp, group: Group, first: UOp | None = None) -> UOp:
-        """Return the reduction `u` of `body`, with an accumulator that starts with `first` or else the neutral
-        value.
+        """Return the reduction `u` of `body`, with an accumulator that starts with `first` or else the neutral value.
+
+        `group`: the reductions that share its loop.
         """
         op, shape = u.arg[0], body.shape
         if first is not None:
@@ -129,8 +130,9 @@ class ReduceLowering:
         return replace_ranges(body, mapping)
 
     def _combine(self, op: str, acc: UOp, steps: list[UOp]) -> UOp:
-        """Combine `acc` with each step in turn. A product of floats is added by MULACC, which a target may round only
-        once.
+        """Combine `acc` by `op` with each of `steps` in turn.
+
+        A product of floats is added by MULACC, which a target may round only once.
         """
         for s in steps:
             if op == "ADD" and s.op == "MUL" and s.dtype.is_float and is_on("sum_of_products"):
@@ -140,7 +142,8 @@ class ReduceLowering:
         return acc
 
     def _own_ranges(self, group: Group, body: UOp, closed: list[UOp]) -> dict[UOp, UOp]:
-        """Map the loops `closed` to the group's own RANGEs, and the loops and accumulators inside of them to copies.
+        """Map the loops `closed` to RANGEs of `group`, and the loops and accumulators in `body` inside of them to
+        copies.
 
         Other groups of reductions may use the originals.
         """

@@ -60,6 +60,8 @@ class Scans:
     def expanded(self, u: UOp, src: tuple[UOp, ...], new: dict[UOp, UOp]) -> UOp | None:
         """Return the replacement of `u`, with sources rewritten to `src`, if it is a running sum, its store or its
         load; else None.
+
+        `new`: the expanded nodes so far.
         """
         store = rounded_sum(u)
         if store is not None and store.src[1] in self.steps:
@@ -77,13 +79,17 @@ class Scans:
         return None
 
     def _scan(self, total: UOp, new: dict[UOp, UOp]) -> UOp:
-        """Return the SCAN of the terms of the sum `total` along its lanes."""
+        """Return the SCAN of the terms of the sum `total` along its lanes; `new`: the expanded nodes so far."""
         _, term, lane, dtype = self.steps[total]
         wide = widen(build("CAST", new[term], arg=dtype), self.axis_of[lane], lane.src[0].value)
         return node("SCAN", (wide,), (total.op, len(wide.shape) - self.axis_of[lane]))
 
     def _last(self, total: UOp, new: dict[UOp, UOp]) -> UOp:
-        """Return the sum after the last lane, in the shape of the accumulator, as the next iteration starts from it."""
+        """Return the sum `total` after the last lane, in the shape of the accumulator, as the next iteration starts
+        from it.
+
+        `new`: the expanded nodes so far.
+        """
         s, previous = self._scan(total, new), new[self.steps[total].previous]
         axis = s.arg[1]
         first = [0] * len(s.shape)

@@ -58,7 +58,7 @@ def flat_memory(sink: UOp) -> UOp:
 
 
 def _multi_axis_memory(order: list[UOp]) -> set[UOp]:
-    """Return the PARAMs and BUFFERs to flatten: those indexed along several axes, and those accessed as a whole.
+    """Return the PARAMs and BUFFERs in `order` to flatten: those indexed along several axes, or accessed as a whole.
 
     Accumulators, and memory of symbolic shape, are left out.
     """

@@ -82,12 +82,12 @@ def negate(p: UOp) -> UOp:
 
 
 def either(p: UOp, q: UOp) -> UOp:
-    """Return the logical or of two bools."""
+    """Return the logical or of the bools `p` and `q`."""
     return build("OR", p, q)
 
 
 def both(p: UOp, q: UOp) -> UOp:
-    """Return the logical and of two bools."""
+    """Return the logical and of the bools `p` and `q`."""
     return build("AND", p, q)
 
 
@@ -139,7 +139,7 @@ def magnitude_argument(u: UOp) -> UOp | None:
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
-    """Return c[0] + c[1]*x + c[2]*x**2 + ..., by Horner's scheme."""
+    """Return c[0] + c[1]*x + c[2]*x**2 + ... for the `coefficients` c, by Horner's scheme."""
     acc: Any = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         acc = mulacc(x, acc, c) if acc.__class__ is not UOp else mulacc(acc, x, c)

@@ -118,10 +118,10 @@ def _bits_of(c: UOp) -> int:
     )
 
 
-def _last_finite(n: Narrow) -> int:
-    """Return the bit pattern of the largest float32 magnitude that rounds to a finite number of the narrow type."""
-    largest = n.top - 1
-    midpoint = (largest << 23 - n.mantissa) + (1 << 22 - n.mantissa) + (127 - n.bias << 23)
+def _last_finite(layout: Narrow) -> int:
+    """Return the bit pattern of the largest float32 magnitude that rounds to a finite number of the `layout`."""
+    largest = layout.top - 1
+    midpoint = (largest << 23 - layout.mantissa) + (1 << 22 - layout.mantissa) + (127 - layout.bias << 23)
     return midpoint if largest % 2 == 0 else midpoint - 1
 
 

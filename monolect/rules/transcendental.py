@@ -196,12 +196,15 @@ def _scale(p: UOp, t: UOp, dead: UOp, low: UOp, f: Format) -> UOp:
 
 
 # ---- logarithms ------------------------------------------------------------------------------------------------------
-def _split(x: UOp, f: Format, k: Tables) -> tuple[UOp, UOp]:
-    """Return (n, r) with x = 2**n * (1+r) and sqrt(1/2) <= 1+r < sqrt(2), for finite positive x; r is exact."""
+def _split(x: UOp, f: Format, tables: Tables) -> tuple[UOp, UOp]:
+    """Return (n, r) with x = 2**n * (1+r) and sqrt(1/2) <= 1+r < sqrt(2), for finite positive x; r is exact.
+
+    `tables`: the constants of format `f`.
+    """
     small = less(x, 2.0 ** (1 - f.bias))
     grow = f.mantissa + 1
     b = bits(where(small, x * 2.0**grow, x), f.sint)
-    d = b + -k.root_half
+    d = b + -tables.root_half
     n = cast(shift_right(d, f.mantissa), f.real) + where(small, -float(grow), 0.0, x)
     m = bits(sub(b, d & -(1 << f.mantissa)), f.real)
     return n, m + -1.0
@@ -334,36 +337,36 @@ def power_by_scaling(u: UOp) -> UOp:
     return unlikely(negate(usual), _power_limits(x, y, a, of_one, f), finite)
 
 
-def _leading(x: UOp, f: Format, e: Extended) -> UOp:
-    """Return x with only the leading half of its significand bits; the others are zero."""
-    return bits(bits(x, f.uint) & e.mask, f.real)
+def _leading(x: UOp, f: Format, constants: Extended) -> UOp:
+    """Return x with only the leading half of its significand bits, by the mask in `constants`; the others are zero."""
+    return bits(bits(x, f.uint) & constants.mask, f.real)
 
 
-def _log2_parts(a: UOp, f: Format, k: Tables, e: Extended) -> tuple[UOp, UOp]:
+def _log2_parts(a: UOp, f: Format, tables: Tables, constants: Extended) -> tuple[UOp, UOp]:
     """Return log2(a) for finite positive a in two floats: a leading part of few bits, and the rest.
 
-    Source: fdlibm's e_pow.c, without its table.
+    `tables` and `constants`: those of format `f`. Source: fdlibm's e_pow.c, without its table.
     """
-    n, r = _split(a, f, k)
+    n, r = _split(a, f, tables)
     t = r + 2.0
     v = build("RECIP", t)
     s = r * v
-    s_high = _leading(s, f, e)
-    t_high = _leading(t, f, e)
+    s_high = _leading(s, f, constants)
+    t_high = _leading(t, f, constants)
     t_low = sub(r, t_high + -2.0)
     s_low = v * sub(sub(r, s_high * t_high), s_high * t_low)  # s_high + s_low = r / (2 + r)
     z = s * s
     square = s_high * s_high
-    rest = mulacc(z * z, polynomial(z, e.tail), s_low * (s_high + s))
-    w_high = _leading((square + 3.0) + rest, f, e)  # 3 + s**2 + ...
+    rest = mulacc(z * z, polynomial(z, constants.tail), s_low * (s_high + s))
+    w_high = _leading((square + 3.0) + rest, f, constants)  # 3 + s**2 + ...
     w_low = sub(rest, sub(w_high + -3.0, square))
     m, q = s_high * w_high, mulacc(s_low, w_high, w_low * s)
-    g_high = _leading(m + q, f, e)  # s * (3 + s**2 + ...) = 3/2 ln(1 + r)
+    g_high = _leading(m + q, f, constants)  # s * (3 + s**2 + ...) = 3/2 ln(1 + r)
     g_low = sub(q, sub(g_high, m))
-    c_high, c_low = e.factor
+    c_high, c_low = constants.factor
     l_high = g_high * c_high
     l_low = mulacc(g_high, c_low, g_low * (c_high + c_low))
-    high = _leading((l_high + l_low) + n, f, e)
+    high = _leading((l_high + l_low) + n, f, constants)
     return high, sub(l_low, sub(sub(high, n), l_high))
 
 

@@ -82,7 +82,7 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
 
 
 def _is_literal_call(steps: Sequence[dis.Instruction], first: int) -> bool:
-    """Whether the instructions after a function are its call, with a literal text as argument number `first`.
+    """Whether `steps`, the instructions after a function, are its call, with a literal text as argument number `first`.
 
     If `first` is 0, all arguments must be texts.
     """

@@ -347,24 +347,24 @@ class Dependencies(Guards):
         if "__subclasses__" in self.attributes and isinstance(x, type):
             yield from self._subclasses(x)
 
-    def _subclasses(self, c: type) -> Parts:
+    def _subclasses(self, kind: type) -> Parts:
         """Yield the direct subclasses of a class of the user or of this package, and guard them."""
-        if self._is_users(c.__module__) or _is_internal(c.__module__):
-            found = SubclassList(c)
+        if self._is_users(kind.__module__) or _is_internal(kind.__module__):
+            found = SubclassList(kind)
             self.contents.append((found, values := tuple(found)))
-            yield values, c.__name__
+            yield values, kind.__name__
 
-    def _watch_class(self, c: Any) -> None:
+    def _watch_class(self, kind: Any) -> None:
         """Guard the number of attributes of a user's class, and its bases.
 
         A new attribute may hide an inherited one.
         """
-        if c in self._classes or not isinstance(c, type):
+        if kind in self._classes or not isinstance(kind, type):
             return
-        self._classes.add(c)
-        self.sizes.append((vars(c), len(vars(c))))
-        if any(self._is_users(b.__module__) for b in c.__bases__):  # else new bases would have another layout
-            self.slots.append((lambda: c, "__bases__", c.__bases__))
+        self._classes.add(kind)
+        self.sizes.append((vars(kind), len(vars(kind))))
+        if any(self._is_users(b.__module__) for b in kind.__bases__):  # else new bases would have another layout
+            self.slots.append((lambda: kind, "__bases__", kind.__bases__))
 
     def _object(self, x: Any, name: str) -> Parts:
         """Yield and guard the attributes of an object that the code may read.
@@ -472,7 +472,10 @@ class Dependencies(Guards):
         self._key.append((type(x), x))
 
     def _is_relevant(self, name: str, value: Any, may_construct: bool = True) -> bool:
-        """Whether an attribute of a user's class or module is followed."""
+        """Whether the attribute `name` of a user's class or module is followed.
+
+        `may_construct`: the code may make an object of the class.
+        """
         any_value = (ANY in self.attributes or self._is_data(value)) and name[:2] != "__"
         called = _is_called(name, value) and (
             may_construct or name not in _CONSTRUCTORS or "__class__" in self.attributes
@@ -507,7 +510,7 @@ def _functions_behind(value: Any) -> tuple[Any, ...]:
 
 
 def _is_called(name: str, value: Any) -> bool:
-    """Whether Python itself may call this function of a class."""
+    """Whether Python itself may call the attribute `value` of a class, a function such as `__add__`."""
     return name[:2] == name[-2:] == "__" and isinstance(value, _CODE_TYPES)
 
 
@@ -578,7 +581,7 @@ def _native_kinds(kind: type) -> dict[str, type]:
 
 @functools.lru_cache(256)
 def has_user_code(kind: type, attributes: frozenset[str]) -> bool:
-    """Whether a user's class has attributes with these names, or functions that Python calls by itself.
+    """Whether the user's class `kind` has `attributes` with these names, or functions that Python calls by itself.
 
     Functions that dataclasses and named tuples generate do not count.
     """
@@ -588,7 +591,7 @@ def has_user_code(kind: type, attributes: frozenset[str]) -> bool:
 
 
 def _package(root: Any) -> str:
-    """Return the package of a function, or of an object's class; "" for Python's standard library and this package."""
+    """Return the package of `root`, a function, or else of its class; "" for the standard library and this package."""
     f = getattr(root, "__func__", root)
     if isinstance(f, types.FunctionType):
         module = f.__globals__.get("__name__")

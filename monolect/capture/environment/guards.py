@@ -33,7 +33,7 @@ class ContextValue:
         self.variable = variable
 
     def get(self, key: str, default: Any) -> Any:
-        """Return the value of the variable in the current context, or `default`."""
+        """Return the value of the variable in the current context, or `default`; `key` is not used."""
         return self.variable.get(default)
 
 

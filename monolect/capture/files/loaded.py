@@ -240,7 +240,7 @@ class _CaptureReader:
             raise damaged("memory of a step", f"{wanted.dtype.name} {wanted.shape}", found)
 
     def _tensors_at(self, key: str) -> list[Any]:
-        """Return the Tensors of a list in the file: arguments as positions, external Tensors as themselves."""
+        """Return the Tensors of the list `key` in the file: arguments as positions, external Tensors as themselves."""
         return [*map(self._tensor_at, self.data[key])]
 
     def _tensor_at(self, x: Any) -> Any:
@@ -337,7 +337,7 @@ def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
 def load(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None, device: str | None = None
 ) -> Loaded:
-    """Read the file of a step; see `jit.load`."""
+    """Read the file of a step at `path`; `tensors` replaces some of its tensors by name. See `jit.load`."""
     name = os.fspath(path)
     if device is not None and device not in DEVICES:
         raise DeviceError("jit.load: device", expected=DEVICES, found=str(device)[:80])
@@ -373,8 +373,9 @@ def load(
 
 
 def _for_device(head: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Return the JSON of a step for `device`: its random state is that device's, and DEVICE the loading process's
-    setting.
+    """Return `head`, the JSON of a step, for `device`.
+
+    Its random state is that device's, and DEVICE the loading process's setting.
     """
     random = {f"random/{head['device']}": f"random/{device}"}
     tensors = [(random.get(name, name), *rest) for name, *rest in head["tensors"]]

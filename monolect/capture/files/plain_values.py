@@ -41,7 +41,7 @@ def encode(tree: Any, tensor: Callable[[Tensor], Any], where: str) -> Any:
 
 
 def decode(data: Any, tensor: Callable[[Any], Tensor]) -> Any:
-    """Return the tree that `encode` wrote; `tensor` decodes a Tensor. Raises FileFormatError or ValueError."""
+    """Return the tree that `encode` wrote as `data`; `tensor` decodes Tensors. Raises FileFormatError or ValueError."""
     if data.__class__ in _SELF:
         return data
     ((kind, value),) = data.items()

@@ -67,7 +67,7 @@ class Step(Protocol):
 
 # ---- saving ----------------------------------------------------------------------------------------------------------
 def save(jit: Step, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
-    """Write the captures of a step to the file `path`; see `Jit.save`."""
+    """Write the captures of the step `jit` to the file `path`; `tensors` names its tensors. See `Jit.save`."""
     tensors = {**getattr(jit, "tensors", {}), **tensors}  # a loaded step keeps the names of its tensors
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
@@ -97,7 +97,7 @@ def save(jit: Step, path: str | os.PathLike[str], tensors: Mapping[str, Tensor])
 
 
 def current(jit: Step) -> list[Captured]:
-    """Return the captures of a step that fit its current environment. Raises JitError if there is none."""
+    """Return the captures of `jit` that fit its current environment. Raises JitError if there is none."""
     now = [c for c in jit.captures.values() if c.spec.environment == jit.environment.key]
     captures = [c for c in now if c.capture.is_current()]  # the others have old values baked in
     if not captures:
@@ -118,9 +118,9 @@ def device_of(captures: Sequence[Captured]) -> str:
     return names.pop()
 
 
-def text_of(c: Captured, device: str) -> str:
-    """Return the graph of a capture as text. Raises JitError if `jit.load` would reject it."""
-    text = stored.write(c.capture.step, _params(c, device))
+def text_of(captured: Captured, device: str) -> str:
+    """Return the graph of a capture on `device` as text. Raises JitError if `jit.load` would reject it."""
+    text = stored.write(captured.capture.step, _params(captured, device))
     try:
         stored.read(text, device)
     except (FileFormatError, VerifyError) as e:
@@ -161,36 +161,36 @@ class _Writer:
         self.known: dict[int, tuple[str, bool]] = {}  # name and leaf flag, by id of a tensor
         self.arrays: dict[UOp, int] = {}
 
-    def capture_data(self, c: Captured) -> tuple[dict[str, Any], str]:
+    def capture_data(self, captured: Captured) -> tuple[dict[str, Any], str]:
         """Return a capture as JSON data, and the text of its graph."""
-        outside = c.capture.outside()
-        text = text_of(c, self.device.name)
-        positions = iter(c.spec.positions or range(len(c.kinds)))
-        leaves = map(self.leaf, c.leaves)
-        n_args = len(c.kinds) - len(c.supplied_gradients)
+        outside = captured.capture.outside()
+        text = text_of(captured, self.device.name)
+        positions = iter(captured.spec.positions or range(len(captured.kinds)))
+        leaves = map(self.leaf, captured.leaves)
+        n_args = len(captured.kinds) - len(captured.supplied_gradients)
         return {
-            "args": encode(c.spec.args, lambda _: next(positions), "an argument"),
-            "kwargs": encode(c.spec.kwargs, lambda _: next(positions), "an argument"),
-            "leaves": [wants_gradient for *_, wants_gradient in c.kinds[:n_args]],
-            "steering": c.spec.steering[:-1],
-            "results": encode(c.template, lambda _: next(leaves), "a result"),
+            "args": encode(captured.spec.args, lambda _: next(positions), "an argument"),
+            "kwargs": encode(captured.spec.kwargs, lambda _: next(positions), "an argument"),
+            "leaves": [wants_gradient for *_, wants_gradient in captured.kinds[:n_args]],
+            "steering": captured.spec.steering[:-1],
+            "results": encode(captured.template, lambda _: next(leaves), "a result"),
             "moves": [*map(self.number_of, outside.moves)],
             "in_place": [*map(self.number_of, outside.in_place)],
             "reads": [*map(self.number_of, outside.reads)],
             "constants": [*map(self.array, outside.constants)],
-            "graded": [*map(self.number_of, c.gradient_targets)],
-            "found": [*(self.number_of(t) for t, _ in c.initial_gradients)],
-            "states": [*(_stored_state(g) for _, g in c.initial_gradients)],
-            "cleared": self.numbers_of_known(c.cleared),
-            "used_up": self.numbers_of_known(c.consumed),
-            "dropped": self.numbers_of_known(c.dropped),
-            "lost": sorted(c.without_graph),
-            "checks": c.checks,
-            "shared": [[self.number_of(t), self.leaf(g)] for t, g in c.aliased_gradients],
+            "graded": [*map(self.number_of, captured.gradient_targets)],
+            "found": [*(self.number_of(t) for t, _ in captured.initial_gradients)],
+            "states": [*(_stored_state(g) for _, g in captured.initial_gradients)],
+            "cleared": self.numbers_of_known(captured.cleared),
+            "used_up": self.numbers_of_known(captured.consumed),
+            "dropped": self.numbers_of_known(captured.dropped),
+            "lost": sorted(captured.without_graph),
+            "checks": captured.checks,
+            "shared": [[self.number_of(t), self.leaf(g)] for t, g in captured.aliased_gradients],
         }, text
 
     def number_of(self, t: Any) -> int | list[int]:
-        """Return the position of an argument; for an external Tensor, [its number], a new one if it has none."""
+        """Return the position `t` of an argument; for an external Tensor, [its number], a new one if it has none."""
         if t.__class__ is int:
             return int(t)
         if id(t) not in self.known:
@@ -198,11 +198,11 @@ class _Writer:
             self.tensors.append(t)
         return [next(k for k, x in enumerate(self.tensors) if x is t)]
 
-    def leaf(self, k: Leaf) -> Any:
+    def leaf(self, leaf: Leaf) -> Any:
         """Return as JSON how a Tensor of a result is rebuilt: the index of its computed value, or else the `number_of`
         the argument or external Tensor that the result is.
         """
-        return k.value if k.value >= 0 else {"given": self.number_of(k.root)}
+        return leaf.value if leaf.value >= 0 else {"given": self.number_of(leaf.root)}
 
     def numbers_of_known(self, tensors: list[Any]) -> list[Any]:
         """Return `number_of` for those of `tensors` that are arguments or have a number already.
@@ -215,16 +215,19 @@ class _Writer:
         return self.arrays.setdefault(b, len(self.arrays))
 
 
-def _params(c: Captured, device: str) -> list[UOp]:
-    """Return the PARAMs of a step by slot: those of results and sizes as captured, others for the memory that is bound
-    now.
+def _params(captured: Captured, device: str) -> list[UOp]:
+    """Return the PARAMs of a captured step by slot.
+
+    Those of results and sizes are as captured, others for the memory that is bound now.
     """
-    known = {p.arg.slot: p for p in (*c.capture.variables, *(_memory(u) for u in c.capture.step.src[0].src))}
-    for slot, u in c.capture.bound_now().items():
+    known = {
+        p.arg.slot: p for p in (*captured.capture.variables, *(_memory(u) for u in captured.capture.step.src[0].src))
+    }
+    for slot, u in captured.capture.bound_now().items():
         known.setdefault(slot, _param(slot, u, device))
-    for slot, k in enumerate(c.kinds):
+    for slot, k in enumerate(captured.kinds):
         known.setdefault(slot, node("PARAM", (k[0],), ParamArg(slot, k[1], k[2], "GLOBAL")))
-    return [known[k] for k in range(len(c.capture.roles))]
+    return [known[k] for k in range(len(captured.capture.roles))]
 
 
 def _memory(u: UOp) -> UOp:

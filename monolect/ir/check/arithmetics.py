@@ -36,13 +36,13 @@ Evaluate = Callable[
 ]  # (noise seed, sample numbers) -> (values, mask of those that exist)
 
 
-def unit(d: DType) -> float:
+def unit(dtype: DType) -> float:
     """Return the machine epsilon of a float dtype: the largest relative distance of adjacent values."""
-    return {64: 2.0**-52, 32: 2.0**-23}.get(d.bits) or NARROW[d.name][0]
+    return {64: 2.0**-52, 32: 2.0**-23}.get(dtype.bits) or NARROW[dtype.name][0]
 
 
 def noise(x: Array, noise_seed: int) -> Array:
-    """Return a pseudorandom number in [-1, 1] for each float, a hash of its bits and the seed.
+    """Return a pseudorandom number in [-1, 1] for each float, a hash of its bits and `noise_seed`.
 
     Source: the finaliser of SplitMix64.
     """
@@ -54,41 +54,41 @@ def noise(x: Array, noise_seed: int) -> Array:
     return (z >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1.0
 
 
-def perturbed(noise_seed: int, out: Array, exact: Array, by: Array, d: DType) -> Array:
-    """Return `exact` plus noise of at most `by`, rounded to `d`.
+def perturbed(noise_seed: int, out: Array, exact: Array, by: Array, dtype: DType) -> Array:
+    """Return `exact` plus pseudorandom noise of at most `by`, which `noise_seed` chooses, rounded to `dtype`.
 
     Elements where `by` is 0, or where `exact` or `by` is not finite, are those of `out`.
     """
     finite = np.isfinite(exact) & np.isfinite(by)
     moved = exact + np.where(finite, by, 0.0) * noise(exact, noise_seed)
-    return np.where(finite & (by != 0), moved.astype(storage(d)), out)
+    return np.where(finite & (by != 0), moved.astype(storage(dtype)), out)
 
 
-def rounded_constant(noise_seed: int, value: Array, d: DType) -> Array:
-    """Return a constant, with noise if it is a float with many significant bits: it may itself be a rounded number.
+def rounded_constant(noise_seed: int, value: Array, dtype: DType) -> Array:
+    """Return `value`, with noise if it is a float with many significant bits: it may itself be a rounded number.
 
     Without noise for a `noise_seed` of 0.
     """
-    if not noise_seed or not d.is_float or d.bits < 32 or not np.isfinite(value):
+    if not noise_seed or not dtype.is_float or dtype.bits < 32 or not np.isfinite(value):
         return value
-    bits, few = (np.uint32, 12) if d.bits == 32 else (np.uint64, 26)
+    bits, few = (np.uint32, 12) if dtype.bits == 32 else (np.uint64, 26)
     if not int(value.view(bits)) & ((1 << few) - 1):
         return value
     exact = value.astype(np.float64)
-    return perturbed(noise_seed, value, exact, np.abs(exact) * unit(d), d)
+    return perturbed(noise_seed, value, exact, np.abs(exact) * unit(dtype), dtype)
 
 
-def maximum(d: DType, a: Array, b: Array) -> Array:
+def maximum(dtype: DType, a: Array, b: Array) -> Array:
     """Compute MAX, where 0.0 is larger than -0.0."""
-    return np.logical_or(a, b) if d.kind == "b" else np.where((a == b) & (a == 0), a + b, np.maximum(a, b))
+    return np.logical_or(a, b) if dtype.kind == "b" else np.where((a == b) & (a == 0), a + b, np.maximum(a, b))
 
 
-def multiply_add(d: DType, a: Array, b: Array, c: Array) -> Array:
+def multiply_add(dtype: DType, a: Array, b: Array, c: Array) -> Array:
     """Compute a * b + c; for floats in float64 with about one rounding, by adding the errors of product and sum.
 
     Source: Dekker, "A floating-point technique for extending the available precision", 1971.
     """
-    if not d.is_float:
+    if not dtype.is_float:
         return np.asarray(a * b + c)
     p = a * b
     (a1, a2), (b1, b2) = _halves(a), _halves(b)
@@ -106,13 +106,13 @@ def _halves(a: Array) -> tuple[Array, Array]:
     return upper, a - upper
 
 
-def differing(found: Array, d: DType, evaluate: Evaluate) -> tuple[Array, Array]:
-    """Compare the samples `found` with their expected values, which `evaluate` computes.
+def differing(found: Array, dtype: DType, evaluate: Evaluate) -> tuple[Array, Array]:
+    """Compare the samples `found`, of `dtype`, with their expected values, which `evaluate(noise_seed, rows)` computes.
 
     Return (numbers of the samples whose difference rounding does not explain, expected values of all samples).
     """
     expected, mask = evaluate(0, np.arange(len(found)))
-    wrong = ~_near(found, expected, d)
+    wrong = ~_near(found, expected, dtype)
     if mask is not None:
         wrong &= mask
     rows = np.flatnonzero(wrong)[:MOST_OPEN]
@@ -120,23 +120,23 @@ def differing(found: Array, d: DType, evaluate: Evaluate) -> tuple[Array, Array]
     for n in NOISE_SEEDS:
         if len(rows):
             runs = [evaluate(seed, rows)[0] for seed in range(1, n + 1)]
-            rows = rows[~explained(found[rows], expected[rows], np.stack(runs), d)]
+            rows = rows[~explained(found[rows], expected[rows], np.stack(runs), dtype)]
     return rows, expected
 
 
-def _near(a: Array, b: Array, d: DType) -> Array:
-    """Return where `a` equals `b` up to a few ulps."""
-    if not d.is_float:
+def _near(a: Array, b: Array, dtype: DType) -> Array:
+    """Return the mask of elements where `a` equals `b` up to a few ulps."""
+    if not dtype.is_float:
         return np.asarray(a == b)
     x, y = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(all="ignore"):
-        near = np.abs(x - y) <= NEAR * unit(d) * np.abs(y) + _least(d)
+        near = np.abs(x - y) <= NEAR * unit(dtype) * np.abs(y) + _least(dtype)
     return np.asarray((x == y) | near | (np.isnan(x) & np.isnan(y)))
 
 
-def explained(found: Array, expected: Array, runs: Array, d: DType) -> Array:
-    """Return where `runs`, the results with other noise seeds, vary so much that rounding explains `found`."""
-    if not d.is_float:
+def explained(found: Array, expected: Array, runs: Array, dtype: DType) -> Array:
+    """Return the mask where rounding explains `found`: `runs`, with noise, differ from `expected` as much."""
+    if not dtype.is_float:
         lo, hi = np.minimum(runs.min(axis=0), expected), np.maximum(runs.max(axis=0), expected)
         return np.asarray((lo <= found) & (found <= hi))
     f, e, r = (x.astype(np.float64) for x in (found, expected, runs))
@@ -147,13 +147,13 @@ def explained(found: Array, expected: Array, runs: Array, d: DType) -> Array:
     alike = np.any((r == f) | (np.isnan(r) & np.isnan(f)), axis=0)
     with np.errstate(all="ignore"):
         spread = np.nanmax(np.where(np.isfinite(r - e), np.abs(r - e), 0.0), axis=0)
-        near = np.abs(f - e) <= SPREAD * spread + NEAR * unit(d) * np.abs(e) + _least(d)
+        near = np.abs(f - e) <= SPREAD * spread + NEAR * unit(dtype) * np.abs(e) + _least(dtype)
     return alike | near
 
 
-def _least(d: DType) -> float:
+def _least(dtype: DType) -> float:
     """Return the smallest normal value of a dtype: a target may flush smaller ones to 0."""
-    return {64: 2.0**-1022, 32: 2.0**-126}.get(d.bits) or NARROW[d.name][1]
+    return {64: 2.0**-1022, 32: 2.0**-126}.get(dtype.bits) or NARROW[dtype.name][1]
 
 
 __all__ = ["Evaluate", "differing", "explained", "maximum", "multiply_add", "rounded_constant", "perturbed", "unit"]

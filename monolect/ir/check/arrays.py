@@ -22,19 +22,19 @@ Array = np.ndarray[Any, Any]
 Mask = Array | None  # True where a value is valid; None: valid everywhere
 
 
-def storage(d: DType) -> np.dtype:
-    """Return the NumPy dtype in which the interpreter stores values of `d`; int64 for `index`."""
-    return np.dtype(np.int64) if d.kind == "x" else to_numpy(d)
+def storage(dtype: DType) -> np.dtype:
+    """Return the NumPy dtype in which the interpreter stores values of `dtype`; int64 for `index`."""
+    return np.dtype(np.int64) if dtype.kind == "x" else to_numpy(dtype)
 
 
-def garbage(d: DType) -> Any:
-    """Return the value that an invalid element of `d` has: nan for floats, else 0."""
-    return storage(d).type(np.nan if d.is_float else 0)
+def garbage(dtype: DType) -> Any:
+    """Return the value that an invalid element of `dtype` has: nan for floats, else 0."""
+    return storage(dtype).type(np.nan if dtype.is_float else 0)
 
 
-def is_small(d: DType) -> bool:
-    """Whether `d` is a float below 32 bits, whose arithmetic is done in float32."""
-    return d.is_float and d.bits < 32
+def is_small(dtype: DType) -> bool:
+    """Whether `dtype` is a float below 32 bits, whose arithmetic is done in float32."""
+    return dtype.is_float and dtype.bits < 32
 
 
 def both_valid(a: Mask, b: Mask) -> Mask:
@@ -50,7 +50,9 @@ def select_valid(c: Array, a: Mask, b: Mask) -> Mask:
 
 
 def cast(x: Array, old: DType, new: DType) -> Array:
-    """Compute CAST. Floats to integers saturate, nan becomes 0; integers wrap; other values round once to nearest."""
+    """Compute CAST from `old` to `new`. Float to integer saturates, nan is 0; integers wrap; other values are rounded
+    once to nearest.
+    """
     if old.is_float and new.is_int:
         return whole(x, new)
     return converted(x, new) if is_small(new) else x.astype(storage(new))
@@ -63,29 +65,29 @@ def bitcast(x: Any, new: DType) -> Array:
     return x.view(np.uint8) != 0 if new.kind == "b" else x.view(storage(new))
 
 
-def reduce_array(op: str, d: DType, x: Array, axes: tuple[int, ...]) -> Array:
-    """Reduce `x` by ADD, MAX or MUL along `axes`, which keep size 1. Float sums and products accumulate in float64."""
-    if d.kind == "b":
+def reduce_array(op: str, dtype: DType, x: Array, axes: tuple[int, ...]) -> Array:
+    """Reduce `x` by `op` (ADD, MAX or MUL) along `axes`, which keep size 1. Float sums and products use float64."""
+    if dtype.kind == "b":
         return (np.all if op == "MUL" else np.any)(x, axis=axes, keepdims=True)
     if op == "MAX":
-        wide = x.astype(np.float32) if is_small(d) else x
-        return np.max(wide, axis=axes, keepdims=True, initial=d.min).astype(x.dtype)
+        wide = x.astype(np.float32) if is_small(dtype) else x
+        return np.max(wide, axis=axes, keepdims=True, initial=dtype.min).astype(x.dtype)
     f = np.sum if op == "ADD" else np.prod
-    return f(x, axis=axes, keepdims=True, dtype=np.float64 if d.is_float else x.dtype).astype(x.dtype)
+    return f(x, axis=axes, keepdims=True, dtype=np.float64 if dtype.is_float else x.dtype).astype(x.dtype)
 
 
-def scan_array(op: str, d: DType, x: Array, axis: int) -> Array:
-    """Compute the inclusive scan of `x` by ADD, MAX or MUL along an axis. Floats accumulate in float64."""
-    if d.kind == "b":
+def scan_array(op: str, dtype: DType, x: Array, axis: int) -> Array:
+    """Compute the inclusive scan of `x` by `op` (ADD, MAX or MUL) along an axis. Floats accumulate in float64."""
+    if dtype.kind == "b":
         return (np.logical_and if op == "MUL" else np.logical_or).accumulate(x, axis=axis)
-    wide = x.astype(np.float64) if d.is_float else x
+    wide = x.astype(np.float64) if dtype.is_float else x
     f = {"ADD": np.add, "MUL": np.multiply, "MAX": np.maximum}[op]
     return f.accumulate(wide, axis=axis, dtype=wide.dtype).astype(x.dtype)
 
 
-def multiply_tiles(d: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Array:
+def multiply_tiles(dtype: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Array:
     """Compute WMMA: `acc` plus the sum of a * b over their last `n_axes` axes, for floats in float64, rounded once."""
-    wide = np.float64 if d.is_float else storage(d)
+    wide = np.float64 if dtype.is_float else storage(dtype)
     axes = tuple(range(-n_axes, 0))
     product = np.sum(a.astype(wide) * b.astype(wide), axis=axes, dtype=wide)
     return (product + acc.astype(wide)).astype(acc.dtype)

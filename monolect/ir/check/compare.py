@@ -39,7 +39,10 @@ class EvaluationOptions(NamedTuple):
     allow_tf32: bool = False
 
     def points(self, memory: Memory, noise_seed: int = 0, most_work: int = ATTEMPTS[-1][1]) -> Points:
-        """Return a new evaluation over `memory`, of at most `most_work` computed elements."""
+        """Return a new evaluation over `memory`, of at most `most_work` computed elements.
+
+        `noise_seed`: 0, or the seed of perturbed roundings.
+        """
         return Points(memory, self.variables, noise_seed, self.allow_tf32, most_work)
 
 
@@ -139,7 +142,10 @@ class StoreCheck(NamedTuple):
     options: EvaluationOptions
 
     def disjoint(self, n: int, most_work: int) -> list[Difference]:
-        """Return differences in `n` sampled iterations, if no two iterations write the same element."""
+        """Return differences in `n` sampled iterations, if no two iterations write the same element.
+
+        `most_work`: computed elements after which TooMuch is raised.
+        """
         e, found = self.effect, self.found
         rows = sampled([*self.loops.values()], n)
         n = rows[0].size if rows else 1
@@ -191,7 +197,7 @@ class StoreCheck(NamedTuple):
         return _differences([at], self.found[at], e.src[1].dtype, evaluate)
 
     def _write_positions(self, points: Points) -> tuple[Array, Mask]:
-        """Return the position that each iteration writes to, and the mask of those that write."""
+        """Return the position that each iteration writes to, and the mask of those that write, by `points`."""
         e, sizes = self.effect, [*self.loops.values()]
         points.env = dict(zip(self.loops, points.unravel(np.arange(prod(sizes)), sizes), strict=True))
         flat, mask = points.value(e.src[0].src[1])
@@ -201,18 +207,21 @@ class StoreCheck(NamedTuple):
         return flat, inside
 
 
-def _differences(at: Sequence[Array], found: Array, d: DType, evaluate: Evaluate) -> list[Difference]:
-    """Return the differences among the samples `found`. `at`: their coordinates, one array for each axis."""
-    wrong, expected = differing(found, d, evaluate)
+def _differences(at: Sequence[Array], found: Array, dtype: DType, evaluate: Evaluate) -> list[Difference]:
+    """Return the differences among the samples `found`. `at`: their coordinates, one array for each axis.
+
+    `evaluate`: as in `differing`.
+    """
+    wrong, expected = differing(found, dtype, evaluate)
     return [Difference(tuple(int(row[k]) for row in at), expected[k], found[k]) for k in wrong]
 
 
-def _slot(e: UOp) -> int:
+def _slot(effect: UOp) -> int:
     """Return the slot of the PARAM that an effect writes to.
 
     Raises Unsupported unless the target is an INDEX of a PARAM by one scalar.
     """
-    target, memory = e.src[0], memory_of(e.src[0])
+    target, memory = effect.src[0], memory_of(effect.src[0])
     if target.op != "INDEX" or len(target.src) != 2 or target.src[1].shape or not _is_param(memory):
         raise Unsupported("a store of another form")
     named = target.src[0]  # the memory, or an AFTER of it and the loops around the effect

@@ -64,7 +64,10 @@ def is_variable(u: UOp) -> bool:
 
 
 def admit(sink: UOp, params: Iterable[UOp]) -> None:
-    """Check that a kernel keeps the rules of its stage and accesses no element out of bounds. Raises VerifyError."""
+    """Check that a kernel keeps the rules of its stage and accesses no element out of bounds. Raises VerifyError.
+
+    `params`: the PARAMs that it may use.
+    """
     verify(sink, Stage.KERNEL)
     known = frozenset(params)
     for u in toposort(sink):
@@ -107,9 +110,9 @@ def _check_access(u: UOp) -> None:
 
 
 def admit_scheduled(sink: UOp, params: Sequence[UOp]) -> None:
-    """Apply `admit` to a kernel, and check that the scheduler could have written it. Raises VerifyError.
+    """Apply `admit` to a kernel with the PARAMs `params`, and check that the scheduler could have written it.
 
-    Such a kernel has only ops of SCHEDULED and no optimizer actions.
+    Such a kernel has only ops of SCHEDULED and no optimizer actions. Raises VerifyError.
     """
     info = sink.arg if sink.arg is not None else KernelInfo()
     plain = isinstance(info, KernelInfo) and isinstance(info.name, str) and isinstance(info.frames, bool)
@@ -149,7 +152,7 @@ def has_axes(order: Sequence[UOp]) -> bool:
 
 
 def check_target(order: Sequence[UOp], target: Target) -> None:
-    """Check that the target supports the axes, ops and local memory of a kernel. Raises VerifyError."""
+    """Check that `target` supports the axes, ops and local memory of a kernel's nodes `order`. Raises VerifyError."""
     for u in order:
         if u.op == "RANGE" and u.arg[1] in ("WARP", "CONTRACT"):
             raise _error(f"a {u.arg[1]} range by hand", u, "the action TC, which makes them", u.arg)

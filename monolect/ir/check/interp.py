@@ -74,9 +74,9 @@ def run_kernel(sink: UOp, buffers: Env) -> None:
 
 # ---- walking ---------------------------------------------------------------------------------------------------------
 def _reachable(roots: tuple[UOp, ...], env: Env, effects: bool = True) -> list[UOp]:
-    """Return all nodes to evaluate, sources before users.
+    """Return all nodes to evaluate for the values of `roots`, sources before users.
 
-    Bodies of calls and sources of bound nodes are left out; without `effects`, so are sources of effects.
+    Bodies of calls and sources of nodes that `env` binds are left out; without `effects`, so are sources of effects.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
@@ -168,18 +168,18 @@ class Evaluator(Evaluation):
             return [self.finish(x) for x in v]
         return None if v is None else self.finish(v)
 
-    def finish(self, v: Array) -> Array:
-        """Return one array as `result` does. Raises IRError if it depends on a loop that is not closed."""
+    def finish(self, array: Array) -> Array:
+        """Return `array`, a value, as `result` does. Raises IRError if it depends on a loop that is not closed."""
         loops = len(self.axes)
-        if any(n != 1 for n in v.shape[:loops]):
+        if any(n != 1 for n in array.shape[:loops]):
             raise IRError("a loop is neither closed nor bound", expected="a REDUCE or a binding for every RANGE")
-        v = v.reshape(v.shape[loops:])
+        array = array.reshape(array.shape[loops:])
         sizes = [1] * self.user
         for u, x in self.env.items():
             if not _is_storage(u, x):
                 lead = np.shape(x)[: np.ndim(x) - len(u.shape)]
                 sizes = list(np.broadcast_shapes(tuple(sizes), lead)) if lead else sizes
-        return np.array(np.broadcast_to(v, (*sizes, *v.shape[self.user :])))
+        return np.array(np.broadcast_to(array, (*sizes, *array.shape[self.user :])))
 
     def step(self, u: UOp) -> tuple[Any, Mask]:
         """Return (value, mask) of one node, from those of its sources. Raises IRError for an op without a value."""
@@ -218,7 +218,10 @@ class Evaluator(Evaluation):
         return out.astype(storage(u.dtype), copy=False), mask
 
     def move(self, u: UOp, x: Array, mask: Mask, strict: frozenset[UOp]) -> tuple[Array, Mask]:
-        """Apply movement op `u` to `x` as its src[0]. An INDEX in `strict` marks elements out of bounds as invalid."""
+        """Apply movement op `u` to `x` as its src[0]. An INDEX in `strict` marks elements out of bounds as invalid.
+
+        `mask`: the valid elements of `x`. Returns (value, mask).
+        """
         if u.op == "INDEX":
             return self.index(u, x, mask, u in strict)
         b = self.batch
@@ -227,7 +230,10 @@ class Evaluator(Evaluation):
         return move(self, u, x, b, garbage(u.dtype)), None if mask is None else move(self, u, mask, b, False)
 
     def index(self, u: UOp, x: Array, mask: Mask, strict: bool) -> tuple[Array, Mask]:
-        """Apply INDEX `u` to `x`. Indices are clamped; with `strict`, those out of bounds give invalid elements."""
+        """Apply INDEX `u` to `x`. Indices are clamped; with `strict`, those out of bounds give invalid elements.
+
+        `mask`: the valid elements of `x`. Returns (value, mask).
+        """
         b, idx = self.batch, u.src[1:]
         width = b + sum(len(i.shape) for i in idx)
         picks: list[Any] = []
@@ -344,14 +350,14 @@ class Evaluator(Evaluation):
         run_kernel(e.src[0], env)
 
 
-def _views(e: UOp) -> tuple[UOp, ...]:
+def _views(effect: UOp) -> tuple[UOp, ...]:
     """Return the views that an effect may write to."""
-    return e.src[1:] if e.op == "CALL" else e.src[:1]
+    return effect.src[1:] if effect.op == "CALL" else effect.src[:1]
 
 
-def _touches(e: UOp, root: UOp) -> bool:
+def _touches(effect: UOp, root: UOp) -> bool:
     """Whether an effect may write to the memory `root`."""
-    return any(_root(_base(v, root)[0]) is root for v in _views(e))
+    return any(_root(_base(v, root)[0]) is root for v in _views(effect))
 
 
 def _orders_after(u: UOp, x: UOp) -> bool:
@@ -368,14 +374,17 @@ def _is_storage(u: UOp, v: Any) -> bool:
     return np.size(v) == prod(u.shape) and (np.ndim(v) == 1 or np.shape(v) == u.shape)
 
 
-def _function(m: Evaluator, u: UOp) -> tuple[Any, Mask]:
-    """Evaluate the body of a FUNCTION with PARAM k bound to argument k; Variables keep their outer binding."""
-    if m.batch:
+def _function(evaluator: Evaluator, u: UOp) -> tuple[Any, Mask]:
+    """Evaluate the body of FUNCTION `u` with PARAM k bound to argument k, whose value `evaluator` has.
+
+    Variables keep their outer binding.
+    """
+    if evaluator.batch:
         raise IRError("FUNCTION inside a batch", op=u.op, expected="no loops around it")
-    env: Env = {k: v for k, v in m.env.items() if k.op != "PARAM" or k.arg.name is not None}
+    env: Env = {k: v for k, v in evaluator.env.items() if k.op != "PARAM" or k.arg.name is not None}
     for p in _reachable((u.src[0],), env):
         if p.op == "PARAM" and p.arg.slot + 1 < len(u.src):
-            env[p] = m.values[u.src[1 + p.arg.slot]]
+            env[p] = evaluator.values[u.src[1 + p.arg.slot]]
     inner = Evaluator(env, (u.src[0],))
     inner.run((u.src[0],))
     return inner.values[u.src[0]], None
@@ -399,7 +408,7 @@ def _stores(u: UOp, around: tuple[UOp, ...]) -> list[tuple[UOp, tuple[UOp, ...]]
 
 
 def _flat(buffers: Env, u: UOp) -> Array:
-    """Return the array of `u` as a flat view to write to. Raises IRError for an array of another dtype or layout."""
+    """Return the array of `u` in `buffers` as a flat view. Raises IRError for an array of another dtype or layout."""
     out = buffers[u]
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or out.dtype != storage(u.dtype):
         raise IRError("cannot write here", expected=f"a contiguous array of {u.dtype.name}", found=type(out).__name__)
@@ -407,7 +416,7 @@ def _flat(buffers: Env, u: UOp) -> Array:
 
 
 def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
-    """Execute a kernel with each loop as a batch axis: read everything, then write."""
+    """Execute a kernel on the arrays `buffers` with each of `loops` as a batch axis: read everything, then write."""
     stores = _stores(sink, ())
     roots = tuple(s for e, _ in stores for s in e.src) + tuple(loops)
     m = Evaluator(buffers, roots, loops)
@@ -449,7 +458,7 @@ class _Loops:
             m.write(e, _flat(self.memory, base), size, _base(e.src[0])[0], (1,) * m.batch, ())
 
     def loop(self, e: UOp, left: tuple[UOp, ...], env: Env) -> None:
-        """Execute the body of END `e` in all iterations of the loops `left`."""
+        """Execute the body of END `e` in all iterations of the loops `left`; `env` binds the loops around them."""
         if not left:
             return self.execute(e.src[0], env)
         r = left[0]
@@ -481,8 +490,11 @@ class _AfterHook:
     def __init__(self, loops: _Loops, env: Env) -> None:
         self.loops, self.env = loops, env
 
-    def after(self, u: UOp, m: Evaluator) -> Any:
-        """Run the effects of AFTER `u` that have not run yet, and return the value that it then has."""
+    def after(self, u: UOp, evaluator: Evaluator) -> Any:
+        """Run the effects of AFTER `u` that have not run yet, and return the value that it then has.
+
+        `evaluator` has the value of src[0], for an AFTER of a computed value.
+        """
         for d in u.src[1:]:
             self.loops.execute(d, self.env, again=False)
         x, chain = u, []
@@ -490,11 +502,11 @@ class _AfterHook:
             chain.append(x)
             x = x.src[0]
         if x not in self.loops.memory:
-            return m.values[u.src[0]]
-        value = np.array(m.bind(x)[0])  # a copy: the memory may change before this value is used
+            return evaluator.values[u.src[0]]
+        value = np.array(evaluator.bind(x)[0])  # a copy: the memory may change before this value is used
         for c in reversed(chain):
             if c.op in MOVEMENT:
-                value, _ = m.move(c, value, None, frozenset())
+                value, _ = evaluator.move(c, value, None, frozenset())
         return value
 
 

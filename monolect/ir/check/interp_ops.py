@@ -51,18 +51,21 @@ class Evaluation:
         return v if own == rank else v.reshape(v.shape[: self.batch] + (1,) * (rank - own) + v.shape[self.batch :])
 
 
-def move(m: Evaluation, u: UOp, x: Array, b: int, fill: Any) -> Array:
-    """Apply movement op `u` to an array with `b` batch axes; `fill` is the value of elements that PAD adds."""
+def move(evaluation: Evaluation, u: UOp, x: Array, b: int, fill: Any) -> Array:
+    """Apply movement op `u` to `x`, an array with `b` batch axes; `fill` is the value of elements that PAD adds.
+
+    `evaluation` has the values of offsets and sizes.
+    """
     op, lead = u.op, x.shape[:b]
     if op == "PERMUTE":
         return x.transpose((*range(b), *(b + a for a in u.arg)))
     if op == "FLIP":
         return np.flip(x, tuple(b + k for k, f in enumerate(u.arg) if f))
     if op == "RESHAPE":
-        return x.reshape(lead + m.ints(u.src[1]))
+        return x.reshape(lead + evaluation.ints(u.src[1]))
     if op == "EXPAND":
-        return np.broadcast_to(x, lead + m.ints(u.src[1]))
-    off, size = m.ints(u.src[1]), m.ints(u.src[2])
+        return np.broadcast_to(x, lead + evaluation.ints(u.src[1]))
+    off, size = evaluation.ints(u.src[1]), evaluation.ints(u.src[2])
     if op == "SHRINK":
         return x[_window(b, off, size)]
     out = np.full(lead + size, fill, x.dtype)

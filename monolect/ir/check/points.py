@@ -147,16 +147,16 @@ class Points:
         finally:
             self.nested -= 1
 
-    def size(self, n: Any) -> int:
-        """Return a size as an int. Raises Unsupported if it depends on a loop."""
-        if n.__class__ is int:
-            return n
-        if n not in self.sizes:
-            v = self._nested(n)[0]
-            if ranges(n) or v.size != 1:
+    def size(self, size: Any) -> int:
+        """Return `size`, an int or an index UOp, as an int. Raises Unsupported if it depends on a loop."""
+        if size.__class__ is int:
+            return size
+        if size not in self.sizes:
+            v = self._nested(size)[0]
+            if ranges(size) or v.size != 1:
                 raise Unsupported("a size that depends on a loop")
-            self.sizes[n] = int(v.reshape(-1)[0])
-        return self.sizes[n]
+            self.sizes[size] = int(v.reshape(-1)[0])
+        return self.sizes[size]
 
     def shape(self, u: UOp) -> tuple[int, ...]:
         """Return the shape of `u` as ints."""
@@ -204,7 +204,9 @@ class Points:
         return 0 in self.shape(u.src[0])
 
     def _bits(self, u: UOp, index: Index) -> list[Index]:
-        """Return the indices into the source of a BITCAST: several if its elements are smaller than the result's."""
+        """Return the indices into the source of BITCAST `u` for its elements at `index`: several if those are larger,
+        as from uint8 to float32.
+        """
         old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
         if old == new:
             return [index]
@@ -289,7 +291,7 @@ class Points:
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def _combine(self, u: UOp, index: Index, vals: list[Value]) -> Value:
-        """Compute elements of `u` from the values of its operands (`_sources`)."""
+        """Compute the elements of `u` at `index` from `vals`, the values of its operands (`_sources`)."""
         op = u.op
         if op in ELEMENTWISE:
             return self._elementwise(u, vals)
@@ -312,7 +314,7 @@ class Points:
         return self._leaf(u, index) if op in _LEAVES else _HANDLERS[op](self, u, index)
 
     def _leaf(self, u: UOp, index: Index) -> Value:
-        """Return elements of a node without sources. Raises Unsupported if it has no value."""
+        """Return the elements at `index` of a node without sources. Raises Unsupported if it has no value."""
         op = u.op
         if op == "CONST":
             if u.arg[0] is INVALID:
@@ -329,7 +331,7 @@ class Points:
         raise Unsupported(f"{op} without a value")
 
     def _read(self, u: UOp, index: Index) -> Value:
-        """Read elements of a node that is in memory."""
+        """Read the elements at `index` of a node that is in memory."""
         flat: Array = np.zeros((), np.int64)
         for i, n in zip(index, self.shape(u), strict=True):
             flat = flat * n + i.array
@@ -339,7 +341,7 @@ class Points:
         return memory[np.clip(flat, 0, max(len(memory) - 1, 0))], None
 
     def _chosen(self, u: UOp, which: Array, vals: list[Value]) -> Value:
-        """Select, for each element of a STACK, the value with the number `which`."""
+        """Select, for each element of a STACK, the value in `vals` with the number `which`."""
         out, mask = vals[0]
         for k, (v, m) in enumerate(vals[1:], 1):
             mask = select_valid(which == k, m, mask)
@@ -347,7 +349,7 @@ class Points:
         return out, mask
 
     def _bitcast(self, u: UOp, index: Index, vals: list[Value]) -> Value:
-        """Compute elements of a BITCAST."""
+        """Compute the elements of a BITCAST at `index` from `vals`, the parts of its source that they overlap."""
         old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
         mask = None
         for _, m in vals:
@@ -362,7 +364,7 @@ class Points:
         return out[..., 0], mask
 
     def _elementwise(self, u: UOp, vals: list[Value]) -> Value:
-        """Compute an elementwise op, rounded, and perturbed by the evaluation's noise."""
+        """Compute an elementwise op of the operands `vals`, rounded, and perturbed by the evaluation's noise."""
         args, masks = [v for v, _ in vals], [m for _, m in vals]
         op, d = u.op, u.dtype
         if op == "WHERE":
@@ -405,7 +407,7 @@ class Points:
         )
 
     def _summed(self, u: UOp, total: Array, magnitude: Array, n: int, whole: bool) -> Array:
-        """Return a float sum of `n` terms, rounded; with a noise seed, perturbed as by another order of additions.
+        """Return `total`, a sum of `n` terms, rounded; with a noise seed, perturbed as by another order of additions.
 
         `magnitude`: sum of the absolute terms. `whole`: all terms are integers, so that a small sum is exact.
         """
@@ -417,7 +419,7 @@ class Points:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def reduce(self, u: UOp, index: Index) -> Value:
-        """Compute a REDUCE along axes or RANGEs, in blocks of at most CHUNK elements."""
+        """Compute the elements at `index` of a REDUCE along axes or RANGEs, in blocks of at most CHUNK terms."""
         op, axes = u.arg
         x, rs, d = u.src[0], u.src[1:], u.dtype
         shape = self.shape(x)
@@ -453,7 +455,7 @@ class Points:
 
     # ---- effects -----------------------------------------------------------------------------------------------------
     def after(self, u: UOp, index: Index) -> Value:
-        """Compute elements of an AFTER: a tensor after writes, or local memory that loops of the kernel filled."""
+        """Compute the elements of an AFTER at `index`: a tensor after writes, or local memory that loops filled."""
         x = u.src[0]
         if x.op == "BUFFER" and x.arg.addrspace == "LOCAL":
             return self._local(u, index)
@@ -546,6 +548,8 @@ class Points:
     def _added(self, e: UOp, out: Array, mask: Mask, rows: Array, left: Array, right: Array, stored: Any) -> Value:
         """Return the elements `out` of memory after ATOMICADD `e`, which adds the values of iterations rows[left:right]
         to each.
+
+        `mask`: the valid elements of `out`. `stored`: as in `written`.
         """
         counts = (right - left).reshape(-1)
         if counts.sum() > MOST_WRITES:
@@ -572,7 +576,7 @@ class Points:
         return self._summed(e.src[1], total, magnitude, n, whole).reshape(out.shape), mask
 
     def _local(self, u: UOp, index: Index) -> Value:
-        """Compute elements of local memory: the values that the iterations of its store write."""
+        """Compute the elements of local memory at `index`: the values that the iterations of its store write."""
         if len(u.src) != 2 or u.src[1].op != "END" or u.src[1].src[0].op != "STORE":
             raise Unsupported("local memory that is not filled by one store in loops")
         store, own = u.src[1].src[0], u.src[1].src[1:]
@@ -601,10 +605,10 @@ def _meaning(op: str) -> Any:
 class _Total:
     """Accumulator of a reduction: the value so far (floats in float64) and the sum of the terms' magnitudes."""
 
-    def __init__(self, op: str, d: DType) -> None:
-        self.op, self.d = op, d
-        self.wide = np.dtype(np.float64) if d.is_float else storage(d)
-        self.value: Any = self.wide.type({"ADD": 0, "MUL": 1}.get(op, d.min))
+    def __init__(self, op: str, dtype: DType) -> None:
+        self.op, self.d = op, dtype
+        self.wide = np.dtype(np.float64) if dtype.is_float else storage(dtype)
+        self.value: Any = self.wide.type({"ADD": 0, "MUL": 1}.get(op, dtype.min))
         self.magnitude: Any = np.zeros(())
         self.whole = True
         self.mask: Mask = None
@@ -640,7 +644,7 @@ class _Total:
 
 
 def _effects(sources: Sequence[UOp]) -> Iterator[UOp]:
-    """Yield the STOREs and ATOMICADDs of an AFTER. Raises Unsupported for another effect."""
+    """Yield the STOREs and ATOMICADDs in `sources`, the effects of an AFTER. Raises Unsupported for another effect."""
     for e in sources:
         if e.op == "GROUP":
             yield from _effects(e.src)
@@ -650,9 +654,9 @@ def _effects(sources: Sequence[UOp]) -> Iterator[UOp]:
             raise Unsupported(f"what {e.op} writes is not known")
 
 
-def _bound(r: UOp) -> Any:
-    """Return the number of iterations of a RANGE, as a size."""
-    return r.src[0].value if r.src[0].op == "CONST" else r.src[0]
+def _bound(loop: UOp) -> Any:
+    """Return the number of iterations of a RANGE: an int, or an index UOp if it is symbolic."""
+    return loop.src[0].value if loop.src[0].op == "CONST" else loop.src[0]
 
 
 def _serial(u: UOp) -> int:
@@ -660,7 +664,7 @@ def _serial(u: UOp) -> int:
 
 
 def _blocks(sizes: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Yield blocks of at most `most` elements that cover an index space: (start, end) for each axis."""
+    """Yield blocks of at most `most` elements that cover an index space of `sizes`: (start, end) for each axis."""
     cut = list(sizes)
     while prod(cut) > most and max(cut) > 1:
         k = cut.index(max(cut))

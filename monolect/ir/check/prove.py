@@ -120,11 +120,11 @@ def _parts(us: Sequence[UOp]) -> list[UOp]:
     return [v for v in toposort(*us, stop=lambda v: v.op == "WHERE" or v.op not in _ARITHMETIC) if v.dtype.kind == "x"]
 
 
-def _overflows(v: UOp) -> bool:
+def _overflows(u: UOp) -> bool:
     """Whether a node of index arithmetic may overflow; the condition of a WHERE narrows the bounds of its branches."""
-    if v.op != "WHERE":
-        return may_wrap(v)
-    c, a, b = v.src
+    if u.op != "WHERE":
+        return may_wrap(u)
+    c, a, b = u.src
     return c.shape != () or not _is_exact(c, _where_holds(a, c), _where_holds(b, negate(c)))
 
 
@@ -142,6 +142,8 @@ def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
 def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[UOp], solver: bool) -> bool:
     """Whether 0 <= index < size is proven with each possibly overflowing node in `terms` (factors in the polynomial of
     `index`) and `gate` replaced by an unknown int64. False if `index` itself may overflow.
+
+    `solver`: whether Z3 may be used.
     """
     conditions = [] if gate is None else conjuncts(gate)
     hidden: dict[UOp, UOp] = {}
@@ -170,7 +172,7 @@ def _where_holds(u: UOp, condition: UOp) -> UOp:
 
 
 def _divided(index: UOp) -> UOp:
-    """Rewrite (k * n + y) // n to k + y // n, and (k * n + y) % n to y % n, for a symbolic size n > 0."""
+    """Rewrite, in `index`, (k * n + y) // n to k + y // n, and (k * n + y) % n to y % n, for a symbolic size n > 0."""
     found: dict[UOp, UOp] = {}
     for u in toposort(index):
         if u.op in ("IDIV", "MOD") and u.src[1].op != "CONST" and min_max(u.src[1])[0] > 0:
@@ -193,9 +195,10 @@ def _rejoined(index: UOp) -> UOp:
 
 
 def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
-    """Whether all elements of a shaped index are proven inside. A STACK of 0, 1, 2, ... is replaced by a loop.
+    """Whether 0 <= index < size is proven where `gate` is true, for all elements of an `index` with axes.
 
-    An index that is still shaped then is not proven.
+    A STACK of 0, 1, 2, ... is replaced by a loop. An index that still has axes then is not proven. `solver`: whether Z3
+    may be used.
     """
     roots = (index,) if gate is None else (index, gate)
     counted: dict[UOp, UOp] = {}
@@ -225,7 +228,7 @@ def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether the access is proven for each iteration of some short loop separately.
+    """Whether 0 <= index < size under `conditions` is proven for each iteration of some short loop separately.
 
     This helps where a blocked loop splits a division, or a loop multiplies a symbolic size.
     """
@@ -234,7 +237,7 @@ def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether intervals or facts prove the access for each value of the RANGE `r`."""
+    """Whether intervals or facts prove 0 <= index < size under `conditions` for each value of the RANGE `r`."""
     for i in range(min_max(r)[1] + 1):
         at, n, *rest = substitute_all((index, size, *conditions), {r: idx(i)})
         rest = [x for c in rest for x in conjuncts(c)]
@@ -245,7 +248,10 @@ def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 # ---- linear reasoning ------------------------------------------------------------------------------------------------
 def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> bool:
-    """Whether the access follows linearly from `conditions`; if not, a MAX or WHERE is split into its two cases."""
+    """Whether 0 <= index < size follows linearly from `conditions`.
+
+    If not, a MAX or WHERE is split into its two cases, at most `cases` times.
+    """
     facts = [f for c in conditions for f in _facts(c)]
     at = polynomial(index)
     below = _difference(polynomial(size), at)
@@ -340,24 +346,24 @@ def _quotient(x: Poly, n: Poly) -> Poly:
     return out
 
 
-def _value(p: Poly) -> UOp:
-    """Return a polynomial as index arithmetic."""
-    return sum((prod(m, start=idx(c)) for m, c in p.items()), idx(0))
+def _value(poly: Poly) -> UOp:
+    """Return a polynomial as a UOp of index arithmetic."""
+    return sum((prod(m, start=idx(c)) for m, c in poly.items()), idx(0))
 
 
-def _interval(m: Monomial) -> tuple[int, int]:
-    """Return the interval of a product of atoms."""
+def _interval(monomial: Monomial) -> tuple[int, int]:
+    """Return the interval of a monomial, a product of atoms."""
     lo = hi = 1
-    for x in m:
+    for x in monomial:
         a, b = min_max(x)
         ends = (lo * a, lo * b, hi * a, hi * b)
         lo, hi = min(ends), max(ends)
     return lo, hi
 
 
-def _least(p: Poly) -> int:
+def _least(poly: Poly) -> int:
     """Return a lower bound of a polynomial, from the intervals of its monomials."""
-    return sum(c * _interval(m)[c < 0] for m, c in p.items())
+    return sum(c * _interval(m)[c < 0] for m, c in poly.items())
 
 
 class _Search:
@@ -417,9 +423,9 @@ class _Search:
         return False
 
 
-def _loss(item: tuple[Monomial, int]) -> int:
-    """Return the least value of a term; terms with the smallest are eliminated first."""
-    return item[1] * _interval(item[0])[item[1] < 0]
+def _loss(term: tuple[Monomial, int]) -> int:
+    """Return the least value of a term, (monomial, coefficient); terms with the smallest are eliminated first."""
+    return term[1] * _interval(term[0])[term[1] < 0]
 
 
 def _reduced(p: Poly) -> Poly:
@@ -428,34 +434,36 @@ def _reduced(p: Poly) -> Poly:
     return p if g < 2 else {m: c // g for m, c in p.items() if m or c // g}
 
 
-def _quotient_bounds(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Return new facts: integer bounds of the quotient q = x // c, from facts that bound x by multiples of c."""
-    if q.src[1].op != "CONST":
-        return _symbolic_quotient_bounds(q, facts)
-    if not _is_positive(q.src[1]):
+def _quotient_bounds(quotient: UOp, facts: Sequence[Poly]) -> list[Poly]:
+    """Return new facts: integer bounds of `quotient`, x // c, from facts that bound x by multiples of c."""
+    if quotient.src[1].op != "CONST":
+        return _symbolic_quotient_bounds(quotient, facts)
+    if not _is_positive(quotient.src[1]):
         return []
-    c, x = q.src[1].value, polynomial(q.src[0])
+    c, x = quotient.src[1].value, polynomial(quotient.src[0])
     k = x.pop((), 0)
     out: list[Poly] = []
     for sign in (1, -1):
         for f in facts:
             rest = {m: n for m, n in f.items() if m and m not in x}
-            if (q,) in rest or any(n % c for n in rest.values()):
+            if (quotient,) in rest or any(n % c for n in rest.values()):
                 continue
             if all(f.get(m) == n * sign for m, n in x.items()):
                 bound = k - f.get((), 0) * sign  # x >= bound - rest, or x <= bound + rest
-                out.append({(q,): sign, (): -(bound // c) * sign, **{m: n // c for m, n in rest.items()}})
+                out.append({(quotient,): sign, (): -(bound // c) * sign, **{m: n // c for m, n in rest.items()}})
     return out
 
 
-def _symbolic_quotient_bounds(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Return new facts as `_quotient_bounds` does, for a symbolic size c > 0; no facts if c may be smaller."""
-    if min_max(q.src[1])[0] < 1:
+def _symbolic_quotient_bounds(quotient: UOp, facts: Sequence[Poly]) -> list[Poly]:
+    """Return new facts about `quotient` as `_quotient_bounds` does, for a symbolic size c > 0; none if c may be
+    smaller.
+    """
+    if min_max(quotient.src[1])[0] < 1:
         return []
-    x, c = polynomial(q.src[0]), polynomial(q.src[1])
+    x, c = polynomial(quotient.src[0]), polynomial(quotient.src[1])
     m, times = max(c.items(), key=lambda item: len(item[0]))
-    loop = [_difference(polynomial(q.src[0].src[0]), {**x, (): 1})] if q.src[0].op == "RANGE" else []
-    least, most = min_max(q)
+    loop = [_difference(polynomial(quotient.src[0].src[0]), {**x, (): 1})] if quotient.src[0].op == "RANGE" else []
+    least, most = min_max(quotient)
     low, high = least, most
     for sign in (1, -1):  # f >= 0 means x <= x + f, or x >= x - f; the same holds for multiples of f
         for f in ({}, *facts, *(loop if sign == 1 else ())):
@@ -470,7 +478,11 @@ def _symbolic_quotient_bounds(q: UOp, facts: Sequence[Poly]) -> list[Poly]:
                 high = min(high, k)
             elif sign == -1 and _least(left) >= 0:
                 low = max(low, k)
-    return [f for f in ({(q,): -1, (): high}, {(q,): 1, (): -low}) if (high < most if f[q,] < 0 else low > least)]
+    return [
+        f
+        for f in ({(quotient,): -1, (): high}, {(quotient,): 1, (): -low})
+        if (high < most if f[quotient,] < 0 else low > least)
+    ]
 
 
 def _known_about(m: Monomial) -> list[Poly]:
@@ -546,7 +558,8 @@ def _is_arithmetic(u: UOp) -> bool:
 
 
 def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
-    """Return `u` as a Z3 expression; atoms become fresh constants, whose bounds are added to the solver.
+    """Return `u` as an expression of the module `z3`; atoms become fresh constants, with bounds that are added to
+    `solver`.
 
     `known` holds the Z3 expressions of all sources of `u`.
     """
@@ -583,7 +596,10 @@ def _is_positive(u: UOp) -> bool:
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 def infix(u: UOp, depth: int = 8) -> str:
-    """Return an index or condition in infix notation, such as `r0*4 + r1//3`, where r0 is the RANGE of id 0."""
+    """Return an index or condition in infix notation, such as `r0*4 + r1//3`, where r0 is the RANGE of id 0.
+
+    Operands nested deeper than `depth` are written as `...`.
+    """
     if u.op == "CONST":
         return str(u.value)
     if u.op in ("RANGE", "SPECIAL"):

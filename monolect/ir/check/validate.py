@@ -76,7 +76,10 @@ def _name(ir: UOp) -> str:
 
 # ---- running ---------------------------------------------------------------------------------------------------------
 def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Outcome:
-    """Return the outcome of a kernel, memoized for the latest one."""
+    """Return the Outcome of kernel `ir` with PARAMs `params` by slot, memoized for the latest one.
+
+    `run_program`: an interpreter of programs, or None.
+    """
     if _last and _last[0][0] is ir and _last[0][1][1].keys() >= params.keys():
         return _last[0][1]
     out = _run(ir, params, run_program)
@@ -85,9 +88,9 @@ def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Out
 
 
 def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, noise_seed: int = 0) -> Outcome:
-    """Run a kernel on the random inputs of `_inputs`, and return the Outcome.
+    """Run kernel `ir` on the random inputs of `_inputs`, and return the Outcome.
 
-    A `noise_seed` other than 0 adds small noise to the float inputs.
+    `params` and `run_program`: as in `_outcome`. A `noise_seed` other than 0 adds small noise to the float inputs.
     """
     order = toposort(ir)
     ops = {u.op for u in order}
@@ -110,7 +113,10 @@ def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, noise_seed
 
 
 def _visits(order: list[UOp], in_steps: bool) -> int:
-    """Return the most elements that a node computes in all iterations; if `in_steps`, the most iterations of a node."""
+    """Return the most elements that a node of `order` computes in all iterations.
+
+    If `in_steps`, for kernels that run one iteration at a time: the most iterations of a node.
+    """
     threads = prod(_size(u.src[0]) for u in order if u.op == "SPECIAL")
     most = 1
     for u in order:
@@ -151,19 +157,21 @@ def _inputs(params: dict[int, UOp], noise_seed: int) -> Arguments:
     return args
 
 
-def _random(rng: np.random.Generator, n: int, d: DType) -> np.ndarray[Any, Any]:
-    """Return `n` normally distributed floats, or small integers, some of them out of bounds as indices."""
-    if d.is_float:
-        return rng.standard_normal(n).astype(storage(d))
-    if d.kind == "b":
+def _random(rng: np.random.Generator, n: int, dtype: DType) -> np.ndarray[Any, Any]:
+    """Return `n` random values of `dtype`: normally distributed floats, or small integers, some of them out of bounds
+    as indices.
+    """
+    if dtype.is_float:
+        return rng.standard_normal(n).astype(storage(dtype))
+    if dtype.kind == "b":
         return rng.integers(0, 2, n).astype(bool)
-    return rng.integers(0 if d.min == 0 else -4, 12, n).astype(storage(d))
+    return rng.integers(0 if dtype.min == 0 else -4, 12, n).astype(storage(dtype))
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
-def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], d: DType, bits: int) -> np.ndarray[Any, Any]:
-    """Return the positions where `a` and `b` differ by more than the tolerance for floats of `bits` bits."""
-    if not d.is_float:
+def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], dtype: DType, bits: int) -> np.ndarray[Any, Any]:
+    """Return the positions where `a` and `b`, of `dtype`, differ by more than the tolerance of `bits`-bit floats."""
+    if not dtype.is_float:
         return np.flatnonzero(a != b)
     x, y = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(x)

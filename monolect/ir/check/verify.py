@@ -113,7 +113,10 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
 
 
 def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
-    """Check that loops nest by their ids: a loop that several ENDs close must be inside the same loops in each END."""
+    """Check that loops nest by their ids: a loop that several ENDs close must be inside the same loops in each END.
+
+    `root`: the graph that the error shows.
+    """
     outside: dict[UOp, list[UOp]] = {}
     for u in ends:
         outer = sorted(filter(_is_loop, ranges(u)), key=lambda r: r.arg[0])
@@ -127,7 +130,7 @@ def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
 def _verify_writes(root: UOp, ends: Sequence[UOp]) -> None:
     """Check that a write to memory depends on each loop around it, and that no two ENDs share an ATOMICADD.
 
-    A shared ATOMICADD is one node, so it would happen only once.
+    A shared ATOMICADD is one node, so it would happen only once. `root`: the graph that contains `ends`.
     """
     for u in ends:
         for e in _writes(u.src[0]):
@@ -175,7 +178,8 @@ def _is_loop(r: UOp) -> bool:
 def _verify_linear(linear: UOp, root: UOp) -> None:
     """Check a LINEAR: each instruction is after its sources and inside their blocks; RANGE/END and IF/ENDIF nest.
 
-    A loop-carried accumulator is initialized before its loop. Raises VerifyError.
+    A loop-carried accumulator is initialized before its loop. `root`: the graph that the error shows. Raises
+    VerifyError.
     """
     listed = set(linear.src)
     position = {u: k for k, u in enumerate(linear.src)}
@@ -219,7 +223,7 @@ def _closed(u: UOp) -> Iterable[UOp]:
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> VerifyError:
-    """Return the error for node `u`, with the lines of the graph's text around it."""
+    """Return the error for node `u`, with the lines of the text of graph `root` around it."""
     try:
         lines = show(root, origins=True, sections=False).splitlines()
         at = next(k for k, v in enumerate(toposort(root)) if v is u)

@@ -61,7 +61,7 @@ def inlined(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 @lru_cache(maxsize=4096)
 def stored_slots(body: UOp) -> frozenset[int]:
-    """Return the slots of the PARAMs that a kernel or a CUSTOMFUNCTION writes; the latter has no other sources."""
+    """Return the slots of the PARAMs that a kernel or CUSTOMFUNCTION `body` writes: of all sources for the latter."""
     if body.op == "CUSTOMFUNCTION":
         return frozenset(p.arg.slot for p in body.src)
     targets = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
@@ -110,7 +110,9 @@ def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) ->
 
 
 def _are_equal(wanted: tuple, found: tuple, body: UOp) -> bool:
-    """Whether two shapes are equal. A kernel has its own PARAMs for Variables, so it compares Variables by name."""
+    """Whether two shapes are equal in a call of `body`. A kernel has its own PARAMs for Variables: they compare by
+    name.
+    """
     if len(wanted) != len(found):
         return False
     pairs = [(a, b) for a, b in zip(wanted, found, strict=True) if a is not b and a != b]
@@ -119,10 +121,10 @@ def _are_equal(wanted: tuple, found: tuple, body: UOp) -> bool:
     return all(_by_name(idx(a)) is _by_name(idx(b)) for a, b in pairs)
 
 
-def _by_name(n: UOp) -> UOp:
+def _by_name(size: UOp) -> UOp:
     """Return a size with the slot of each Variable set to 0, so that equal names are equal nodes."""
-    params = [u for u in toposort(n) if u.op == "PARAM" and u.arg.name is not None]
-    return substitute(n, {u: node("PARAM", u.src, u.arg._replace(slot=0)) for u in params})
+    params = [u for u in toposort(size) if u.op == "PARAM" and u.arg.name is not None]
+    return substitute(size, {u: node("PARAM", u.src, u.arg._replace(slot=0)) for u in params})
 
 
 def shape_of_call(shape: tuple, src: tuple[UOp, ...]) -> tuple[Any, ...]:

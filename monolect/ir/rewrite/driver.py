@@ -32,7 +32,7 @@ def rewrite(
     context: Any = None,
     stop: Callable[[UOp], bool] | None = None,
 ) -> UOp:
-    """Return `root` with the rules applied to all nodes until none matches.
+    """Return `root` with the rules of `ruleset` applied to all nodes until none matches.
 
     With `bottom_up`, rules see a node after its sources are rewritten; otherwise they see it before. `trace(rule name,
     before, after)` is called for each rule that fires. `context` is passed to the rules. Nodes for which `stop` is true
@@ -88,7 +88,7 @@ class _Driver:
         self.steps, self.limit = 0, _FIRST_STEPS
 
     def run(self, bottom_up: bool) -> UOp:
-        """Rewrite the root and return its result."""
+        """Rewrite the root and return its result; `bottom_up` is that of `rewrite`."""
         done: dict[UOp, UOp] = {}
         entered: set[UOp] = set()
         instead, stop, context = self.instead, self.stop, self.context
@@ -141,7 +141,9 @@ class _Driver:
         return out
 
     def fire(self, u: UOp, hit: tuple[UOp, str], stack: list[UOp]) -> None:
-        """Record that a rule fired on `u`, and push its replacement on the stack."""
+        """Record that a rule fired on `u`, and push its replacement on the stack. `hit`: (replacement, name of the
+        rule).
+        """
         v, name = hit
         self.steps += 1
         self.recent.append(name)
@@ -155,7 +157,7 @@ class _Driver:
         stack += (u, v)
 
     def cycle(self, what: str) -> InternalError:
-        """Return the error for rules that do not reach a fixed point; it names the recent rules."""
+        """Return the error for rules that do not reach a fixed point: the recent rules, and `what` they do."""
         names = ", ".join(dict.fromkeys(reversed(self.recent)))
         return InternalError(
             f"rules of {self.ruleset.name} {what}: {names}", expected="a fixed point", found=f"{self.steps} steps"

@@ -115,7 +115,10 @@ _off: set[str] = set()  # names of the identities that are switched off
 
 
 def connect(setter: Callable[[Any], None]) -> None:
-    """Register the function that sets `allowed` in a module: to None if all identities apply and nothing listens."""
+    """Register `setter`, which sets the variable `allowed` of a module.
+
+    It is called with None if all identities apply and nothing listens, else with the predicate `_may`.
+    """
     _setters.append(setter)
     _follow()
 
@@ -130,7 +133,7 @@ def _may(name: str) -> bool:
 
 
 def _recording(op: str, simplify: Callable[[tuple[UOp, ...], Any], UOp]) -> Callable[[tuple[UOp, ...], Any], UOp]:
-    """Wrap the simplifier of `op` so that it reports the identities that it applies."""
+    """Return `simplify`, the simplifier of `op`, wrapped so that it reports the identities that it applies."""
 
     def simplify_and_tell(src: tuple[UOp, ...], arg: Any) -> UOp:
         names: list[str] = []

@@ -355,14 +355,14 @@ def index_mod(a: UOp, b: UOp) -> UOp:
 
 
 def _is_reduced(k: int, terms: Terms, c: int) -> bool:
-    """Whether all coefficients are already reduced modulo c, so that `index_mod_multiples` changes nothing."""
+    """Whether `k` and the coefficients of `terms` are already reduced mod c: `index_mod_multiples` changes nothing."""
     return 0 <= k < c and all(m % c and m < c for _, m in terms)
 
 
 def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
     """Apply (m*A + small) % c == m * (A % (c/m)) + small, where m divides c and small is within [0, m).
 
-    Returns None if no coefficient is such an m.
+    `k` plus the sum of `rest`, value -> coefficient, is m*A + small. Returns None if no coefficient is such an m.
     """
     for m in sorted({n for n in rest.values() if n > 1 and c % n == 0}, reverse=True):
         big = {y: n for y, n in rest.items() if n % m == 0}
@@ -400,7 +400,7 @@ def index_less(a: UOp, b: UOp) -> UOp:
 
 
 def _sum_range(k: int, terms: Terms) -> Interval:
-    """Return the interval of k + c1*x1 + ... in exact integers, without wrapping."""
+    """Return the interval of k + c1*x1 + ..., the sum of `terms`, in exact integers, without wrapping."""
     lo = hi = k
     for x, c in terms:
         a, b = min_max(x)

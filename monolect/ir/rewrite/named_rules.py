@@ -88,7 +88,7 @@ _printed: set[str] = set()
 
 
 def _print(name: str, before: Any, after: Any) -> None:
-    """Print a line for a rule that fired, unless the same line was printed: passes rebuild the same nodes."""
+    """Print that rule `name` turned `before` into `after`, once for each such line: passes rebuild the same nodes."""
     from monolect.ir.pseudocode import brief  # imported only to print
 
     left, right = (brief(u) if isinstance(u, UOp) else str(u) for u in (before, after))

@@ -55,7 +55,7 @@ def _known(*src: UOp) -> bool:
 
 
 def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
-    """Fold an op on CONSTs to a CONST by the meaning in its row; None if it has no meaning or may not be folded."""
+    """Fold an op on the CONSTs `src` to a CONST by the meaning in its row; None if it has none or may not be folded."""
     row = ROWS[op]
     d = src[-1].dtype
     if row.meaning is None or allowed is not None and not allowed("index_numbers" if d.kind == "x" else "numbers"):
@@ -295,7 +295,9 @@ def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Simplify a BITCAST. From or to bool it goes through uint8: a bool is a byte in memory, a bit in a register."""
+    """Simplify a BITCAST to dtype `arg`. From or to bool it goes through uint8: a bool is a byte in memory, a bit in a
+    register.
+    """
     (x,) = src
     if x.dtype is arg and (allowed is None or allowed("bits_same")):
         return x
@@ -440,7 +442,9 @@ def with_dependencies(effect: UOp, by: tuple[UOp, ...]) -> UOp:
 
 
 def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """Return the sources of a LOAD or STORE without those conditions of a shaped gate that are true in all lanes."""
+    """Return the sources of a LOAD or STORE; a gate with axes is left without its conditions that are true in all
+    lanes.
+    """
     if len(src) < 3 or src[2].shape == ():
         return src
     gate = TRUE

@@ -146,12 +146,18 @@ class P:
 
 
 def Var(name: str, dtype: Any = None, where: Callable[[UOp], Any] | None = None) -> P:
-    """Return a pattern of any node, captured as `name`. `dtype`: a DType or a kind such as "float", "int", "index"."""
+    """Return a pattern of any node, captured as `name`, for which `where(node)` is true.
+
+    `dtype`: a DType or a kind such as "float", "int", "index".
+    """
     return P(None, name=name, dtype=dtype, where=where)
 
 
 def Const(of: Any = None, dtype: Any = None, where: Callable[[UOp], Any] | None = None) -> P:
-    """Return a pattern of a CONST of value `of`. If `of` is a str (the name to capture) or None: of any valid value."""
+    """Return a pattern of a CONST of value `of`. If `of` is a str (the name to capture) or None: of any valid value.
+
+    `dtype` and `where`: as in `Var`.
+    """
     if of is None or isinstance(of, str):
         guard = _is_valid if where is None else lambda u: _is_valid(u) and where(u)
         return P(("CONST",), name=of, dtype=dtype, where=guard)
@@ -166,7 +172,10 @@ def Pat(
     arg: Any = _ANY,
     where: Callable[[UOp], Any] | None = None,
 ) -> P:
-    """Return a pattern of a node of one of the ops `op` (None: any) with the sources `src`; no `src`: any sources."""
+    """Return a pattern of a node of one of the ops `op` (None: any) with the sources `src`; no `src`: any sources.
+
+    `arg`: its argument, or a predicate of it. `name`, `dtype` and `where`: as in `Var`.
+    """
     ops = None if op is None else (op,) if isinstance(op, str) else tuple(op)
     return P(ops, tuple(map(_lift, src)) or None, name=name, dtype=dtype, arg=arg, where=where)
 
@@ -344,7 +353,10 @@ class _Generator:
             self.ways(rule, group, at + 1, d, v, names)
 
     def result(self, rule: Rule, depth: int, captured: dict[str, str]) -> None:
-        """Write the lines, indented by `depth`, that check `when`, compute the right side and return it."""
+        """Write the lines, indented by `depth`, that check `when` of `rule`, compute its right side and return it.
+
+        `captured`: Python variable of each captured name.
+        """
         if rule.when is not None:
             self.line(depth, f"if {self.call(rule.when, captured)}:")
             depth += 1
@@ -370,7 +382,10 @@ class _Generator:
         return name
 
     def conditions(self, p: P, v: str, path: tuple[int, ...]) -> list[str]:
-        """Return Python conditions under which variable `v` matches `p`, apart from its sources."""
+        """Return Python conditions under which variable `v` matches `p`, apart from its sources.
+
+        `path`: indices of the sources that lead from the root to the node; () for the root.
+        """
         out = []
         if path and p.ops is not None:
             out.append(f"{v}.op == {p.ops[0]!r}" if len(p.ops) == 1 else f"{v}.op in {tuple(p.ops)!r}")
@@ -411,7 +426,10 @@ class _Generator:
         return f"{self.object('f', f)}({', '.join(captured[n] for n in parameters(f))})"
 
     def expression(self, p: P, captured: dict[str, str], like: str) -> str:
-        """Return Python text that builds the right side `p`; a number takes the dtype of a sibling operand."""
+        """Return Python text that builds the right side `p`; `captured`: Python variable of each captured name.
+
+        A number takes the dtype of a sibling operand, or else that of the variable `like`.
+        """
         if p.value is not _ANY:
             return f"const({self.object('number', p.value)}, {like}.dtype)"
         if p.name is not None:
@@ -426,7 +444,10 @@ class _Generator:
 
 
 def _alternatives(p: P, path: tuple[int, ...] = ()) -> list[Way]:
-    """Return all ways to match `p`, outer nodes first; each commutative op with two sources doubles their number."""
+    """Return all ways to match `p`, outer nodes first; each commutative op with two sources doubles their number.
+
+    `path`: indices of the sources that lead from the root to `p`.
+    """
     if p.src is None:
         return [[(p, path)]]
     n = len(p.src)
@@ -442,9 +463,9 @@ def _alternatives(p: P, path: tuple[int, ...] = ()) -> list[Way]:
     return out
 
 
-def _looseness(p: P) -> int:
+def _looseness(pattern: P) -> int:
     """Return the sort key of a pattern: patterns that fail often are checked first."""
-    return 0 if p.value is not _ANY else 1 if p.ops is not None else 2
+    return 0 if pattern.value is not _ANY else 1 if pattern.ops is not None else 2
 
 
 def _unique(ways: list[Way]) -> Iterator[Way]:
@@ -457,10 +478,16 @@ def _unique(ways: list[Way]) -> Iterator[Way]:
             yield way
 
 
-def _identity(p: P) -> Any:
+def _identity(pattern: P) -> Any:
     """Return a key that is equal for patterns of equal meaning: a bare variable is identified by name and dtype."""
-    plain = p.ops is None and p.src is None and p.arg is _ANY and p.where is None and p.value is _ANY
-    return (p.name, p.dtype) if plain and p.name else id(p)
+    plain = (
+        pattern.ops is None
+        and pattern.src is None
+        and pattern.arg is _ANY
+        and pattern.where is None
+        and pattern.value is _ANY
+    )
+    return (pattern.name, pattern.dtype) if plain and pattern.name else id(pattern)
 
 
 def _finish(root: UOp, r: UOp, name: str, expression: bool, keep: bool) -> UOp:

@@ -184,8 +184,10 @@ class _Workgroups:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def _reduce_lanes(self, u: UOp, body: UOp) -> UOp:
-        """Return the REDUCE `u` over lanes: by SHUFFLEs within a warp where the target has them, the rest in one or two
-        rounds through local memory.
+        """Return the REDUCE `u` of `body` over lanes.
+
+        Lanes are combined by SHUFFLEs within a warp where the target has them, the rest in one or two rounds through
+        local memory.
         """
         kept = tuple(r for r in u.src[1:] if r not in self.values)
         partial = node("REDUCE", (body, *kept), u.arg) if kept else body
@@ -242,7 +244,7 @@ class _Workgroups:
         return loop + (self.lane_indices[k] % distance if n > 1 else self.lane_indices[k]) if own else loop
 
     def _memory(self, u: UOp, shaped: list[UOp]) -> UOp:
-        """Return a LOCAL buffer with an element for each lane and each value of the `shaped` ranges."""
+        """Return a LOCAL buffer with an element for each lane and each value of the UPCAST ranges `shaped`."""
         n = self.n_lanes * prod(_size(r) for r in shaped)
         self.local_bytes += n * u.dtype.itemsize
         self._check_memory()
@@ -254,7 +256,8 @@ class _Workgroups:
             raise ActionError("too much local memory", expected=f"<= {self.target.local_bytes}", found=self.local_bytes)
 
     def _slot(self, at: dict[int, UOp], shaped: list[UOp]) -> UOp:
-        """Return the index, in the buffer of `_memory`, of a lane's element for the values of the `shaped` ranges.
+        """Return the index, in the buffer of `_memory`, of a lane's element for the values of the UPCAST ranges
+        `shaped`.
 
         `at` gives the lane's index along some dimensions; along the others it is that of the running lane.
         """

@@ -31,7 +31,10 @@ from monolect.ir.uop import UOp, const, idx, node, rebuild, substitute
 
 
 def fragments(sink: UOp, order: list[UOp], target: Target) -> UOp:
-    """Rewrite the products of a kernel whose actions choose a unit of a warp; return other kernels unchanged."""
+    """Rewrite the products of a kernel whose actions choose a unit of a warp; return other kernels unchanged.
+
+    `order`: the nodes of `sink`, sources first.
+    """
     unit = warp_unit(sink, target)
     if unit is None:
         return sink
@@ -99,9 +102,9 @@ class _Product:
         return node("REDUCE", (out, *loops), self.u.arg) if loops else out
 
     def _cores(self, load: UOp, side: int) -> tuple[UOp, Cores]:
-        """Return the INDEX of the left (0) or right (1) operand's first element, and the strides of its core matrices.
+        """Return the INDEX of the first element that `load` reads, and the strides of its core matrices.
 
-        Raises ActionError if the operand is not in local memory.
+        `load` is the left (`side` 0) or right (1) operand. Raises ActionError if the operand is not in local memory.
         """
         memory, index = load.src[0].src[0], load.src[0].src[1]
         while memory.op == "AFTER":
@@ -134,8 +137,9 @@ class _Product:
         return node("INDEX", (load.src[0].src[0], start)), cores
 
     def _operand(self, load: UOp, side: int, ids: count, closed: list[UOp]) -> UOp:
-        """Return the load of a lane's elements of the left (0) or right (1) operand; append its new ranges to
-        `closed`.
+        """Return `load`, the left (`side` 0) or right (1) operand, as the load of a lane's elements.
+
+        Its new ranges, with numbers from `ids`, are appended to `closed`.
         """
         words = self.unit.maps[side]
         own = {

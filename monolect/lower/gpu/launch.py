@@ -34,7 +34,10 @@ def launched(sizes: list[UOp], name: str, limits: tuple[int, ...]) -> list[UOp]:
 
 
 def _one_each(sizes: list[UOp], name: str) -> list[UOp]:
-    """Return the index along each axis if each is a launch dimension; the last dimension takes all remaining axes."""
+    """Return the index along each axis of `sizes` if each is a launch dimension; the last takes all further axes.
+
+    `name`: the prefix of the names of the SPECIALs.
+    """
     out: list[UOp] = []
     for k in range(min(len(sizes), MOST_DIMENSIONS)):
         mine = sizes[k:] if k == MOST_DIMENSIONS - 1 else sizes[k : k + 1]

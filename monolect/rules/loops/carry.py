@@ -30,7 +30,7 @@ def carried_type(op: str, d: DType, target: Target) -> DType:
 
 
 def step(op: str, acc: UOp, before: UOp, term: UOp) -> UOp:
-    """Return the result of one step, after a STORE of the next carry to the accumulator `acc`.
+    """Return the result of one step of a running `op`, after a STORE of the next carry to the accumulator `acc`.
 
     `before` is the previous carry, `term` the value added.
     """

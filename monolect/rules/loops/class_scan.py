@@ -36,10 +36,10 @@ MAX_CLASSES = 4096  # classes; the table of more would exceed the L1 cache
 def tallies(
     op: str, j: UOp, limit: UOp, value: UOp, conds: list[UOp], alt: UOp, outer: list[UOp], slots: count
 ) -> UOp | None:
-    """Return the running sum per class that equals the reduction of `value` over j < limit under `conds`, or None.
+    """Return the running `op` per class that equals the reduction of `value` over j < limit under `conds`, or None.
 
     One of `conds` must be an equality of classes. `limit` is i or i + 1, `alt` the neutral value, `outer` the loops
-    around i.
+    around i. `slots` numbers the table's buffer.
     """
     k, terms = linear(limit)
     if k not in (0, 1) or len(terms) != 1 or terms[0][1] != 1 or terms[0][0].op != "RANGE":
@@ -72,10 +72,10 @@ def tallies(
 def binned(
     op: str, i: UOp, j: UOp, class_index: UOp, value: UOp, conds: list[UOp], alt: UOp, target: Target, slots: count
 ) -> UOp | None:
-    """Return the reduction of `value` over all j with `class_index` == i under `conds`, from a table.
+    """Return the reduction by `op` of `value` over all j with `class_index` == i under `conds`, from a table.
 
-    `alt` is the neutral value. Return None if the table would take too much of the local memory, if its size is
-    symbolic, or if one of the inputs depends on i.
+    `alt` is the neutral value, and `slots` numbers the table's buffer. Return None if the table would take too much of
+    the local memory, if its size is symbolic, or if one of the inputs depends on i.
     """
     inputs = (class_index, value, *conds)
     others = sorted(frozenset().union(*(ranges(x) for x in inputs)) - {i, j}, key=lambda r: r.arg[0])

@@ -135,7 +135,7 @@ def _with_own_inner_loops(pieces: list[UOp], sink: UOp) -> list[UOp]:
 
 
 def _boundaries(conditions: set[UOp], r: UOp) -> list[int]:
-    """Return the iterations of the loop r in which a new piece begins, in order.
+    """Return the iterations of the loop r in which a new piece begins by one of `conditions`, in order.
 
     The result is empty if a condition depends on r other than as r < constant.
     """
@@ -146,10 +146,11 @@ def _boundaries(conditions: set[UOp], r: UOp) -> list[int]:
 
 
 def _pieces(end: UOp, r: UOp, boundaries: list[int], sink: UOp, holds: Holds) -> list[UOp]:
-    """Return, for each piece between `boundaries` of the loop r, a store of the piece (the END of its loops).
+    """Return, for each piece between `boundaries` of the loop r, a store of the piece (the END of its loops) instead of
+    `end`.
 
     Pieces of equal size share new loops from r inward; loops shared by all sizes would have to enclose those of r.
-    Pieces of one size keep the old loop numbers if these are free.
+    Pieces of one size keep the old loop numbers if these are free. `holds`: as `_holds` returns it.
     """
     store, loops, numbers = end.src[0], end.src[1:], unused_ranges(toposort(sink))
     inside = [x for x in loops if x.arg[0] >= r.arg[0]]
@@ -174,7 +175,7 @@ def _pieces(end: UOp, r: UOp, boundaries: list[int], sink: UOp, holds: Holds) ->
 
 
 def _holds(conditions: set[UOp], r: UOp) -> Holds:
-    """Return, for each condition, the first and the last iteration of r in which it is true.
+    """Return, for each of `conditions`, the first and the last iteration of r in which it is true.
 
     The value is None for a condition that does not compare r alone with a constant.
     """
@@ -184,8 +185,8 @@ def _holds(conditions: set[UOp], r: UOp) -> Holds:
 def _piece(store: UOp, r: UOp, start: int, index: UOp, holds: Holds) -> UOp:
     """Return the store at r = `index`, in the piece that begins at `start`.
 
-    WHEREs whose conditions are known there are replaced by the selected value, without visiting the other value: there
-    may be as many nested WHEREs as pieces.
+    WHEREs whose conditions are known there (`holds`) are replaced by the selected value, without visiting the other
+    value: there may be as many nested WHEREs as pieces.
     """
     new = {r: index}
     stack = [store]
@@ -202,7 +203,7 @@ def _piece(store: UOp, r: UOp, start: int, index: UOp, holds: Holds) -> UOp:
 
 
 def _picked(u: UOp, k: int, holds: Holds) -> UOp:
-    """Return the value that WHEREs with known conditions select in iteration k."""
+    """Return the value that WHEREs with known conditions (`holds`) select in iteration k."""
     while u.op == "WHERE" and (when := holds[u.src[0]]) is not None:
         u = u.src[1] if when[0] <= k <= when[1] else u.src[2]
     return u

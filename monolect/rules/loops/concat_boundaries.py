@@ -167,41 +167,48 @@ class ConcatBoundary:
                 new[u] = rebuild(u, tuple(new[s] for s in u.src))
         return new[sink]
 
-    def add_scratch_value(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
-        """Add the scratch value `u` to the piece `p`: its value, and a LOCAL buffer if it has several elements there."""
+    def add_scratch_value(self, u: UOp, piece: Piece, new: dict[UOp, UOp]) -> None:
+        """Add the scratch value `u` to `piece`: its value, and a LOCAL buffer if it has several elements there.
+
+        `new` has the nodes that depend on no split loop.
+        """
         store, r = u.src[1].src
-        p.values[u] = value = p.value(store.src[1], new)
-        if p.size > 1:
-            arg = u.src[0].arg if p.keeps else u.src[0].arg._replace(slot=next(self.slots))
-            memory = node("BUFFER", (shape_source((p.size,)),), arg)
-            own = p.loops[r]
+        piece.values[u] = value = piece.value(store.src[1], new)
+        if piece.size > 1:
+            arg = u.src[0].arg if piece.keeps else u.src[0].arg._replace(slot=next(self.slots))
+            memory = node("BUFFER", (shape_source((piece.size,)),), arg)
+            own = piece.loops[r]
             end = node("END", (node("STORE", (node("INDEX", (memory, own)), value)), own))
-            p.scratch[u.src[0]] = node("AFTER", (memory, end))
+            piece.scratch[u.src[0]] = node("AFTER", (memory, end))
 
-    def add_node(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> None:
-        """Add the node `u`, which depends on the split loops, to the values of the piece `p`.
+    def add_node(self, u: UOp, piece: Piece, new: dict[UOp, UOp]) -> None:
+        """Add the node `u`, which depends on the split loops, to the values of `piece`.
 
-        A piece that does not keep the loop numbers gets fresh RANGEs for the loops of reductions inside.
+        A piece that does not keep the loop numbers gets fresh RANGEs for the loops of reductions inside. `new` has the
+        nodes that depend on no split loop.
         """
         if u.op == "STORE" or _memory_of(u) in self.memory:
             return
         if u.op == "LOAD" and _memory_of(u.src[0]) in self.memory:
             scratch_value, r = u.src[0].src
-            kept = p.scratch.get(scratch_value.src[0])
-            p.values[u] = (
-                p.values[scratch_value] if kept is None else node("LOAD", (node("INDEX", (kept, p.loops[r])),))
+            kept = piece.scratch.get(scratch_value.src[0])
+            piece.values[u] = (
+                piece.values[scratch_value] if kept is None else node("LOAD", (node("INDEX", (kept, piece.loops[r])),))
             )
             return
-        src = tuple(p.value(s, new) for s in u.src)
-        is_other = u.op == "REDUCE" and len(u.src) > 1 and not p.keeps
-        p.values[u] = self.with_fresh_ranges(u, src[0], u.src[1:]) if is_other else rebuild(u, src)
+        src = tuple(piece.value(s, new) for s in u.src)
+        is_other = u.op == "REDUCE" and len(u.src) > 1 and not piece.keeps
+        piece.values[u] = self.with_fresh_ranges(u, src[0], u.src[1:]) if is_other else rebuild(u, src)
 
-    def reduced(self, u: UOp, p: Piece, new: dict[UOp, UOp]) -> UOp:
-        """Return the REDUCE `u` over one of the split loops, restricted to the iterations of the piece `p`."""
-        body = p.value(u.src[0], new)
-        own = tuple(p.loops[r] for r in u.src[1:] if r in p.loops)
+    def reduced(self, u: UOp, piece: Piece, new: dict[UOp, UOp]) -> UOp:
+        """Return the REDUCE `u` over one of the split loops, restricted to the iterations of `piece`.
+
+        `new` has the nodes that depend on no split loop.
+        """
+        body = piece.value(u.src[0], new)
+        own = tuple(piece.loops[r] for r in u.src[1:] if r in piece.loops)
         others = tuple(r for r in u.src[1:] if r not in self.loops)
-        if others and not p.keeps:
+        if others and not piece.keeps:
             return self.with_fresh_ranges(u, body, others, own)
         return node("REDUCE", (body, *others, *own), u.arg) if others or own else body
 

@@ -72,7 +72,10 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
 
 
 def _simplify(u: UOp, target: Target, nests: Nests, slots: count) -> UOp:
-    """Return the value of the REDUCE `u` by the first rule that removes one of its loops, or `u` if no rule applies."""
+    """Return the value of the REDUCE `u` by the first rule that removes one of its loops, or `u` if no rule applies.
+
+    `nests`: the output loops. `slots` numbers new buffers.
+    """
     op = u.arg[0]
     for j in u.src[1:]:
         if is_on("reduce_repeats") and (out := _repeats(u, j)) is not None:
@@ -154,7 +157,7 @@ def _rest_of(u: UOp, j: UOp, body: UOp) -> UOp:
 
 
 def _equal_to(c: UOp, j: UOp) -> UOp | None:
-    """Return e if the condition is j == e in any equivalent form, else None."""
+    """Return e if the condition `c` is j == e in any equivalent form, with e free of j; else None."""
     if c.op == "CMPNE" and c.src[1].op == "CONST" and c.src[1].arg[0] is True and c.src[0].op == "CMPNE":
         a, b = c.src[0].src
     elif c.op == "CMPEQ":
@@ -204,7 +207,7 @@ def _picks(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp) -> UOp 
 
 
 def index_limit(c: UOp, j: UOp) -> tuple[UOp, bool] | None:
-    """Return (a, True) if the condition is j < a, (a, False) if it is j >= a, with a free of j; else None."""
+    """Return (a, True) if the condition `c` is j < a, (a, False) if it is j >= a, with a free of j; else None."""
     if c.op != "CMPLT" or c.src[0].dtype.kind != "x":
         return None
     k, terms = linear(c.src[0] + c.src[1] * -1)
@@ -238,7 +241,10 @@ def _repeats(u: UOp, j: UOp) -> UOp | None:
 
 
 def _counts(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp]) -> UOp | None:
-    """Return the sum over j of [j < a] or [j >= a] times a value free of j as a product, or None."""
+    """Return the sum over j of `body` times [j < a] or [j >= a], the condition `c`, as a product, or None.
+
+    `body` and the other conditions, `rest`, must be free of j.
+    """
     if j in ranges(body) or any(j in ranges(d) for d in rest) or not body.dtype.is_int:
         return None  # floats would round differently
     found = index_limit(c, j)
@@ -278,7 +284,10 @@ def _scans(
 
 
 def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests: Nests, slots: count) -> UOp | None:
-    """Return the REDUCE as a running sum per class if it is over the elements up to i of the class of i, else None."""
+    """Return the REDUCE as a running sum per class if it is over the elements up to i of the class of i, else None.
+
+    The parameters are those of `_scans`.
+    """
     found = index_limit(c, j)
     if found is None or not found[1] or len(u.src) != 2 or not is_on("reduce_tallies"):
         return None
@@ -293,7 +302,10 @@ def _tallies(u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, nests
 def _bins(
     u: UOp, j: UOp, c: UOp, body: UOp, rest: list[UOp], alt: UOp, target: Target, nests: Nests, slots: count
 ) -> UOp | None:
-    """Return the REDUCE as a LOAD from a table if it is over elements whose class is the output loop i, else None."""
+    """Return the REDUCE as a LOAD from a table if it is over elements whose class is the output loop i, else None.
+
+    The parameters are those of `_scans`.
+    """
     if target.workgroups or len(u.src) != 2 or min_max(j.src[0])[1] < MIN_TABLE_LOOPS or not is_on("reduce_bins"):
         return None
     for i in ranges(c) & nests.keys():
