@@ -60,7 +60,7 @@ class ReduceLowering:
                 new[u] = u if u.tag == PEELED else self._loop(u, src[0], (ranges(u), u.src[1:], level[u]))
             elif u.tag == PEELED:
                 rest, last = u.src
-                if rest.tag == PEELED:
+                if rest.op == "REDUCE" and rest.tag == PEELED:
                     new[u] = self._loop(rest, new[rest.src[0]], (ranges(rest), rest.src[1:], level[rest]), src[1])
                 else:
                     new[u] = self._combine(u.op, src[1], [src[0]])

@@ -252,3 +252,12 @@ def test_a_bool_alone_is_the_bias_of_a_variance() -> None:
         for name in ("var_mean", "std_mean"):
             ours, theirs = getattr(Tensor(x), name)(biased), getattr(torch, name)(torch.tensor(x), biased)
             np.testing.assert_allclose([t.item() for t in ours], theirs, rtol=1e-6)
+
+
+def test_a_sum_of_repeated_sums_inside_a_sum():
+    a = np.arange(16.0)
+    x, least = Tensor(a), Tensor([3.0], dtype=dtypes.float64).realize()
+    t = Tensor.stack(x.square(), x.square() * 2).sum(0)
+    t = t.unsqueeze(0).expand(2, 16).sum(0)
+    t = (t > 0.1).where(t, least)
+    assert (t > 0.1).where(t * 2, 0.0).sum().item() == (a * a * 12).sum() + 6
