@@ -256,7 +256,7 @@ def test_a_bool_alone_is_the_bias_of_a_variance() -> None:
 
 def test_a_sum_of_repeated_sums_inside_a_sum():
     a = np.arange(16.0)
-    x, least = Tensor(a), Tensor([3.0], dtype=dtypes.float64).realize()
+    x, least = Tensor(a), Tensor([3.0], dtype="float64").realize()
     t = Tensor.stack(x.square(), x.square() * 2).sum(0)
     t = t.unsqueeze(0).expand(2, 16).sum(0)
     t = (t > 0.1).where(t, least)
