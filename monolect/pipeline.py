@@ -94,9 +94,9 @@ MOVEMENTS = ("PERMUTE", "FLIP", "EXPAND", "PAD", "SHRINK", "IOTA")
 
 # fmt: off
 GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
-    Pass("callify",          T, T, lambda v, t: callify(v), (), (), "inputs become PARAMs, so equal steps are equal keys of the schedule cache"),
-    Pass("shard",            T, T, _each(shard), ("BUFFER",), ("callify",), "later passes see one device only; graphs over several devices are refused"),
-    Pass("strip_markers",    T, T, _each(strip_markers), (), ("shard",), "a requested marker and the value below it share one buffer"),
+    Pass("shard",            T, T, _each(shard), ("REPLICATED",), (), "a value on several devices becomes one value a device and copies, so later passes see one device only"),
+    Pass("callify",          T, T, lambda v, t: callify(v), (), ("shard",), "inputs become PARAMs, so equal steps are equal keys of the schedule cache"),
+    Pass("strip_markers",    T, T, _each(strip_markers), (), ("callify",), "a requested marker and the value below it share one buffer"),
     Pass("own_targets",      T, T, _each(own_targets), (), ("strip_markers",), "a partial assign needs a private buffer before partition chooses buffers"),
     Pass("closed_forms",     T, T, _each(closed_forms), (), ("own_targets",), "a running sum of ones must be an index before masked_sums looks for masks", optional=True),
     Pass("masked_sums",      T, T, lambda v, t: _each(lambda roots: masked_sums(roots, _scratch_bytes(t)))(v, t), (), ("closed_forms",), "the counts of values that are not finite are separate kernels, which partition creates", optional=True),
@@ -108,6 +108,7 @@ GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
     Pass("partition",        T, C, lambda v, t: partition(v, t.name, _scratch_bytes(t)), (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_parts", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk chooses buffers and fusion, and turns movement into index arithmetic"),
     Pass("order",            C, C, lambda s, t: order(s), ("GROUP",), ("partition",), "the order follows from the dependencies between kernels, which partition finds"),
 )
+PLANNED = GRAPH[2:]  # the passes of a batch over PARAMs, which `callify` leaves
 KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LINEAR
     Pass("simplify",       K, K, simplify, (), ("partition",), "the algebra rules run on the smallest form of a kernel"),
     Pass("stored_apart",   K, K, _loops(lambda s, t: stored_apart(s, own_loops=not t.workgroups)), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store per piece, before loop rules see its condition", optional=True),
@@ -256,7 +257,7 @@ def schedule(roots: Sequence[UOp], device: str, local_bytes: int = 0) -> Schedul
 def scheduled(values: UOp, target: Target) -> UOp:
     """Run the graph passes after `callify` on a TUPLE of values. Raises SettingError if STOP_AFTER names one."""
     check_stop_after()
-    for row in GRAPH[1:]:
+    for row in PLANNED:
         values = run_pass(row, values, target)
         if settings.STOP_AFTER == row.name:
             raise nothing_to_run()
@@ -354,6 +355,7 @@ __all__ = [
     "KERNEL",
     "MACHINE",
     "PIPELINE",
+    "PLANNED",
     "check_disabled",
     "check_order",
     "check_stop_after",

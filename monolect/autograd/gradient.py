@@ -36,12 +36,14 @@ from monolect.autograd.graph import (
     shrink_axis,
     sum_to,
     where,
+    wholes,
 )
 from monolect.autograd.parts import Part, joined_parts
+from monolect.autograd.sharding import added_at, gradient_at, to_devices_of
 from monolect.base.errors import GradientError
 from monolect.base.settings import switched
 from monolect.ir.bounds import size_max
-from monolect.ir.ops import ELEMENTWISE, MOVEMENT, LoadArg, ParamArg
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ParamArg
 from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import parameters
 from monolect.ir.rewrite.normal import count
@@ -324,8 +326,8 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
             if d.origin is None and d.op != "BUFFER":
                 d.origin = _backward_origin(u, grads.get(u))
             had = grads.get(s)
-            grads[s] = d if had is None else build("ADD", had, d)
-    return {t: grads.get(t) if t in order else None for t in targets}
+            grads[s] = d if had is None else added_at(s, had, d)
+    return {t: gradient_at(t, grads[t]) if t in order and t in grads else None for t in targets}
 
 
 def _backward_origin(u: UOp, g: UOp | None) -> tuple[str, int, str] | None:
@@ -560,9 +562,9 @@ def _permute(u: UOp, g: UOp) -> UOp:
 
 def _index(u: UOp, g: UOp) -> UOp:
     """Return the gradient of an indexed value: a scatter that adds, since an element may be read several times."""
-    x = u.src[0]
+    x, (g, *indices) = u.src[0], wholes(g, *u.src[1:])
     zeros = build("CONTIGUOUS", full(x.shape, 0, x.dtype))
-    return build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, *u.src[1:]), g))
+    return build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, *indices), g))
 
 
 def _part(u: UOp, g: UOp, k: int) -> UOp:
@@ -572,23 +574,23 @@ def _part(u: UOp, g: UOp, k: int) -> UOp:
 
 def _load(u: UOp, g: UOp) -> UOp:
     """Return the gradient of the memory of a LOAD: `g` where the gate is true, on the device of the memory."""
-    g = _to_source_device(u, g)
+    g = to_devices_of(g, u.src[0])
     return g if len(u.src) < 3 else sum_to(where(u.src[2], g, 0.0), u.src[0].shape)
 
 
 def _load_alternative(u: UOp, g: UOp) -> UOp:
     alt = u.src[1]
     return (
-        sum_to(where(u.src[2], 0.0, _to_source_device(u, g)), alt.shape)
+        sum_to(where(u.src[2], 0.0, to_devices_of(g, u.src[0])), alt.shape)
         if len(u.src) > 2
         else full(alt.shape, 0, alt.dtype)
     )
 
 
-def _to_source_device(u: UOp, g: UOp) -> UOp:
-    """Return `g` copied to the device of the memory that LOAD `u` reads."""
-    back = device(u.src[0])
-    return g if back is None or back == device(g) else build("LOAD", g, arg=LoadArg(back, "GLOBAL"))
+def _replicated(u: UOp, g: UOp) -> UOp:
+    """Return the gradient of the source of a REPLICATED: `g` for element 0 of its axis, and 0 for the others."""
+    shape = u.src[0].shape
+    return pad(reshape(g, (*g.shape[: u.arg], 1, *g.shape[u.arg :])), (0,) * len(shape), shape)
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
@@ -766,6 +768,7 @@ GRADIENTS: dict[str, tuple[Rule, ...]] = {
     "PAD": (lambda u, g: shrink(g, u.src[1].sizes, u.src[0].shape),),
     "SHRINK": (lambda u, g: padded(g, u.src[1].sizes, u.src[0].shape),),
     "INDEX": (_index,),
+    "REPLICATED": (_replicated,),
     "STACK": (_same,),
     "REDUCE": (_reduce,),
     "CONTIGUOUS": (_same,),

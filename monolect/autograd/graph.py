@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from monolect.autograd.sharding import use, whole, whole_along, whole_to_reshape
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
@@ -50,6 +51,8 @@ def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
     """Return the elements of `u` in row-major order as `shape`. Raises ShapeError if symbolic sizes do not fit."""
     if u.shape == shape:
         return u
+    if use.found:
+        u = whole_to_reshape(u, tuple(shape))
     if any(n.__class__ is UOp for n in (*u.shape, *shape)):
         _check_count(count(u.shape), count(tuple(shape)))
     return build("RESHAPE", u, shape_source(shape))
@@ -75,15 +78,29 @@ def permute(u: UOp, order: Iterable[int]) -> UOp:
     return build("PERMUTE", u, arg=tuple(order))
 
 
+def index(u: UOp, *indices: UOp) -> UOp:
+    """Return `u` indexed along its first axes by `indices`. On several devices each has all of these axes."""
+    return build("INDEX", whole_along(u, range(len(indices))) if use.found else u, *indices)
+
+
+def wholes(*us: UOp) -> tuple[UOp, ...]:
+    """Return `us`, each whole on its devices: the operands of a write to elements that other operands name."""
+    return tuple(map(whole, us)) if use.found else us
+
+
 def flip(u: UOp, axes: Iterable[int]) -> UOp:
     """Return `u` reversed along `axes`."""
     axes = frozenset(axes)
+    if use.found:
+        u = whole_along(u, axes)
     return build("FLIP", u, arg=tuple(i in axes for i in range(len(u.shape))))
 
 
 def shrink(u: UOp, offsets: Sequence[Size], sizes: Sequence[Size]) -> UOp:
     """Return `sizes` elements of each axis of `u`, starting at `offsets`."""
     check_parts("a part of an axis", offsets, sizes, u.shape)
+    if use.found:
+        u = whole_along(u, [a for a, n in enumerate(sizes) if n is not u.shape[a] and n != u.shape[a]])
     return build("SHRINK", u, shape_source(offsets), shape_source(sizes))
 
 
@@ -102,6 +119,8 @@ def leading(u: UOp, shape: tuple) -> UOp:
 def pad_invalid(u: UOp, offsets: Sequence[Size], shape: Sequence[Size]) -> UOp:
     """Return `u` at `offsets` in a result of `shape` whose other elements are invalid: the caller must mask them."""
     check_parts("a padded axis", offsets, u.shape, shape)
+    if use.found:
+        u = whole_along(u, [a for a, n in enumerate(shape) if n is not u.shape[a] and n != u.shape[a]])
     return build("PAD", u, shape_source(offsets), shape_source(shape))
 
 
@@ -266,6 +285,7 @@ __all__ = [
     "expand",
     "flip",
     "full",
+    "index",
     "inside",
     "iota",
     "joined",
@@ -284,4 +304,5 @@ __all__ = [
     "size",
     "sum_to",
     "where",
+    "wholes",
 ]

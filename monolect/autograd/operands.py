@@ -11,12 +11,18 @@ from monolect.ir.uop import UOp
 
 
 def same_device(*uops: UOp) -> None:
-    """Check that all operands are on the same device; constants have none. Raises DeviceError."""
+    """Check that all operands are on the same device; constants have none. Raises DeviceError.
+
+    Beside an operand on several devices, the others may be on one device: they are copied.
+    """
     found = None
     for u in uops:
         d = device(u)
         if d is not None and d is not found:
             if found is not None and d != found:
+                if isinstance(d, tuple) != isinstance(found, tuple):
+                    found = d if isinstance(d, tuple) else found
+                    continue
                 raise DeviceError(
                     "operands live on different devices", expected=f"both on {found!r} (use .to)", found=repr(d)
                 )

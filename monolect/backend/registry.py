@@ -11,6 +11,7 @@ from typing import Any
 
 from monolect.base.errors import DeviceError, nearest
 from monolect.base.settings import settings
+from monolect.base.target import Target
 
 # target -> (module, class) of its devices; imported when a device is opened
 TARGETS: dict[str, tuple[str, str]] = {
@@ -153,4 +154,11 @@ class Registry:
 Device = Registry()
 
 
-__all__ = ["DISK_PREFIX", "Device", "Registry", "TARGETS", "is_on_disk"]
+def target_of(devices: str | tuple[str, ...] | None) -> Target:
+    """Return the target of a device, of the first of several devices, or of the default device for None."""
+    name = devices[0] if isinstance(devices, tuple) else devices or Device.default
+    target: Target = Device[name].target
+    return target
+
+
+__all__ = ["DISK_PREFIX", "Device", "Registry", "TARGETS", "is_on_disk", "target_of"]

@@ -452,7 +452,8 @@ class Jit(Generic[P, R]):
         BUFFER of it is alive: state in place, donated memory and recycled results count the holders first.
         """
         for t, old, u in zip(tensors, nodes, execute.realize(nodes), strict=True):
-            if u.op != "BUFFER":
+            if u.op != "BUFFER" or u.arg.device.__class__ is tuple:
+                execute.refuse_captured([u])
                 u = contiguous_part(u) or execute.realize([build("CONTIGUOUS", u)])[0]
             t._take_memory(old, u)
 

@@ -31,6 +31,7 @@ PAGES = (
 )  # docs/reference/api/; the site adds `page(name)` to each
 TOPICS = {
     "tensor": "The class", "base": "Gradients", "creation": "Creation", "copies": "Copies and devices",
+    "devices": "Several devices",
     "random": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",
     "movement": "Shapes", "index": "Indexing", "reduce": "Reductions", "scan": "Running reductions",
     "sort": "Sorting", "linalg": "Products", "in_place": "In place", "exchange": "Other libraries",

@@ -396,7 +396,7 @@ TERMS = _rows(
     (
         "sharding",
         "A tensor in parts on several devices.",
-        "schedule/rewrites/shard.py ir/placement.py",
+        "schedule/rewrites/shard.py ir/placement.py autograd/sharding.py tensor/methods/devices.py",
         "axis, collective, multi-device",
     ),
     (

@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from monolect.autograd.graph import cast, e, reshape, where
-from monolect.backend.registry import Device
+from monolect.backend.registry import Device, target_of
 from monolect.base.dtype import DType, dtypes
 from monolect.base.settings import switched
 from monolect.base.target import Target
@@ -98,7 +98,7 @@ def uses_network(x: UOp, for_indices: bool) -> bool:
     That is so if the target has vectors and no workgroups, and the row has few enough blocks for short code.
     `for_indices`: the sort is to return indices instead of values, which may need two words for each element.
     """
-    target = Device[device_of(x) or Device.default].target
+    target = target_of(device_of(x))
     r, n = x.shape
     if not target.vector_bytes or target.workgroups or not r or not 1 < n <= MAX_ROW:
         return False
@@ -118,7 +118,7 @@ def sort_by_network(x: UOp, descending: bool, for_indices: bool, first: int) -> 
     kernel reads that buffer directly. The order is ascending unless `descending`.
     """
     device = device_of(x) or Device.default
-    target = Device[device].target
+    target = target_of(device)
     sorting = _sorting(x, descending, for_indices, first)
     memory = x.src[0] if x.op == "RESHAPE" else x
     shape = (

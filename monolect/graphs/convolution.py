@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from monolect.autograd import graph as g
 from monolect.autograd.gradient import closed_form
-from monolect.backend.registry import Device
+from monolect.backend.registry import target_of
 from monolect.base.settings import settings
 from monolect.graphs.gather_scatter import empty
 from monolect.graphs.products import contract
@@ -73,7 +73,7 @@ def _by_winograd(x: UOp, weight: UOp, conv: ConvGeometry, weight_cached: bool) -
     if weight.shape[2:] != (TAPS, TAPS) or conv.stride != (1, 1) or conv.dilation != (1, 1):
         return None
     outs = tuple(n - TAPS + 1 for n in padded(x, conv))
-    m = best_tile(x, weight, outs, Device[device(x) or Device.default].target, weight_cached=weight_cached)
+    m = best_tile(x, weight, outs, target_of(device(x)), weight_cached=weight_cached)
     return None if m is None else convolve_tiles(x, weight, conv.before, conv.after, conv.groups, m)
 
 
@@ -139,7 +139,7 @@ def _phases_are_cheaper(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) ->
     The joint form also multiplies by taps that are 0, and separate phases read `x` once each. Separate phases also need
     enough channels to fill a vector.
     """
-    if weight.shape[1] < Device[device(x) or Device.default].target.lanes(x.dtype.itemsize):
+    if weight.shape[1] < target_of(device(x)).lanes(x.dtype.itemsize):
         return False
     joint = 1
     for k, p, s, m in zip(weight.shape[2:], conv.before, conv.stride, sizes, strict=True):

@@ -21,7 +21,7 @@ def empty(shape: tuple[int, ...], dtype: DType) -> UOp:
 
 def gather_rows(x: UOp, indices: UOp) -> UOp:
     """Return y with y[r, i] = x[r, indices[r, i]], of the shape of `indices`."""
-    return build("INDEX", graph.reshape(x, (x.shape[0] * x.shape[1],)), _flat(indices, x.shape[1]))
+    return graph.index(graph.reshape(x, (x.shape[0] * x.shape[1],)), _flat(indices, x.shape[1]))
 
 
 def scatter_rows(x: UOp, indices: UOp, base: UOp | None = None) -> UOp:

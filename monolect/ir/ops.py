@@ -442,6 +442,13 @@ def _shrink(src: tuple, arg: Any) -> tuple:
     return new
 
 
+def _replicated(src: tuple, arg: Any) -> tuple:
+    s = src[0].shape
+    if arg.__class__ is not int or not 0 <= arg < len(s):
+        raise _fail("REPLICATED axis", f"an axis of {s}", arg)
+    return s[:arg] + s[arg + 1 :]
+
+
 def _index_shape(src: tuple, arg: Any) -> tuple:
     base, idx = src[0].shape, src[1:]
     if len(idx) > len(base):
@@ -626,6 +633,7 @@ _ROWS = [
     Row("EXPAND",   2, 2, "-",          _first, _expand, ANY, _V, None, "Broadcast the size-1 axes of src[0] to shape src[1]."),
     Row("PAD",      3, 3, "-",          _first, _pad, T, _V, None, "Copy src[0] to offset src[1] of a result of shape src[2]; all other elements are invalid."),
     Row("SHRINK",   3, 3, "-",          _first, _shrink, ANY, _V, None, "The elements of src[0] from offset src[1], of shape src[2]; inverse of PAD."),
+    Row("REPLICATED", 1, 1, "axis",     _first, _replicated, T, _N, None, "Element 0 of an axis whose elements are equal. Along the shard axis each device has one of them, so the result is whole on each device."),
     Row("INDEX",    1, None, "-",       _first, _index_shape, ANY, _V, None, "Index the leading axes of src[0] by src[1:]; an index of shape S replaces its axis by S."),
     Row("STACK",    0, None, "-",       _stack_dtype, _stack, ANY, _N, None, "Stack values of one shape along a new leading axis."),
     Row("BITCAST",  1, 1, "dtype",      _cast_dtype, _bitcast, ANY, _N, None, "Reinterpret the bytes as another dtype; the last axis changes so that the total bytes are the same."),

@@ -89,10 +89,12 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
         d, _, ax = u.src[0].src[0].src[u.arg]._placement
         if d is not None:
             return d, None, ax
+    if op == "INDEX" and len(u.src) > 1:
+        return _indexed(u)
     args = u.src[1:] if op in ("FUNCTION", "CALL") and len(u.src) > 1 else u.src  # not the body
     d, space, ax = args[0]._placement
     if d is None:  # src[0] is a constant or memory without a device yet: take the device of another source
-        d = next((there for s in args if isinstance(there := s._placement[0], str)), None)
+        d = next((there for s in args if (there := s._placement[0]) is not None), None)
     moved = _move_axis(u, ax, len(d) if isinstance(d, tuple) else 1)
     return d, space if op in ("INDEX", "AFTER", "SHRINK", "RESHAPE", "BITCAST") else None, moved
 
@@ -100,20 +102,59 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
 def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
     """Return (device, None, sharded axis) of an elementwise op or STACK, from those of its operands.
 
-    Sharded axes must be the same, counted from the right, because shapes are right-aligned. Raises DeviceError.
+    An operand on one device is copied to the several devices of another. Axes are counted from the right, because
+    shapes are right-aligned. Operands that are sharded along another axis than the largest of them are resharded.
+    Raises DeviceError.
     """
-    d, from_right = None, None
+    d, most, from_right = None, -1, None
     for s in u.src:
         sd, _, sax = s._placement
-        if sd is not None and d is not None and sd != d:
-            raise DeviceError(f"{u.op}: operands live on different devices", expected=d, found=sd)
-        d = d or sd
-        if sax is not None:
-            if from_right not in (None, len(s.shape) - sax):
-                found = [f"axis {v._placement[2]} of {v.shape}" for v in u.src if v._placement[2] is not None]
-                raise DeviceError(f"{u.op}: operands are shared along different axes", expected="one axis", found=found)
-            from_right = len(s.shape) - sax
+        d = joint_device(u.op, d, sd)
+        if sax is not None and (n := _stored_elements(s)) > most:
+            most, from_right = n, len(s.shape) - sax
     return d, None, None if from_right is None else len(u.shape) - from_right
+
+
+def _stored_elements(u: UOp) -> int:
+    """Return the number of elements below the views of `u` that repeat or reorder them; 0 for a symbolic number."""
+    while u.op in ("EXPAND", "RESHAPE", "PERMUTE"):
+        u = u.src[0]
+    n = prod(u.shape)
+    return n if n.__class__ is int else 0
+
+
+def joint_device(op: str, a: Any, b: Any) -> Any:
+    """Return the device of a value of `op` with operands on the devices `a` and `b`. Raises DeviceError.
+
+    A tuple of devices includes one device, from which the operand is copied.
+    """
+    if a is None or b is None or a == b:
+        return b if a is None else a
+    if isinstance(a, tuple) != isinstance(b, tuple):
+        return a if isinstance(a, tuple) else b
+    raise DeviceError(f"{op}: operands live on different devices", expected=a, found=b)
+
+
+def _indexed(u: UOp) -> tuple[Any, str | None, int | None]:
+    """Return the placement of an INDEX with indices: sharded along the axis of its data that is not indexed, or along
+    the axis of one of the indices. Raises DeviceError if the sharded axis of the data is indexed.
+    """
+    data, *indices = u.src
+    d, space, ax = data._placement
+    for there in (i._placement[0] for i in indices):
+        if d is None or isinstance(d, tuple) or isinstance(there, tuple):  # indices of one device may be elsewhere
+            d = joint_device("INDEX", d, there)
+    if ax is not None and ax < len(indices):
+        raise DeviceError("INDEX into the sharded axis", expected="the axis whole on each device", found=f"axis {ax}")
+    before, found = 0, None if ax is None else ax - len(indices) + sum(len(i.shape) for i in indices)
+    for i in indices:
+        if (of_index := i._placement[2]) is not None:
+            if found is not None:
+                expected, axes = "one of them whole on each device", f"axes {found} and {of_index}"
+                raise DeviceError("INDEX: two operands are sharded", expected=expected, found=axes)
+            found = before + of_index
+        before += len(i.shape)
+    return d, space, found
 
 
 def _move_axis(u: UOp, ax: int | None, n: int) -> int | None:
@@ -125,12 +166,8 @@ def _move_axis(u: UOp, ax: int | None, n: int) -> int | None:
         return u.arg.index(ax)
     if op == "REDUCE":
         return None if ax in u.arg[1] else ax
-    if op == "INDEX" and len(u.src) > 1:
-        if ax < len(u.src) - 1:
-            raise DeviceError(
-                "INDEX into the sharded axis", expected="the axis whole on each device", found=f"axis {ax}"
-            )
-        return ax - (len(u.src) - 1) + sum(len(i.shape) for i in u.src[1:])
+    if op == "REPLICATED":
+        return None if ax == u.arg else ax - (ax > u.arg)
     if op == "FLIP" and u.arg[ax]:
         raise _moved(u, ax, "no FLIP of that axis")
     if op in ("PAD", "SHRINK") and not _same(old[ax], new[ax]):
@@ -166,4 +203,4 @@ def _moved(u: UOp, ax: int, expected: str) -> DeviceError:
     return DeviceError(f"{u.op} moves the shard boundary", expected=f"{expected}; or {copy}", found=found)
 
 
-__all__ = ["VIEWS", "addrspace", "axis", "device", "is_memory", "memory_of"]
+__all__ = ["VIEWS", "addrspace", "axis", "device", "is_memory", "joint_device", "memory_of"]

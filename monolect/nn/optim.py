@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from monolect.base.dtype import DType, dtypes, to_numpy
+from monolect.base.dtype import dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError
 from monolect.ir.uop import build
 from monolect.nn.state import load_state_dict
@@ -34,9 +34,18 @@ from monolect.tensor.tensor import Tensor
 Groups = tuple[tuple[int, ...], ...]
 
 
-def _zeros(shape: tuple, dtype: DType, device: Any) -> Tensor:
-    """Return a Tensor of zeros that has a buffer already, so that no kernel makes it."""
-    return Tensor(np.zeros(shape, to_numpy(dtype)), device=device)
+def _zeros(p: Tensor) -> Tensor:
+    """Return zeros in the shape of a parameter and on its devices. They have a buffer already, so that no kernel of the
+    step makes them.
+    """
+    if isinstance(p.device, tuple):
+        return p.zeros_like().realize()
+    return Tensor(np.zeros(p.shape, to_numpy(p.dtype)), device=p.device)
+
+
+def _home(device: Any) -> str:
+    """Return the device of the numbers of parameters on `device`: the first one of several."""
+    return str(device[0]) if isinstance(device, tuple) else str(device)
 
 
 def _split(groups: Groups, by: Sequence[Any]) -> Groups:
@@ -112,9 +121,9 @@ class Optimizer:
         wide = dtypes.float64 if any(p.dtype is dtypes.float64 for p in self.params) else dtypes.float32
         start = np.zeros(1 + len(self.params), to_numpy(wide))
         start[0] = self._lr
-        self._numbers = {d: Tensor(start.copy(), device=d) for d in {p.device: None for p in self.params}}
+        self._numbers = {d: Tensor(start.copy(), device=_home(d)) for d in {p.device: None for p in self.params}}
         self._groups: Groups = (tuple(range(len(self.params))),)  # indices of parameters with equal numbers of steps
-        self._state = {s: [_zeros(p.shape, p.dtype, p.device) for p in self.params] for s in self.slots}
+        self._state = {s: [_zeros(p) for p in self.params] for s in self.slots}
 
     # ---- the learning rate -------------------------------------------------------------------------------------------
     @property
@@ -134,10 +143,10 @@ class Optimizer:
     def lr(self, value: float) -> None:
         lr = _check("lr", value, 0.0)
         with restore_on_failure(self._numbers.values()):
-            for device, numbers in self._numbers.items():
+            for numbers in self._numbers.values():
                 new = numbers.numpy().copy()
                 new[0] = lr
-                numbers.assign(Tensor(new, device=device)).realize()
+                numbers.assign(Tensor(new, device=numbers.device)).realize()
         self._lr = lr
 
     # ---- stepping ----------------------------------------------------------------------------------------------------
@@ -196,7 +205,7 @@ class Optimizer:
         self._groups = groups = _split(self._groups, has_grad)
         changed = []
         for device, numbers in self._numbers.items():
-            numbers.assign(numbers + _increments(has_grad, device).cast(numbers.dtype))
+            numbers.assign(numbers + _increments(has_grad, numbers.device).cast(numbers.dtype))
             changed.append(numbers)
             for group in groups:
                 members = [i for i in group if has_grad[i] and self.params[i].device == device]

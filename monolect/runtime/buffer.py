@@ -23,7 +23,25 @@ from monolect.ir.uop import UOp, new_buffer
 from monolect.runtime.binding import concrete
 
 ALIGN_BYTES = 16  # bytes; an array or view whose address it does not divide is copied
-VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "DETACH", "CONTIGUOUS_BACKWARD"))
+VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "REPLICATED", "DETACH", "CONTIGUOUS_BACKWARD"))
+
+
+class Shards:
+    """The storage of a BUFFER on several devices. `parts`: for each device a realized node with its part of axis 0."""
+
+    def __init__(self, parts: tuple[UOp, ...]):
+        self.parts = parts
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the parts together."""
+        return sum(count(p.shape) * p.dtype.itemsize for p in self.parts)
+
+    def view(self, dtype: Any) -> np.ndarray:
+        """Return a copy of the memory of all parts, one after the other, as an array of `dtype`."""
+        return np.concatenate([np.ascontiguousarray(to_numpy(p)).reshape(-1).view(np.uint8) for p in self.parts]).view(
+            dtype
+        )
 
 
 def with_storage(shape: tuple, dtype: DType, device_name: Any, storage: Any) -> UOp:
@@ -228,6 +246,8 @@ def _view(a: np.ndarray, v: UOp) -> np.ndarray:
         return a.reshape(shape)
     if v.op == "PERMUTE":
         return a.transpose(v.arg)
+    if v.op == "REPLICATED":
+        return a[(slice(None),) * v.arg + (0,)]
     if v.op == "FLIP":
         return a[tuple(slice(None, None, -1) if f else slice(None) for f in v.arg)]
     if v.op == "EXPAND":
@@ -239,10 +259,14 @@ def _view(a: np.ndarray, v: UOp) -> np.ndarray:
 
 def one_device(us: list[UOp]) -> str:
     """Return the device of the values `us`, not counting disk files; the default device if there is none, as for
-    constants. Raises DeviceError for several devices.
+    constants, and "" for one value on several devices. Raises DeviceError for values on different devices.
     """
-    if len(us) == 1 and (d := device(us[0])).__class__ is str and not is_on_disk(d):  # fast path
-        return str(d)
+    if len(us) == 1:
+        d = device(us[0])
+        if d.__class__ is str and not is_on_disk(d):  # fast path
+            return str(d)
+        if d.__class__ is tuple:
+            return ""
     names = {d for u in us if (d := device(u)) is not None and not is_on_disk(d)}
     if len(names) > 1:
         found = sorted(map(str, names))
@@ -253,6 +277,7 @@ def one_device(us: list[UOp]) -> str:
 __all__ = [
     "ALIGN_BYTES",
     "LETTERS",
+    "Shards",
     "VIEWS",
     "aliased_memory",
     "base_of",

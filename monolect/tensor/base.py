@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 from weakref import ref
 
 from monolect.autograd.operands import same_device
+from monolect.autograd.sharding import to_devices_of
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, DeviceError, DTypeError, IRError, ShapeError
@@ -335,7 +336,8 @@ def as_device(device: Any, may_be_file: bool = False) -> Any:
     if device is None:
         return Device.default
     if isinstance(device, tuple | list):
-        raise DeviceError("a tensor on several devices is not supported yet", expected="one device name", found=device)
+        expected = "one device name; t.shard(devices, axis) or t.replicate(devices) for several"
+        raise DeviceError("several devices", expected=expected, found=device)
     name = Device.canonical(device if isinstance(device, str) else getattr(device, "name", device))
     if is_on_disk(name) and not may_be_file:
         raise DeviceError("a tensor is not made in a file", expected="t.to('disk:path'), which writes it", found=name)
@@ -363,7 +365,11 @@ def on_device(u: UOp, device: Any) -> UOp:
 
 
 def on_device_of(u: UOp, like: UOp) -> UOp:
-    """Return `u`, moved to the device of `like` if `u` has no device, such as the constant gradient of a sum."""
+    """Return `u`, moved to the device of `like` if `u` has no device, such as the constant gradient of a sum; where
+    `like` is on several devices, divided as it is.
+    """
+    if isinstance(device_of(like), tuple):
+        return to_devices_of(u, like)
     return u if device_of(u) is not None else on_device(u, device_of(like))
 
 

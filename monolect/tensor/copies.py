@@ -15,10 +15,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, Self
 
+from monolect.autograd.sharding import replicated, sharded
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.numpy import np
 from monolect.command.forms import buffer_bytes
 from monolect.ir.ops import ParamArg
+from monolect.ir.placement import axis as axis_of
 from monolect.ir.uop import UOp, new_buffer, node, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.realize.execute import realize
@@ -76,8 +78,8 @@ class CopyMixin(TensorBase):
         if self._is_view and not is_alone(self) and not is_on_disk(self.device):
             return _from_base, _view_as_text(self), self.__getstate__()
         values = self.numpy()
-        device = "cpu" if is_on_disk(self.device) else self.device
-        return _from_values, (self._kind, values, device), self.__getstate__()
+        device: Any = "cpu" if is_on_disk(self.device) else self.device
+        return _from_values, (self._kind, values, device, axis_of(self._uop)), self.__getstate__()
 
     def __getstate__(self) -> tuple[bool, Self | None, dict[str, Any] | None]:
         """Return the state apart from the value: (requires_grad, grad, attributes of a subclass or None)."""
@@ -98,7 +100,7 @@ def _private_value(t: Any) -> UOp:
         return t.clone()._uop
     if not is_realized(u):
         return u if u.op != "BUFFER" else new_buffer(u.shape, u.dtype, u.arg.device)
-    if u.op != "BUFFER":
+    if u.op != "BUFFER" or isinstance(u.arg.device, tuple):
         return realize([t.clone()._uop])[0]
     if is_on_disk(u.arg.device):
         return u  # a mapped file: the copy is the same file
@@ -110,9 +112,14 @@ def _private_value(t: Any) -> UOp:
     return with_storage(u.shape, u.dtype, u.arg.device, memory)
 
 
-def _from_values(kind: Any, values: np.ndarray, device: str) -> Any:
-    """Return the Tensor of class `kind` with the pickled `values`; `__setstate__` then restores its state."""
-    return kind._wrap(from_numpy(values, device))
+def _from_values(kind: Any, values: np.ndarray, device: Any, shard_axis: int | None = None) -> Any:
+    """Return the Tensor of class `kind` with the pickled `values`, divided along `shard_axis` where it was on several
+    devices; `__setstate__` then restores its state.
+    """
+    if not isinstance(device, tuple):
+        return kind._wrap(from_numpy(values, device))
+    u = from_numpy(values, "cpu")
+    return kind._wrap(replicated(u, device) if shard_axis is None else sharded(u, device, shard_axis))
 
 
 def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:

@@ -13,6 +13,7 @@ from math import ceil, isfinite, isinf
 from typing import Any, Self
 
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
+from monolect.autograd.sharding import to_devices_of
 from monolect.autograd.special import absolute
 from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
@@ -229,7 +230,10 @@ class CreationMixin(TensorBase):
         (2, 3)
         """
         d = self.dtype if dtype is None else as_dtype(dtype)
-        return self._wrap(on_device(full(self.shape, fill_value, d), as_device(device or self.device)))
+        u = full(self.shape, fill_value, d)
+        if device is None and isinstance(self.device, tuple):
+            return self._wrap(to_devices_of(u, self._uop))
+        return self._wrap(on_device(u, as_device(device or self.device)))
 
     def zeros_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
         """Return zeros of this shape; dtype and device default to this tensor's.

@@ -230,7 +230,7 @@ def _state(make: Any, device: Any) -> _State:
 
 def _bits(cls: Any, count: Any, device: Any) -> UOp:
     """Return `count` uint64 random numbers, 1-d. A symbolic count uses as many counters as its largest value."""
-    device = as_device(device)
+    device = as_device(device[0] if isinstance(device, tuple) else device)  # what uses the numbers moves them
     running.wait()
     with running.lock:  # not while a batch adds the pending state, nor while another thread makes the state
         state = _state(cls, device)

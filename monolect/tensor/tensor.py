@@ -24,6 +24,7 @@ from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.ops import LoadArg
+from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, new_buffer
@@ -43,6 +44,7 @@ from monolect.runtime.replay.in_progress import (
     sums_unkept,
     under_way,
 )
+from monolect.schedule.rewrites.shard import memory_like, shown_in
 from monolect.tensor import random as random_state
 from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device, on_device_of, refused_shape
 from monolect.tensor.copies import CopyMixin
@@ -50,9 +52,9 @@ from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
+from monolect.tensor.methods.devices import DevicesMixin, compute_device, is_pending, write, written_file
 from monolect.tensor.methods.elementwise import ElementwiseMixin
 from monolect.tensor.methods.exchange import ExchangeMixin
-from monolect.tensor.methods.files import compute_device, is_pending, write, written_file
 from monolect.tensor.methods.functions import FunctionsMixin
 from monolect.tensor.methods.in_place import InPlaceMixin
 from monolect.tensor.methods.index import IndexMixin
@@ -198,7 +200,12 @@ def _check_tensor(what: str, value: Any) -> None:
 
 def copied(u: UOp) -> UOp:
     """Return a node that stores the value of `u` into a new buffer."""
-    buffer = new_buffer(u.shape, u.dtype, device_of(u) or Device.default)
+    devices = device_of(u) or Device.default
+    if isinstance(devices, tuple):
+        memory, a = memory_like(u), axis_of(u)
+        stored = build("STORE", shown_in(memory, a, u.shape), u)
+        return shown_in(build("AFTER", memory, stored), a, u.shape)
+    buffer = new_buffer(u.shape, u.dtype, devices)
     return build("AFTER", buffer, build("STORE", buffer, u))
 
 
@@ -214,6 +221,7 @@ def in_own_memory(u: UOp) -> UOp:
 class Tensor(
     CreationMixin,
     ExchangeMixin,
+    DevicesMixin,
     ElementwiseMixin,
     CastMixin,
     FunctionsMixin,

@@ -95,3 +95,11 @@ def test_a_type_checker_finds_the_types():
     api = pytest.importorskip("mypy.api", reason="mypy is not installed; `make check` runs it")
     out, errors, status = api.run(["--config-file", str(ROOT / "pyproject.toml"), str(USES)])
     assert status == 0, out + errors
+
+
+@pytest.mark.parametrize(
+    "family", ["conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"]
+)
+def test_methods_of_a_family_differ_in_the_number_of_axes_alone(family: str) -> None:
+    signatures = [inspect.signature(getattr(Tensor, f"{family}{n}d")) for n in (1, 2, 3)]
+    assert signatures[0] == signatures[1] == signatures[2]

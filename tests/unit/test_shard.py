@@ -1,32 +1,308 @@
-"""Several devices: in the dialect, but refused with a reason before anything runs."""
+"""Values on several devices: placements, the collectives of the specification, errors, and training."""
 
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
-from monolect import DeviceError, Tensor
-from monolect.base.dtype import dtypes
+from monolect import AxisError, DeviceError, Tensor, dtypes, jit, nn
+from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import BufferArg
-from monolect.ir.placement import axis
-from monolect.ir.uop import build, node, shape_source
+from monolect.ir.placement import axis, device
+from monolect.ir.uop import build, node, shape_source, toposort
 from monolect.schedule.rewrites.shard import shard
 
-PAIR = ("cpu", "cpu:1")
+DEVICES = tuple(["cpu", *(f"cpu:{k}" for k in range(1, 8))])
+PAIR = DEVICES[:2]
 
 
-def test_a_graph_over_several_devices_can_be_built_and_is_refused() -> None:
+# ---- the collectives, as printed in the specification ----------------------------------------------------------------
+class Collectives:
+    """Compositions for `n` devices D and a tensor of `s` elements, on one device or along axis 0 of D."""
+
+    def __init__(self, n: int, s: int):
+        self.n, self.s, self.D = n, s, DEVICES[:n]
+
+    def broadcast(self, T: Tensor) -> Tensor:
+        return T.reshape(1, self.s).expand(self.n, self.s).copy(self.D).replicated(0)
+
+    def scatter(self, T: Tensor) -> Tensor:
+        return T.copy(self.D)
+
+    def gather(self, T: Tensor) -> Tensor:
+        return T.copy(self.D[0])
+
+    def reduce(self, T: Tensor) -> Tensor:
+        return self.gather(T).reshape(self.n, self.s).sum(0)
+
+    def allgather(self, T: Tensor, s: int = 0) -> Tensor:
+        m = s or self.n * self.s
+        return T.reshape(1, m).expand(self.n, m).copy(self.D).replicated(0)
+
+    def reduce_scatter(self, T: Tensor) -> Tensor:
+        n, s = self.n, self.s
+        return T.reshape(n, n, s // n).permute(1, 0, 2).copy(self.D).sum(1).reshape(s)
+
+    def allreduce(self, T: Tensor) -> Tensor:
+        return self.allgather(self.reduce_scatter(T), self.s)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def test_collectives_are_those_of_numpy(n: int) -> None:
+    s = 2 * n
+    c, one = Collectives(n, s), np.arange(s, dtype=np.float64)
+    each = np.random.default_rng(n).normal(size=(n, s))
+    T, shards = Tensor(one), Tensor(each.reshape(-1)).shard(c.D)  # each device holds s elements
+    expected: list[tuple[Tensor, np.ndarray, object, int | None]] = [
+        (c.broadcast(T), one, c.D, None),
+        (c.scatter(T), one, c.D, 0),
+        (c.gather(shards), each.reshape(-1), "cpu", None),
+        (c.reduce(shards), each.sum(0), "cpu", None),
+        (c.allgather(shards), each.reshape(-1), c.D, None),
+        (c.reduce_scatter(shards), each.sum(0), c.D, 0),
+        (c.allreduce(shards), each.sum(0), c.D, None),
+    ]
+    for found, values, where, along in expected:
+        assert (found.device, found.shard_axis) == (where, along)
+        np.testing.assert_allclose(found.numpy(), values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_gradients_of_collectives(n: int) -> None:
+    s = 2 * n
+    c, weight = Collectives(n, s), np.linspace(1.0, 2.0, s)
+    for f in (c.broadcast, c.scatter):
+        x = Tensor(np.zeros(s), requires_grad=True)
+        (f(x) * Tensor(weight)).sum().backward()
+        assert x.grad is not None and x.grad.device == "cpu"
+        np.testing.assert_allclose(x.grad.numpy(), weight)
+    for f, of_each in ((c.reduce, weight), (c.reduce_scatter, weight), (c.allreduce, weight)):
+        x = Tensor(np.zeros(n * s)).shard(c.D).detach()
+        x.requires_grad = True
+        (f(x) * Tensor(weight)).sum().backward()
+        assert x.grad is not None and (x.grad.device, x.grad.shard_axis) == (c.D, 0)
+        np.testing.assert_allclose(x.grad.numpy(), np.tile(of_each, n))
+
+
+def test_all_devices_hold_the_same_bits() -> None:
+    x = Tensor(np.random.default_rng(0).normal(size=(64, 33)).astype(np.float32)).shard(DEVICES[:4])
+    total = x.sum(0).realize().uop
+    while total.op != "BUFFER":
+        total = total.src[0]
+    parts = [Tensor._wrap(p).numpy() for p in total.storage.parts]
+    assert len({p.tobytes() for p in parts}) == 1
+
+
+# ---- placements ------------------------------------------------------------------------------------------------------
+METHODS: dict[str, tuple[Callable[[Tensor], Tensor], int | None]] = {
+    "times two": (lambda x: x * 2, 0),
+    "plus a row": (lambda x: x + Tensor(np.arange(3.0)), 0),
+    "plus a column": (lambda x: x + Tensor(np.arange(8.0).reshape(8, 1)), 0),
+    "transposed": (lambda x: x.T, 1),
+    "product": (lambda x: x @ Tensor(np.ones((3, 2))), 0),
+    "product along the shards": (lambda x: x.T @ x, None),
+    "sum of rows": (lambda x: x.sum(1), 0),
+    "sum of columns": (lambda x: x.sum(0), None),
+    "maximum": (lambda x: x.max(0).values, None),
+    "softmax": (lambda x: x.softmax(1), 0),
+    "softmax along the shards": (lambda x: x.softmax(0), 0),
+    "variance": (lambda x: x.var(0), None),
+    "cumsum": (lambda x: x.cumsum(1), 0),
+    "cumsum along the shards": (lambda x: x.cumsum(0), None),
+    "reshape": (lambda x: x.reshape(4, 2, 3), 0),
+    "reshape that cuts": (lambda x: x.reshape(3, 8), None),
+    "flat": (lambda x: x.reshape(24), 0),
+    "part": (lambda x: x[2:5], None),
+    "part of each": (lambda x: x[:, 1:], 0),
+    "row": (lambda x: x[1], None),
+    "flip": (lambda x: x.flip(0), None),
+    "pad": (lambda x: x.pad((1, 1)), 0),
+    "cat": (lambda x: Tensor.cat(x, x, dim=0), None),
+    "cat of each": (lambda x: Tensor.cat(x, x, dim=1), 0),
+    "gather": (lambda x: x.gather(0, Tensor([[1, 0, 7]])), None),
+    "rows by index": (lambda x: x[Tensor([3, 1])], None),
+    "scatter_add": (lambda x: x.scatter_add(0, Tensor([[1, 0, 1]]), Tensor([[5.0, 6.0, 7.0]], dtype=x.dtype)), None),
+    "sort": (lambda x: x.sort(0).values, None),
+    "topk": (lambda x: x.topk(2, 0).values, None),
+    "argmax": (lambda x: x.argmax(0), None),
+    "where": (lambda x: (x > 3).where(x, 0), 0),
+    "einsum": (lambda x: Tensor.einsum("ij,kj->ik", x, x), 0),
+    "layer norm": (lambda x: x.layer_norm(3), 0),
+    "conv": (lambda x: x.reshape(8, 1, 3).conv1d(Tensor(np.ones((2, 1, 2)))), 0),
+    "clone": (lambda x: x.clone(), 0),
+    "zeros_like": (lambda x: x.zeros_like(), 0),
+    "copied": (lambda x: copy.deepcopy(x), 0),
+    "pickled": (lambda x: pickle.loads(pickle.dumps(x)), 0),
+    "resharded": (lambda x: x.T.shard(PAIR, 1) + x.T, 1),
+    "no elements": (lambda x: x[:0], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_compute_what_they_do_on_one_device(name: str) -> None:
+    f, along = METHODS[name]
+    values = np.random.default_rng(1).normal(size=(8, 3))
+    found, wanted = f(Tensor(values).shard(PAIR)), f(Tensor(values))
+    assert found.shape == wanted.shape and found.dtype is wanted.dtype
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-12)
+    if along is not None:
+        assert (found.device, found.shard_axis) == (PAIR, along)
+    again = f(Tensor(values).shard(PAIR)).realize()
+    assert (again.device, again.shard_axis) == (found.device, found.shard_axis)
+    np.testing.assert_allclose(again.numpy(), wanted.numpy(), rtol=1e-12)
+
+
+def test_each_device_has_its_part_and_memory_of_its_own() -> None:
+    x = Tensor(np.arange(8.0)).shard(DEVICES[:4]).realize()
+    assert [device(p) for p in x.uop.storage.parts] == list(DEVICES[:4])
+    assert [p.shape for p in x.uop.storage.parts] == [(2,)] * 4 and x.uop.storage.n_bytes == 64
+    source = np.arange(4.0)
+    t = Tensor(source).to("cpu:1").realize()
+    source[0] = 9.0
+    assert t.numpy()[0] == 0.0
+
+
+def test_assignment_keeps_the_placement() -> None:
+    x = Tensor(np.zeros((4, 2))).shard(PAIR).realize()
+    x.assign(Tensor(np.ones((4, 2))))
+    x += 1
+    assert (x.device, x.shard_axis) == (PAIR, 0) and x.numpy().tolist() == [[2.0] * 2] * 4
+    whole = Tensor(np.zeros(3)).replicate(PAIR).realize()
+    whole.assign(whole + 1)
+    assert (whole.device, whole.shard_axis) == (PAIR, None) and whole.tolist() == [1.0] * 3
+
+
+def test_random_numbers_do_not_depend_on_the_placement() -> None:
+    def drawn(place: Callable[[Tensor], Tensor]) -> list[np.ndarray]:
+        Tensor.manual_seed(3)
+        x = place(Tensor(np.ones((8, 4))))
+        return [x.rand_like().numpy(), x.dropout(0.5, training=True).numpy(), (x * x.randn_like()).numpy()]
+
+    for got, wanted in zip(drawn(lambda t: t.shard(PAIR, 1)), drawn(lambda t: t), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+def test_bad_placements_say_what_to_do() -> None:
+    x = Tensor(np.ones((4, 3)))
+    with pytest.raises(DeviceError, match="two different devices"):
+        x.shard(("cpu", "cpu:0"))
+    with pytest.raises(DeviceError, match="two different devices"):
+        x.replicate(["cpu"])
+    with pytest.raises(DeviceError, match="unknown device"):
+        x.shard(("cpu", "nowhere"))
+    with pytest.raises(DeviceError, match="axis 1 a multiple of 2"):
+        x.shard(PAIR, 1)
+    with pytest.raises(DeviceError, match="multiple of 3"):
+        x.copy(DEVICES[:3])
+    with pytest.raises(AxisError):
+        x.shard(PAIR, 2)
+    with pytest.raises(DeviceError, match=r"t\.shard"):
+        x.to(PAIR)
+    with pytest.raises(DeviceError, match=r"t\.shard"):
+        Tensor([1.0, 2.0], device=PAIR)  # type: ignore[arg-type]
+
+
+def test_mixed_tuples_are_refused() -> None:
+    a, b = Tensor(np.ones(4)).shard(PAIR), Tensor(np.ones(4)).shard(DEVICES[1:3])
+    with pytest.raises(DeviceError, match="different devices"):
+        a + b
+
+
+def test_writes_to_parts_and_captured_steps_are_refused() -> None:
+    x = Tensor(np.ones((4, 2))).shard(PAIR).realize()
+    x[1:3] = 5
+    with pytest.raises(DeviceError, match="a write to a part of a sharded tensor"):
+        x.numpy()
+    y = Tensor(np.ones((4, 2))).shard(PAIR).realize()
+    with pytest.raises(DeviceError, match="captured step on several devices"):
+        jit(lambda t: t * 2)(y)
+    with pytest.raises(DeviceError, match="captured step on several devices"):
+        jit(lambda t: (t * y).sum())(Tensor(np.ones((4, 2))))
+    assert (y * 2).sum().item() == 16.0
+
+
+def test_replicated_needs_one_element_a_device() -> None:
+    with pytest.raises(DeviceError, match="several elements a device"):
+        Tensor(np.ones((4, 2))).copy(PAIR).replicated(0).numpy()
+
+
+# ---- the pass --------------------------------------------------------------------------------------------------------
+def test_the_pass_leaves_one_value_a_device() -> None:
     b = node("BUFFER", (shape_source((4, 2)),), BufferArg(0, dtypes.float32, PAIR))
-    u = build("PERMUTE", b, arg=(1, 0))
+    u = build("MUL", build("PERMUTE", b, arg=(1, 0)), build("PERMUTE", b, arg=(1, 0)))
     assert axis(u) == 1
-    with pytest.raises(DeviceError, match="several devices"):
-        shard([u])
-
-
-def test_tensors_say_so_at_the_call() -> None:
-    with pytest.raises(DeviceError, match="several devices"):
-        Tensor([1.0, 2.0]).to(PAIR)
-    with pytest.raises(DeviceError, match="several devices"):
-        Tensor([1.0, 2.0], device=PAIR)
+    parts = shard([u])
+    assert [device(v) for v in parts] == list(PAIR) and [v.shape for v in parts] == [(2, 2)] * 2
+    assert not any(isinstance(device(v), tuple) for v in toposort(*parts))
 
 
 def test_one_device_passes_unchanged() -> None:
     roots = [(Tensor([1.0]) + 1).uop]
     assert shard(roots) is roots
+
+
+def test_the_interpreter_takes_element_0() -> None:
+    x = node("BUFFER", (shape_source((2, 3)),), BufferArg(0, dtypes.float64, "cpu"))
+    found = evaluate(node("REPLICATED", (x,), 1), {x: np.arange(6.0).reshape(2, 3)})
+    assert np.asarray(found).tolist() == [0.0, 3.0]
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+def sharded_if_even(t: Tensor, along: int) -> Tensor:
+    return t.shard(PAIR, along) if t.shape[along] % 2 == 0 else t.replicate(PAIR)
+
+
+PLACES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, int], Tensor]]] = {
+    "one device": (lambda x: x, lambda p, k: p),
+    "data parallel": (lambda x: x.shard(PAIR), lambda p, k: p.replicate(PAIR)),
+    "sharded parameters": (lambda x: x.shard(PAIR), lambda p, k: sharded_if_even(p, 0)),
+    "tensor parallel": (
+        lambda x: x.replicate(PAIR),
+        lambda p, k: sharded_if_even(p, k % 2) if p.ndim == 2 else p.replicate(PAIR),
+    ),
+}
+OPTIMIZERS: dict[str, Callable[[list[Tensor]], nn.optim.Optimizer]] = {
+    "SGD": lambda ps: nn.optim.SGD(ps, lr=0.1, momentum=0.9),
+    "Adam": lambda ps: nn.optim.Adam(ps, lr=0.01),
+}
+
+
+def losses(place: str, optimizer: str, dtype: str, steps: int) -> np.ndarray:
+    data, parameter = PLACES[place]
+    rng = np.random.default_rng(7)
+    values = [rng.normal(size=s) * 0.3 for s in ((6, 8), (8,), (8, 4), (4,))]
+    params = [parameter(Tensor(v.astype(dtype)), k // 2).detach() for k, v in enumerate(values)]
+    for p in params:
+        p.requires_grad = True
+    opt, out = OPTIMIZERS[optimizer](params), []
+    for _ in range(steps):
+        x, y = (data(Tensor(rng.normal(size=s).astype(dtype))) for s in ((8, 6), (8, 4)))
+        opt.zero_grad()
+        loss = (((x @ params[0] + params[1]).tanh() @ params[2] + params[3]) - y).square().mean()
+        loss.backward()
+        opt.step()
+        out.append(loss.item())
+    return np.array(out)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("place", [p for p in PLACES if p != "one device"])
+def test_training_follows_the_losses_of_one_device(place: str, optimizer: str) -> None:
+    wanted = losses("one device", optimizer, "float64", 50)
+    np.testing.assert_allclose(losses(place, optimizer, "float64", 50), wanted, rtol=1e-9)
+    assert np.ptp(wanted) > 0.1
+    single = losses("one device", optimizer, "float32", 50)
+    np.testing.assert_allclose(losses(place, optimizer, "float32", 50), single, rtol=1e-4)
+
+
+def test_a_model_runs_on_several_devices_by_its_input() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2))
+    x = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    found = model(Tensor(x).shard(PAIR))
+    assert found.shard_axis == 0
+    np.testing.assert_allclose(found.numpy(), model(Tensor(x)).numpy(), rtol=1e-5)

@@ -1,7 +1,7 @@
 """Map a file into memory as a buffer: the device `disk:/path`. Reading a slice touches only its pages.
 
-`tensor/methods/files.py` writes files. Kernels do not run on this device: a value is moved to a computing device first
-(`t.to("cpu")`), and that kernel reads the mapping.
+`tensor/methods/devices.py` writes files. Kernels do not run on this device: a value is moved to a computing device
+first (`t.to("cpu")`), and that kernel reads the mapping.
 """
 
 from __future__ import annotations

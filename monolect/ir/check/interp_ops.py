@@ -160,6 +160,11 @@ def _wmma(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
     return multiply_tiles(u.dtype, a, b, m.values[u.src[2]], n), None
 
 
+def _replicated(m: Evaluation, u: UOp) -> tuple[Array, Mask]:
+    x, mask, k = m.values[u.src[0]], m.masks[u.src[0]], m.batch + u.arg
+    return x.take(0, k), None if mask is None else np.broadcast_to(mask, x.shape).take(0, k)
+
+
 def _gettuple(m: Evaluation, u: UOp) -> tuple[Any, Mask]:
     v = m.values[u.src[0]]
     return (v[u.arg] if isinstance(v, tuple) else v), None
@@ -168,6 +173,7 @@ def _gettuple(m: Evaluation, u: UOp) -> tuple[Any, Mask]:
 ROW_VALUES: dict[str, Callable[[Evaluation, UOp], tuple[Any, Mask]]] = {
     "CONST": _const, "BINARY": _binary, "IOTA": _iota, "STACK": _stack, "BITCAST": _bitcast, "REDUCE": _reduce,
     "SCAN": _scan, "RANGE": _range, "SPECIAL": _range, "LOAD": _load, "WMMA": _wmma, "GETTUPLE": _gettuple,
+    "REPLICATED": _replicated,
 }  # fmt: skip
 
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Preparing
 from monolect.backend.registry import Device
-from monolect.base.errors import AllocationError, JitError
+from monolect.base.errors import AllocationError, DeviceError, JitError
 from monolect.base.settings import settings
 from monolect.command.forms import buffer_bytes, home
+from monolect.ir.placement import device
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like, node, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
@@ -112,13 +113,19 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
             refuse_placeholder(b)
             b.storage = Device[b.arg.device].alloc(buffer_bytes(b))
         elif 0 in r.shape:
-            dev = one_device([r])
+            dev = one_device([r]) or device(r)[0]
             done[r] = with_storage(r.shape, r.dtype, dev, Device[dev].alloc(1))
         else:
             dev = one_device([r])
+            if not dev:
+                groups.setdefault(dev, []).append(r)
+                continue
             if len(todo) == 1:  # fast path: grouping would cost 0.5 us
                 return _run_batch(todo, dev, as_symbolic, also)
             groups.setdefault(dev, []).append(r)
+    if "" in groups:
+        sharded = groups.pop("")
+        done.update(zip(sharded, _run_sharded(sharded, as_symbolic), strict=True))
     for dev, values in groups.items():
         for batch in independent(values):
             done.update(zip(batch, _run_batch(batch, dev, as_symbolic, also), strict=True))
@@ -152,6 +159,9 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
             plan = _plan_for(plan_key, "cached_plan", batch_key, len(batch), len(buffers), dev)
     if plan is not None:
         return run_plan(plan, buffers, as_symbolic, batch)
+    names = _device_names(batch)
+    if any(name.__class__ is tuple for name in names):
+        return _run_sharded(batch, as_symbolic)
     function = _callified(node("TUPLE", tuple(batch)))
     values, buffers = function.src[0], [*function.src[1:]]
     if any(b.op != "BUFFER" for b in buffers):
@@ -159,7 +169,7 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     bases = map(base_of, values.src)
     if any(b.op == "PARAM" and b.arg.name is None for b in bases):  # a function that returns one of its arguments
         return realize(resolve_functions(batch), as_symbolic)
-    if _crosses_devices(values, buffers, dev):
+    if any(name != dev and Device[name].space != Device[dev].space for name in names):
         return _run_compound(batch, dev, as_symbolic, plan_key if batch_key is not None else None)
     if batch_key is None:
         plan_key = (values, dev, settings.choices)  # unlike a key from `structure`, it keeps the graph alive
@@ -172,8 +182,9 @@ def _callified(values: UOp) -> UOp:
     if settings.looking:
         from monolect import pipeline  # imported only to look at passes
 
-        function: UOp = pipeline.run_pass(pipeline.GRAPH[0], values, pipeline.NO_TARGET)
-        return function
+        for row in pipeline.GRAPH[:2]:
+            values = pipeline.run_pass(row, values, pipeline.NO_TARGET)
+        return values
     return callify(values)
 
 
@@ -210,13 +221,11 @@ def _remember(key: tuple, plan: Plan) -> None:
         plans.popitem(last=False)
 
 
-def _crosses_devices(values: UOp, buffers: Sequence[UOp], dev: str) -> bool:
-    """Return whether the batch reads or writes memory that kernels of `dev` cannot reach."""
-    names = {b.arg.device for b in buffers}.union(
-        u.arg.device for u in toposort(values) if u.op == "LOAD" and u.arg is not None and u.arg.device is not None
-    )
+def _device_names(batch: Sequence[UOp]) -> set[Any]:
+    """Return the devices of the buffers of a batch and of its copies; a tuple for a value on several devices."""
+    names = {u.arg.device for u in toposort(*batch) if u.op == "BUFFER" or (u.op == "LOAD" and u.arg is not None)}
     names.discard(None)  # of the placeholder of a constant, which `_input_address` refuses
-    return any(name != dev and Device[name].space != Device[dev].space for name in names)
+    return names
 
 
 def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | None = None) -> list[UOp]:
@@ -236,6 +245,23 @@ def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | No
     plan = _plan_for(key, "make_compound_plan", values, len(buffers), dev)
     done = dict(zip(todo, run_plan(plan, buffers, as_symbolic), strict=True))
     return realize([substitute(r, {b: done.get(b, b)}) for r, b in zip(batch, bases, strict=True)], as_symbolic)
+
+
+def _run_sharded(batch: list[UOp], as_symbolic: bool) -> list[UOp]:
+    """Run values of which some are on several devices, as one batch."""
+    from monolect.runtime.sharded import realize_sharded  # imported only for values on several devices
+
+    if listening.captures:
+        refuse_captured(toposort(*batch))
+    return realize_sharded(batch, lambda values, dev: _run_compound(values, dev, as_symbolic))
+
+
+def refuse_captured(values: Iterable[UOp]) -> None:
+    """Raise DeviceError if one of `values`, an argument or result of a captured step, is on several devices."""
+    found = next((d for v in values if (d := device(v)).__class__ is tuple), None)
+    if found is not None:
+        expected = "plain calls, or the values on one device"
+        raise DeviceError("a captured step on several devices is not supported yet", expected=expected, found=found)
 
 
 def _viewed(u: UOp) -> UOp:

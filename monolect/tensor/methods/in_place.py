@@ -15,9 +15,9 @@ from monolect.base.dtype import dtypes
 from monolect.base.errors import DTypeError, GradientError
 from monolect.base.numpy import is_array
 from monolect.ir.uop import UOp
-from monolect.tensor.base import AnyTensor, Data, TensorBase, TensorLike, on_device, refused_shape
+from monolect.tensor.base import AnyTensor, Data, TensorBase, TensorLike, on_device, on_device_of, refused_shape
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.files import compute_device
+from monolect.tensor.methods.devices import compute_device
 
 
 def _kind_rank(dtype: Any) -> int:
@@ -93,7 +93,7 @@ class InPlaceMixin(TensorBase):
         value = self._value_to_write(src)
         u: UOp = value._uop
         if value.device != self.device:
-            u = value.to(self.device)._uop
+            u = on_device_of(value._uop, self._uop) if isinstance(self.device, tuple) else value.to(self.device)._uop
         self._store(None, cast(u, self.dtype))
         return self
 

@@ -137,7 +137,7 @@ class IndexMixin(TensorBase):
 
     def _gather(self, name: str, dim: int, index: TensorBase, wrap: bool = False) -> Self:
         flat, _ = self._flat_index(name, dim, index, nearest=True, wrap=wrap)
-        return self._wrap(build("INDEX", graph.reshape(self._uop, (count(self.shape),)), flat))
+        return self._wrap(graph.index(graph.reshape(self._uop, (count(self.shape),)), flat))
 
     def take_along_dim(self, indices: TensorBase, dim: int | None = None) -> Self:
         """Return `gather` of broadcast operands, where negative indices count from the end.
@@ -183,7 +183,7 @@ class IndexMixin(TensorBase):
         >>> Tensor([1, 0, 1]).embedding(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
         """
-        return self._wrap(build("INDEX", weight._uop, position(self, weight.shape[0], "embedding", wrap=False)))
+        return self._wrap(graph.index(weight._uop, position(self, weight.shape[0], "embedding", wrap=False)))
 
     # ---- writing -----------------------------------------------------------------------------------------------------
     def scatter(self, dim: int, index: TensorBase, src: TensorLike, reduce: str | None = None) -> Self:
@@ -267,13 +267,14 @@ class IndexMixin(TensorBase):
     def _into_slices(self, op: str, dim: int, index: TensorBase, source: TensorBase) -> Self:
         """Return a copy of self with `source` stored or added, by `op`, at the slices `index` along axis `dim`."""
         a = self._axis(dim)
-        base = _copy(self._uop, self.device)
+        base = _copy(graph.wholes(self._uop)[0], self.device)
         target = view(self, base, (slice(None),) * a + (_vector(index),), writes=True)
         return self._after_write(op, base, target, self._source(source, target.shape))
 
     def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Self:
         """Return a copy of self with `value` stored or added, by `op`, at row-major offsets `flat` where `inside`."""
-        base = _copy(self._uop, self.device)
+        self_whole, value, flat = graph.wholes(self._uop, value, flat)
+        base = _copy(self_whole, self.device)
         return self._after_write(
             op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value, inside
         )
@@ -645,7 +646,7 @@ def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
     except IRError as error:
         raise refused("index", error, *(i for _, i in indices)) from None
     stride = count(tuple(u.shape[a] for a in axes))
-    out = build("INDEX", graph.reshape(x, (stride, *(u.shape[a] for a in rest))), flat)
+    out = graph.index(graph.reshape(x, (stride, *(u.shape[a] for a in rest))), flat)
     numbers = [a for a, i in indices if not i.shape]  # these drop their axis, as an int does
     kept = [a - sum(b < a for b in numbers) for a in axes if a not in numbers]
     if not kept or kept[0] == 0 or kept != list(range(kept[0], kept[0] + len(kept))):
@@ -677,7 +678,7 @@ def _flattened(indices: list[tuple[int, UOp]], shape: tuple, writes: bool) -> UO
 
 def _copy(u: UOp, device: Any) -> UOp:
     """Return `u` in memory of its own, so that a write does not change the buffer that `u` may be."""
-    if u.op not in ("BUFFER", "CONTIGUOUS"):
+    if u.op not in ("BUFFER", "CONTIGUOUS") or isinstance(device, tuple):
         return build("CONTIGUOUS", u)
     buffer = new_buffer(u.shape, u.dtype, device)
     return build("AFTER", buffer, build("STORE", buffer, u))

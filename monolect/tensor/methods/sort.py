@@ -151,7 +151,10 @@ class SortMixin(TensorBase):
 
         Raises ShapeError for an axis of 2**31 elements or more.
         """
-        u = self._uop if self._uop.shape else graph.reshape(self._uop, (1,))
+        u = (
+            self._uop if isinstance(self.device, str) else self.copy(self.device[0])._uop
+        )  # rows are sorted on one device
+        u = u if u.shape else graph.reshape(u, (1,))
         a = self._axis(dim, len(u.shape))
         u = graph.padded_to_max(u, fill, range(len(u.shape)))
         n = u.shape[a]

@@ -70,6 +70,7 @@ class NativeDevice(ProgramDevice):
     def __init__(self, name: str, target: Target):
         super().__init__(name)
         self.target, self.n_threads = target, target.n_threads
+        self.space = memory.HOST if ":" not in name else name  # further devices of a kind have memory of their own
         self._pool: ThreadPool | None = None
         self.compile_seconds = 0.0  # spent in the compiler so far, summed over threads
         self._local: memory.Memory | None = None
@@ -79,7 +80,6 @@ class NativeDevice(ProgramDevice):
     prepare = staticmethod(memory.prepare)
     from_array = staticmethod(memory.from_array)
     copy = staticmethod(memory.copy)
-    space = memory.HOST
 
     def local(self, n_bytes: int) -> memory.Memory:
         """Return local memory for a command buffer; from MIN_SHARED_BYTES on all command buffers share one block.

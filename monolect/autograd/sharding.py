@@ -1,0 +1,116 @@
+"""Build the graphs that move a value to several devices: sharded along an axis, or whole on each.
+
+Each is a composition of the ops of the specification: a LOAD to a tuple of devices (its COPY) divides axis 0, and
+REPLICATED drops an axis of which each device has one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+from monolect.ir.ops import LoadArg
+from monolect.ir.placement import axis as axis_of
+from monolect.ir.placement import device as device_of
+from monolect.ir.uop import UOp, build, shape_source
+
+Devices = str | tuple[str, ...]
+
+
+class _Use:
+    """Whether any value of this process is on several devices, so that other programs need not look for them."""
+
+    found = False
+
+
+use = _Use()
+
+
+def copied(u: UOp, devices: Devices) -> UOp:
+    """Return `u` on another device, or divided along axis 0 over several. Raises DeviceError if it does not divide."""
+    use.found = use.found or isinstance(devices, tuple)
+    if is_at(u, devices, 0):
+        return u
+    out = build("LOAD", u, arg=LoadArg(devices, "GLOBAL"))
+    device_of(out)  # raises if axis 0 does not divide
+    return out
+
+
+def sharded(u: UOp, devices: tuple[str, ...], axis: int) -> UOp:
+    """Return `u` divided along `axis` over `devices`."""
+    if is_at(u, devices, axis):
+        return u
+    rest = [a for a in range(len(u.shape)) if a != axis]
+    divided = copied(build("PERMUTE", u, arg=(axis, *rest)), devices)
+    return build("PERMUTE", divided, arg=(*range(1, axis + 1), 0, *range(axis + 1, len(u.shape))))
+
+
+def replicated(u: UOp, devices: tuple[str, ...]) -> UOp:
+    """Return `u` whole on each of `devices`."""
+    if is_at(u, devices, None):
+        return u
+    n = len(devices)
+    one = build("RESHAPE", u, shape_source((1, *u.shape)))
+    return build("REPLICATED", copied(build("EXPAND", one, shape_source((n, *u.shape))), devices), arg=0)
+
+
+def to_devices_of(u: UOp, like: UOp) -> UOp:
+    """Return `u` on the devices of `like`, sharded along the same axis; unchanged if `like` has no device."""
+    devices, axis = device_of(like), axis_of(like)
+    if devices is None:
+        return u
+    if not isinstance(devices, tuple):
+        return copied(u, devices)
+    return replicated(u, devices) if axis is None else sharded(u, devices, axis)
+
+
+def gradient_at(u: UOp, g: UOp) -> UOp:
+    """Return the gradient `g` of `u` on the devices of `u`, if one of them is on several."""
+    return to_devices_of(g, u) if isinstance(device_of(g), tuple) or isinstance(device_of(u), tuple) else g
+
+
+def added_at(u: UOp, g: UOp, more: UOp) -> UOp:
+    """Return the sum of two gradients of `u`, added on the devices of `u` if one of them is on several."""
+    return build("ADD", gradient_at(u, g), gradient_at(u, more))
+
+
+def whole(u: UOp) -> UOp:
+    """Return `u`, whole on each of its devices if it is sharded."""
+    return u if axis_of(u) is None else replicated(u, device_of(u))
+
+
+def whole_along(u: UOp, axes: Iterable[int]) -> UOp:
+    """Return `u`, whole on each of its devices if it is sharded along one of `axes`, whose elements an op moves."""
+    a = axis_of(u)
+    return replicated(u, device_of(u)) if a is not None and a in axes else u
+
+
+def whole_to_reshape(u: UOp, shape: tuple[Any, ...]) -> UOp:
+    """Return `u`, whole on each of its devices if a RESHAPE to `shape` would cut its parts."""
+    a = axis_of(u)
+    if a is None:
+        return u
+    before, n = prod(u.shape[:a]), len(device_of(u))
+    fits = any(prod(shape[:i]) == before and m.__class__ is int and m % n == 0 and m > 1 for i, m in enumerate(shape))
+    return u if fits else replicated(u, device_of(u))
+
+
+def is_at(u: UOp, devices: Any, axis: int | None) -> bool:
+    """Whether `u` is on `devices`: if they are several, sharded along `axis`, or whole on each for None."""
+    return bool(device_of(u) == devices) and (not isinstance(devices, tuple) or axis_of(u) == axis)
+
+
+__all__ = [
+    "Devices",
+    "added_at",
+    "copied",
+    "gradient_at",
+    "to_devices_of",
+    "replicated",
+    "sharded",
+    "use",
+    "whole",
+    "whole_along",
+    "whole_to_reshape",
+]

@@ -1,0 +1,120 @@
+"""Programs on sharded tensors compute what they compute on one device, and so do their gradients.
+
+A program is a chain of methods on a few operands. Each operand is on one device, sharded along an axis, or whole on
+each of several devices; the operands of the plain program are on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monolect import GradientError, Tensor
+
+DEVICES = ("cpu", "cpu:1", "cpu:2", "cpu:3")
+PLACEMENTS = ("one", "other", "whole", "axis 0", "axis 1", "axis 2")
+
+
+def placed(t: Tensor, how: str, devices: tuple[str, ...]) -> Tensor:
+    """The tensor on its devices; an axis that does not divide is not sharded."""
+    if how == "one":
+        return t
+    if how == "other":
+        return t.to(devices[-1])
+    axis = int(how[-1]) if how.startswith("axis") else None
+    if axis is None or axis >= t.ndim or t.shape[axis] % len(devices):
+        return t.replicate(devices)
+    return t.shard(devices, axis)
+
+
+Step = Callable[[Tensor, list[Tensor], Random], Tensor]
+
+
+def like(t: Tensor, others: list[Tensor], rng: Random) -> Tensor:
+    """An operand in the shape of `t`: another one that broadcasts to it, or `t`."""
+    fitting = [
+        o
+        for o in others
+        if o.ndim <= t.ndim and all(a in (1, b) for a, b in zip(o.shape[::-1], t.shape[::-1], strict=False))
+    ]
+    return rng.choice(fitting) if fitting else t
+
+
+def product(t: Tensor, others: list[Tensor], rng: Random) -> Tensor:
+    fitting = [o for o in others if o.ndim == 2 and t.ndim and o.shape[0] == t.shape[-1]]
+    return t @ rng.choice(fitting) if fitting else t * 0.5
+
+
+def axis(t: Tensor, rng: Random) -> int:
+    return rng.randrange(-t.ndim, t.ndim) if t.ndim else -1
+
+
+STEPS: dict[str, Step] = {
+    "add": lambda t, o, r: t + like(t, o, r),
+    "mul": lambda t, o, r: like(t, o, r) * t,
+    "sub": lambda t, o, r: like(t, o, r) - t,
+    "max": lambda t, o, r: t.maximum(like(t, o, r)),
+    "where": lambda t, o, r: (t > 0.1).where(t, like(t, o, r)),
+    "tanh": lambda t, o, r: t.tanh(),
+    "relu": lambda t, o, r: t.relu(),
+    "product": product,
+    "sum": lambda t, o, r: t.sum(axis(t, r)) if t.ndim else t,
+    "sum of all": lambda t, o, r: t.sum() + t * 0.1,
+    "mean": lambda t, o, r: t - t.mean(axis(t, r), keepdim=True) if t.ndim else t,
+    "amax": lambda t, o, r: t - t.amax(axis(t, r), keepdim=True) if t.ndim else t,
+    "softmax": lambda t, o, r: t.softmax(axis(t, r)) if t.ndim else t,
+    "layer norm": lambda t, o, r: t.layer_norm(t.shape[-1]) if t.ndim else t,
+    "transpose": lambda t, o, r: t.transpose(axis(t, r), axis(t, r)) if t.ndim > 1 else t,
+    "unsqueeze": lambda t, o, r: t.unsqueeze(r.randrange(t.ndim + 1)) if t.ndim < 3 else t,
+    "expand": lambda t, o, r: t.unsqueeze(0).expand(2, *t.shape).sum(0),
+    "cat": lambda t, o, r: Tensor.cat(t, t * 2, dim=0) if t.ndim else t,
+    "stack": lambda t, o, r: Tensor.stack(t, t * 2).sum(0),
+    "square": lambda t, o, r: t.square(),
+    "detached": lambda t, o, r: t * t.detach(),
+}
+SHAPES = [
+    ((8, 8), (8, 8), (8,)),
+    ((4, 8), (8, 4), (4,)),
+    ((8, 2, 4), (4, 4), (4,)),
+    ((4, 3), (3, 8), (3,)),
+    ((16,), (16, 8), ()),
+]
+
+
+@given(
+    st.sampled_from(SHAPES),
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6),
+    st.lists(st.sampled_from(PLACEMENTS), min_size=3, max_size=3),
+    st.sampled_from((2, 4)),
+    st.integers(0, 9999),
+)
+def test_programs_do_not_depend_on_where_their_operands_are(
+    shapes: tuple[tuple[int, ...], ...], steps: list[str], where: list[str], n: int, seed: int
+) -> None:
+    arrays = [np.random.default_rng(seed + k).normal(size=s) for k, s in enumerate(shapes)]
+
+    def run(how: list[str]) -> list[np.ndarray]:
+        how = ["one" if h == "other" and "one" in how else h for h in how]  # one device beside the several
+        leaves = [placed(Tensor(a), h, DEVICES[:n]).detach() for a, h in zip(arrays, how, strict=True)]
+        for x in leaves:
+            x.requires_grad = True
+        rng, t = Random(seed), leaves[0]
+        for name in steps:
+            t = STEPS[name](t, leaves[1:], rng)
+        results = [t.numpy()]
+        try:
+            t.square().sum().backward()
+        except GradientError:
+            return results
+        for x in leaves:
+            if x.grad is not None:
+                assert x.grad.device == x.device and x.grad.shard_axis == x.shard_axis
+            results.append(np.zeros(x.shape) if x.grad is None else x.grad.numpy())
+        return results
+
+    for got, wanted in zip(run(where), run(["one"] * 3), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
