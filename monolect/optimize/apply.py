@@ -443,7 +443,8 @@ def _gate_for(plan: LoopPlan, u: UOp, guards: dict[UOp, UOp]) -> UOp:
 def _may_read_beyond_end(address: UOp, root: UOp) -> bool:
     """Whether a load may stay unguarded beyond the end of the padded axis `root`.
 
-    `address` depends on the axis only through the index of another load, and all values of its own index are in bounds.
+    True if `address`, an INDEX, depends on the axis only through values that other loads read, and its index is in
+    bounds for all values that these may have.
     """
     lo, hi = min_max(address.src[1])
     return (

@@ -154,7 +154,9 @@ def ends_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, int] | None:
 
 
 def iterations(plan: LoopNest, p: AxisPart) -> int:
-    """Number of iterations of the loop p in all shares of its axis together."""
+    """Total number of iterations of the loop p, over all iterations of the outer parts of its axis (threads, blocks).
+    Iterations beyond the end of the axis do not count.
+    """
     outer = [q for q in plan.axes if q.root is p.root and q.stride > p.stride]
     total = max([p.size, *(q.size * q.stride // p.stride for q in outer)])
     if any(q.clipped for q in (p, *outer)) or p.root in plan.padded:

@@ -448,7 +448,7 @@ class PackedBlock:
 
     def _prefetch_arg(self) -> Any:
         """Return the arg of the copy's LOAD: a prefetch distance where short runs of tile rows come from beyond the L2
-        cache.
+        cache, else the arg of the load that is packed.
         """
         far = prod(memory_of(self.load.src[0]).shape) * self.load.dtype.itemsize > self.plan.target.l2_bytes
         if not self.in_tiles or self.is_panel or not far or not self.plan.target.streams:

@@ -261,8 +261,8 @@ class Chooser(Choices):
         return self.act("SPLIT", axis, (k, "UPCAST", False), f"a side of {k}: {why}")
 
     def streamed_row_count(self, r: UOp) -> int:
-        """Number of rows, contiguous along r, that the kernel's only reduction (its index counts the rows) reads in
-        parallel.
+        """Number of rows that the kernel's only reduction reads in parallel. It combines the rows to one, and each
+        row is contiguous along r.
 
         Limited by the L1 cache sets of the rows. 0 if rows are few, near each other or cached, or no such number
         divides their count.

@@ -151,7 +151,8 @@ class Staged:
     def along(self, j: UOp, vectorized: set[UOp]) -> None:
         """Vectorize the reduction j, or the output loop along which its operands are contiguous.
 
-        `vectorized`: the output loops that are vectorized already; loops of j are added.
+        `vectorized`: the output loops that need no vectors any more. If j is vectorized, all output loops around it are
+        added, except those around all scratch values; else the loop that is vectorized.
         """
         inside = self.profile.inside(j)
         own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]

@@ -46,8 +46,10 @@ def partial_sum_bytes(plan: LoopNest) -> int:
 
 
 def are_sums_local(plan: LoopNest) -> bool:
-    """Whether the partial sums are kept in local memory: blocks are grouped or the output should not hold them, and
-    they fit.
+    """Whether the partial sums are kept in local memory: they fit there, and the blocks of the sum are divided into
+    groups (`has_groups`) or the output is unsuitable (`needs_local_accumulator`).
+
+    Always False on a target with workgroups and after NOLOCALS.
     """
     if plan.workgroup or not plan.locals or not (has_groups(plan) or needs_local_accumulator(plan)):
         return False

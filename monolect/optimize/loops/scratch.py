@@ -67,7 +67,9 @@ class ScratchBuffers:
         return [u for u in self.order if u.op == "LOAD" and memory_of(u.src[0]) is buffer]
 
     def nest(self, u: UOp) -> frozenset[UOp]:
-        """Return the output loops around `u`: all loops of the END that `u` is computed for."""
+        """Return the loops that the END of the node `u` (see `members`) closes, and those around it. Empty without an
+        END.
+        """
         e = self.members.get(u)
         return frozenset() if e is None else ranges(e.src[0])
 

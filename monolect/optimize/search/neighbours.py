@@ -99,7 +99,10 @@ def extensions(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
 
 
 def edits(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
-    """Yield every sequence with one action of `actions` dropped, or replaced by a legal move of the same kind."""
+    """Yield `actions` with one action dropped or replaced by a legal move of the same kind, for each such change.
+
+    Later actions that the change makes illegal are dropped.
+    """
     steps = _joined(sink, target, actions).steps
     for i, action in enumerate(actions):
         yield _rejoined(sink, target, actions[:i], (), steps[i + 1 :])
