@@ -11,7 +11,7 @@ from monolect.ir.uop import UOp, build, const
 
 
 def power(x: UOp, n: int) -> UOp:
-    """Return `x ** n` by repeated squaring, with the derivative n * x ** (n-1)."""
+    """Return `x ** n` by repeated squaring, with the derivative n * x ** (n-1). For floats `n` may be negative."""
     if n == 0:
         return full(x.shape, 1, x.dtype)
     # Before squaring: 1 / x**2 would be 0 where it is subnormal.

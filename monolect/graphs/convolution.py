@@ -165,7 +165,10 @@ def _phase_elements(x: UOp, weight: UOp, conv: ConvGeometry, phase: tuple[_Phase
 
 
 def _interleave(y: UOp, stride: Ints, counts: Ints, first: Ints, sizes: Ints) -> UOp:
-    """Interleave phases: (N, C, strides, *counts) in memory -> (N, C, *sizes), cropped from offset `first`."""
+    """Return the interleaved phases of `y` as (N, C, *sizes), cropped from offset `first` of each axis.
+
+    `y` has the shape (N, C, prod(stride), *counts) or (N, C, *stride, *counts), and is in memory.
+    """
     n = len(stride)
     y = g.reshape(y, (*y.shape[:2], *stride, *counts))
     y = g.permute(y, (0, 1, *(v for a in range(n) for v in (2 + n + a, 2 + a))))

@@ -25,9 +25,9 @@ def gather_rows(x: UOp, indices: UOp) -> UOp:
 
 
 def scatter_rows(x: UOp, indices: UOp, base: UOp | None = None) -> UOp:
-    """Return y with y[r, indices[r, i]] = x[r, i]; other elements are those of `base`, or undefined without `base`.
+    """Return y of the shape of `base`, with y[r, indices[r, i]] = x[r, i] and the elements of `base` elsewhere.
 
-    Indices of a row are distinct.
+    The indices of a row are distinct. Without `base` they are a permutation of the row, and y has the shape of x.
     """
     out = empty(x.shape, x.dtype) if base is None else build("CONTIGUOUS", base)
     return store_flat(out, _flat(indices, out.shape[1]), x)

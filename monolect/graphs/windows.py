@@ -67,7 +67,7 @@ class _Axis(NamedTuple):
 
 
 def _axis(size: int, kernel: int, stride: int, dilation: int) -> _Axis:
-    """Return the _Axis for windows of `kernel` elements of a source axis of `size` elements."""
+    """Return the sizes and offsets by which `windows` turns an axis of `size` elements into windows of `kernel`."""
     out = count_windows(size, kernel, stride, dilation)
     if kernel == 1 or (stride >= kernel and dilation == 1):
         step = (out, stride)

@@ -207,7 +207,7 @@ class TensorBase(_Joined):
 
     @property
     def device(self) -> str:
-        """The name of the device of the value.
+        """The name of the device of the value, or a tuple of names if the tensor is on several devices.
 
         >>> Tensor([1.0], device="python").device
         'python'

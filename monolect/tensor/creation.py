@@ -162,8 +162,8 @@ class CreationMixin(TensorBase):
         """Return a tensor of shape `size` (an int or a tuple) filled with `fill_value`.
 
         `fill_value` is a number, or a tensor that broadcasts to `size`. The dtype defaults to that of the value: bool,
-        int64 or float32 for a Python number. Raises ShapeError for a negative size, DTypeError for an int that does not
-        fit the dtype.
+        int64 or float32 for a Python number. An int wraps to a given integer dtype. Raises ShapeError for a negative
+        size, DTypeError for an int outside of int64, or outside of all integer dtypes if `dtype` is given.
 
         >>> Tensor.full((2, 2), 7).tolist()
         [[7, 7], [7, 7]]
