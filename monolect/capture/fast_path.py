@@ -83,7 +83,10 @@ def build_fast_path(
 
 
 def _is_supported(capture: Capture, environment: Dependencies, n_guards: int) -> bool:
-    """Whether a fast path supports the step of `capture`, with few enough guards: `n_guards` and those of states."""
+    """Whether a fast path supports the step of `capture`, with at most MAX_GUARD_LINES guards.
+
+    `n_guards`: guards of `environment`; the function adds those of external Tensors that the step reads or updates.
+    """
     values = (*capture.outputs, *(s.after for s in capture.moves))
     known = all(v.source in ("fresh", "constant", "given") for v in values)
     simple = known and all(m.shape is None for m in capture.made) and not capture.reuse
@@ -122,7 +125,11 @@ class _Writer:
         }  # fmt: skip
 
     def environment_guards(self, guards: list[GuardLine]) -> list[str]:
-        """Return lines that leave the fast path if the environment of the step changed, as `guards` test."""
+        """Return lines that leave the fast path if one of `guards` fails, or if it cannot serve the call.
+
+        It cannot for surplus or keyword arguments, changed settings, TRACE output, a profile, or while a capture, trace
+        or derivative is in progress.
+        """
         lines = _bail_if(["more", "named", "under_way", "settings.tracing", "profile.recording"])
         lines += _bail_if(["settings.steering is not steering"])
         for _, bound in guards:

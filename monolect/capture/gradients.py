@@ -115,7 +115,8 @@ def as_buffer(u: UOp) -> UOp:
 def gradient_state(g: Any) -> Any:
     """Return the part of a gradient that a capture depends on.
 
-    That is None, NotKept, the view itself, or a tuple (shape, dtype, device, leaf flag) of a gradient that is supplied.
+    That is None for no gradient, NotKept for one that a step did not store, and the gradient itself if it is a view.
+    Any other gradient is an input of each call: (shape, dtype, device, requires_grad).
     """
     if g is None:
         return None
@@ -148,7 +149,7 @@ def is_supplied(state: Any) -> bool:
 def refuse_duplicates(tensors: Sequence[Tensor], assigned: Sequence[Any]) -> None:
     """Raise JitError if one of `tensors` is an argument and a supplied gradient, and the step assigns to it.
 
-    `assigned`: positions of assigned arguments, and external Tensors.
+    `tensors`: arguments, then supplied gradients. `assigned`: positions in `tensors`, and external Tensors.
     """
     positions = {s for s in assigned if s.__class__ is int}
     numbers: dict[int, int] = {}

@@ -102,8 +102,9 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
 def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
     """Return (device, None, sharded axis) of an elementwise op or STACK, from those of its operands.
 
-    An operand on one device is copied to the several devices of another. Axes are counted from the right, because
-    shapes are right-aligned. Operands that are sharded along another axis than the largest of them are resharded.
+    None: a value has no address space. An operand on one device is copied to the several devices of another. Axes are
+    counted from the right, because shapes are right-aligned. Operands that are sharded along another axis than the
+    largest of them are resharded.
     Raises DeviceError.
     """
     d, most, from_right = None, -1, None

@@ -324,7 +324,8 @@ class Dependencies(Guards):
     def _namespace(self, x: Any, may_construct: bool = True) -> Parts:
         """Yield the attributes of a class or module that the code names; of a library only plain values and functions.
 
-        `may_construct`: the code may make an object of the class.
+        `may_construct`: the code may make an object of the class, so its constructors (`__init__` and the like) are
+        yielded too.
         """
         self._key.append(x)
         if x is type:
@@ -355,9 +356,9 @@ class Dependencies(Guards):
             yield values, kind.__name__
 
     def _watch_class(self, kind: Any) -> None:
-        """Guard the number of attributes of a user's class, and its bases.
+        """Guard the number of attributes of a user's class, and the value of its `__bases__`.
 
-        A new attribute may hide an inherited one.
+        A new attribute may hide an inherited one. `__bases__` that are all library classes are not guarded.
         """
         if kind in self._classes or not isinstance(kind, type):
             return

@@ -61,7 +61,7 @@ class NativeAttributes:
 
 
 class QueueSize:
-    """A queue in C, of which only the number of items is known, as a container."""
+    """A container whose `len` is the number of items of a `queue.SimpleQueue`; the items cannot be read."""
 
     def __init__(self, queue: Any) -> None:
         self.queue = queue

@@ -83,9 +83,9 @@ def admit(sink: UOp, params: Iterable[UOp]) -> None:
 
 
 def admit_called(sink: UOp, target: Target) -> None:
-    """Apply `admit` to a kernel that a tensor graph calls, and check that `target` can run it.
+    """Apply `admit`, the check of IR rules and bounds, to a kernel that a tensor graph calls.
 
-    The kernel must store to its first arguments: PARAM 0, 1 and so on. Raises VerifyError.
+    It must be supported by `target`, and store to its first arguments: PARAM 0, 1 and so on. Raises VerifyError.
     """
     order = toposort(sink)
     admit(sink, [u for u in order if u.op == "PARAM"])

@@ -143,7 +143,7 @@ class Evaluator(Evaluation):
         self.values, self.masks = {}, {}
 
     def run(self, roots: tuple[UOp, ...]) -> None:
-        """Compute value and mask of all nodes below `roots`, in the order of `order`."""
+        """Compute value and mask of each node in `self.order`. `roots`: those given to `__init__`."""
         for u in self.order:
             v, mask = self.bind(u) if u in self.env else self.step(u)
             if mask is not None and mask.shape != v.shape:
@@ -399,7 +399,7 @@ _HANDLERS: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = ROW_VALUES 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 def _stores(u: UOp, around: tuple[UOp, ...]) -> list[tuple[UOp, tuple[UOp, ...]]]:
-    """Return each STORE and ATOMICADD below `u` with the loops around it."""
+    """Return each STORE and ATOMICADD below `u` with the loops around it; first `around`, the loops around `u`."""
     if u.op in ("STORE", "ATOMICADD"):
         return [(u, around)]
     if u.op == "END":

@@ -644,7 +644,10 @@ class _Total:
 
 
 def _effects(sources: Sequence[UOp]) -> Iterator[UOp]:
-    """Yield the STOREs and ATOMICADDs in `sources`, the effects of an AFTER. Raises Unsupported for another effect."""
+    """Yield the STOREs and ATOMICADDs in `sources`, the effects of an AFTER, and in GROUPs among them.
+
+    Raises Unsupported for another effect.
+    """
     for e in sources:
         if e.op == "GROUP":
             yield from _effects(e.src)

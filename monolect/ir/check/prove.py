@@ -172,7 +172,10 @@ def _where_holds(u: UOp, condition: UOp) -> UOp:
 
 
 def _divided(index: UOp) -> UOp:
-    """Rewrite, in `index`, (k * n + y) // n to k + y // n, and (k * n + y) % n to y % n, for a symbolic size n > 0."""
+    """Rewrite, in `index`, (k * n + y) // n to k + y // n, and (k * n + y) % n to y % n, for a symbolic size n > 0.
+
+    k is not constant; y may have any value.
+    """
     found: dict[UOp, UOp] = {}
     for u in toposort(index):
         if u.op in ("IDIV", "MOD") and u.src[1].op != "CONST" and min_max(u.src[1])[0] > 0:

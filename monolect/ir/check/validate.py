@@ -41,7 +41,8 @@ _last: list[tuple[UOp, Outcome]] = []  # the latest outcome: the result of a pas
 def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = None) -> str:
     """Compare the kernel before and after the pass `name`; return "" or the reason why it was not compared.
 
-    `run_program`: an interpreter of programs. Raises VerifyError that names the pass and the elements that differ.
+    `run_program`: interpreter of kernels that must run one iteration at a time; without it they are not compared.
+    Raises VerifyError that names the pass and the elements that differ.
     """
     if before is after:
         return ""

@@ -157,7 +157,10 @@ class _Driver:
         stack += (u, v)
 
     def cycle(self, what: str) -> InternalError:
-        """Return the error for rules that do not reach a fixed point: the recent rules, and `what` they do."""
+        """Return the error for rules that reach no fixed point, with the names of the recent rules.
+
+        `what`: the predicate of the message, such as "undo each other".
+        """
         names = ", ".join(dict.fromkeys(reversed(self.recent)))
         return InternalError(
             f"rules of {self.ruleset.name} {what}: {names}", expected="a fixed point", found=f"{self.steps} steps"

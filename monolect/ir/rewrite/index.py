@@ -76,7 +76,7 @@ def _sum_of(u: UOp) -> tuple[int, Terms]:
 
 
 def _scaled(x: UOp, c: int) -> tuple[int, Terms]:
-    """Return `linear` of c * x, where x is a node that was built without `index_scale`."""
+    """Return `linear` of c * x. Here x may be a sum or a constant: c * x was built with identities switched off."""
     k, terms = linear(x)
     return k * c, tuple([(y, m * c) for y, m in terms if m * c])
 
@@ -199,7 +199,10 @@ def index_add(a: UOp, b: UOp) -> UOp:
 
 
 def index_mul(a: UOp, b: UOp) -> UOp:
-    """Return the canonical node for a * b: a scaled sum if one is a constant, else a product that is a term."""
+    """Return the canonical node for a * b: a scaled sum if one is a constant, else a product that is a term.
+
+    A sum of two or more terms times a single term is distributed to a sum of products.
+    """
     ka, ta = linear(a)
     kb, tb = linear(b)
     if ta and tb:
