@@ -142,9 +142,9 @@ def _constants(r: UOp, axis: int) -> UOp:
 
 
 def _strided_axes(u: UOp, axis_of: dict[UOp, int]) -> tuple[UOp, UOp] | None:
-    """Return (lane range, contiguous range) of an access that is contiguous in memory along another axis than the last.
+    """Return (range of the last axis, contiguous range) if the LOAD or STORE `u` is contiguous along another axis.
 
-    Return None for other accesses, and for accesses that need no transpose.
+    Return None for other accesses, and for accesses that need no transpose. `axis_of` is from `_assign_axes`.
     """
     if u.src[0].op != "INDEX" or len(u.src[0].src) != 2:
         return None
@@ -283,9 +283,9 @@ def _transposed_words(u: UOp, row: UOp, column: UOp, part: UOp, new: dict[UOp, U
     d = u.src[1].dtype
 
     def vector_access(view: UOp, row_range: UOp, lane: UOp) -> UOp:
-        """Return the INDEX of `view` as a matrix with a row for each value of `row_range`.
+        """Return the INDEX `view` expanded to a matrix of elements, with a row for each value of `row_range`.
 
-        A row has the contiguous elements of all values of the ranges `lane` and `part` (the elements of a word).
+        A row has the contiguous elements of the words along `lane`; `part`, of the caller, is the range within a word.
         """
         n = lane.src[0].value * part.src[0].value
         mapping = {r: new[r] for r in toposort(view) if r in new and r.op != "INDEX" and r.dtype.kind != "x"}

@@ -93,8 +93,9 @@ class _Product:
         return sorted(loads, key=lambda x: ranges(x).isdisjoint(rows))
 
     def _sum(self, operands: list[UOp], closed: list[UOp], arg: tuple) -> UOp:
-        """Return the WMMA of `operands` with argument `arg`, summed over the ranges of `u` that are no CONTRACT ranges.
+        """Return the WMMA of `operands` with argument `arg`, in a REDUCE over the loops of `self.u`, if any.
 
+        The loops are the ranges that `self.u` reduces, without the CONTRACT ranges, which the WMMA sums itself.
         `closed`: the ranges over a lane's elements of the operands, which the WMMA closes.
         """
         out = node("WMMA", (*operands, const(0, self.u.dtype), *closed, *self.bits.values()), arg)

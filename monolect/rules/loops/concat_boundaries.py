@@ -136,7 +136,10 @@ class ConcatBoundary:
                     self.loops.update((u.src[1].src[1], *reads))
 
     def is_closed(self) -> bool:
-        """Whether the loops that have the boundary only fill scratch values and reduce, and no node is in two."""
+        """Whether the loops that have the boundary can be split, and fill at least one scratch value.
+
+        They must have one constant size, and only fill scratch values or reduce. No node may depend on two of them.
+        """
         if not self.memory or any(r.op != "RANGE" or r.src[0].op != "CONST" for r in self.loops):
             return False
         if any(r.src[0].value != self.size for r in self.loops):
@@ -219,7 +222,7 @@ class ConcatBoundary:
 
 
 def _memory_of(u: UOp) -> UOp | None:
-    """Return the buffer that an INDEX accesses, also through an AFTER; None for anything else."""
+    """Return the BUFFER that the INDEX `u` accesses, also through an AFTER; None for a PARAM or another node."""
     if u.op != "INDEX":
         return None
     view = u.src[0].src[0] if u.src[0].op == "AFTER" else u.src[0]
