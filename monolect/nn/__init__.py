@@ -42,20 +42,24 @@ __all__ = [
     "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d",
     "Dropout", "Embedding", "Flatten", "GELU", "GroupNorm", "Identity", "LayerNorm", "LeakyReLU", "Linear",
     "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid",
-    "Softmax", "Tanh", "datasets", "optim", "state",
+    "Softmax", "Tanh", "datasets", "optim", "parallel", "state",
 ]  # fmt: skip
 
 
 if TYPE_CHECKING:
-    from monolect.nn import datasets
+    from monolect.nn import datasets, parallel
 else:
 
     def __getattr__(name: str) -> ModuleType:
-        """Import `nn.datasets` at its first use, so that starting up does not import file readers."""
+        """Import `nn.datasets` and `nn.parallel` at their first use, so that programs start fast."""
         if name == "datasets":
             import monolect.nn.datasets as datasets  # imported at its first use
 
             return datasets
+        if name == "parallel":
+            import monolect.nn.parallel as parallel  # imported at its first use
+
+            return parallel
         raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")
 
 

@@ -93,7 +93,8 @@ def load_state_dict(obj: object, state: Mapping[str, Data], strict: bool = True)
             raise ShapeError(f"state dict: {name}", expected=target.shape, found=value.shape)
         if value.dtype is not target.dtype:
             raise DTypeError(f"state dict: {name}", expected=target.dtype.name, found=value.dtype.name)
-        pairs.append((target, value.detach().to(target.device)))
+        value = value.detach()  # an assignment divides it as the target is, if that is on several devices
+        pairs.append((target, value.to(target.device) if isinstance(target.device, str) else value))
     with restore_on_failure(t for t, _ in pairs):
         for target, value in pairs:
             target.assign(value)

@@ -1,0 +1,95 @@
+"""Move the tensors of a model to several devices: data parallel, sharded parameters, tensor parallel.
+
+What it is for: a model that is written for one device trains on several, without a change of its code. The tensors stay
+the same objects, so an optimizer is made after the move, and its state is where the parameters are.
+What it is not: a launcher. All devices belong to this process.
+
+Source: names and methods follow ZeRO (Rajbhandari et al., 2020) and Megatron-LM (Shoeybi et al., 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from monolect.base.errors import ArgumentError
+from monolect.nn.layers import Linear
+from monolect.nn.module import Module
+from monolect.nn.state import get_state_dict
+from monolect.tensor.base import DeviceLike
+from monolect.tensor.tensor import Tensor
+
+
+def move(model: object, to: Callable[[Tensor], Tensor]) -> None:
+    """Give each tensor of `model` the value and the devices of `to(tensor)`; parameters stay leaves.
+
+    `to` must keep the shape. Raises ArgumentError otherwise; then nothing changes.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> nn.parallel.move(layer, lambda t: t.replicate(("cpu", "cpu:1")))
+    >>> layer.weight.device, layer.weight.requires_grad
+    (('cpu', 'cpu:1'), True)
+    """
+    tensors = {id(t): (name, t) for name, t in get_state_dict(model).items()}
+    moved = [(name, t, to(t.detach())) for name, t in tensors.values()]
+    for name, t, value in moved:
+        if value.shape != t.shape:
+            raise ArgumentError(f"move: another shape of {name}", expected=t.shape, found=value.shape)
+    if moved:
+        moved[0][2].realize(*(value for _, _, value in moved[1:]))
+    for _, t, value in moved:
+        t.uop = value.uop
+
+
+def replicate(model: object, devices: Sequence[DeviceLike]) -> None:
+    """Move all tensors of `model` to `devices`, whole on each: data parallel, for inputs that are divided.
+
+    >>> model = nn.Linear(2, 1)
+    >>> nn.parallel.replicate(model, ("cpu", "cpu:1"))
+    >>> model(Tensor.ones(4, 2).shard(("cpu", "cpu:1"))).shard_axis
+    0
+    """
+    move(model, lambda t: t.replicate(devices))
+
+
+def shard(model: object, devices: Sequence[DeviceLike]) -> None:
+    """Divide each tensor of `model` over `devices` along its first axis that divides; others are whole on each.
+
+    A layer gathers its parameters when it uses them. Gradients and the state of optimizers are divided as the
+    parameters are (ZeRO stage 3).
+
+    >>> model = nn.Linear(3, 4)
+    >>> nn.parallel.shard(model, ("cpu", "cpu:1"))
+    >>> model.weight.shard_axis, model.bias.shard_axis
+    (0, 0)
+    """
+    n = len(devices)
+
+    def divided(t: Tensor) -> Tensor:
+        axis = next((a for a, size in enumerate(t.shape) if size % n == 0 and size), None)
+        return t.replicate(devices) if axis is None else t.shard(devices, axis)
+
+    move(model, divided)
+
+
+def tensor_parallel(layers: Sequence[Module], devices: Sequence[DeviceLike]) -> None:
+    """Divide Linear layers in pairs: the first of a pair by its outputs, the second by its inputs, so that only the
+    result of the second is added up over the devices.
+
+    Modules that are no Linear stay where they are. Raises ArgumentError for an odd number of Linear layers.
+
+    >>> first, second = nn.Linear(4, 8), nn.Linear(8, 4)
+    >>> nn.parallel.tensor_parallel([first, nn.ReLU(), second], ("cpu", "cpu:1"))
+    >>> first.weight.shard_axis, second.weight.shard_axis
+    (0, 1)
+    >>> second(first(Tensor.ones(2, 4)).relu()).shard_axis is None
+    True
+    """
+    linear = [m for m in layers if isinstance(m, Linear)]
+    if len(linear) % 2:
+        raise ArgumentError("tensor_parallel", expected="pairs of Linear layers", found=f"{len(linear)} layers")
+    for first, second in zip(linear[::2], linear[1::2], strict=True):
+        move(first, lambda t: t.shard(devices, 0))
+        move(second, lambda t: t.shard(devices, 1) if t.ndim == 2 else t.replicate(devices))
+
+
+__all__ = ["move", "replicate", "shard", "tensor_parallel"]

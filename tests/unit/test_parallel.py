@@ -1,0 +1,93 @@
+"""Models on several devices: data parallel, sharded parameters, tensor parallel."""
+
+import numpy as np
+import pytest
+
+from monolect import ArgumentError, Tensor, nn
+from monolect.nn.state import get_state_dict, load_state_dict
+
+D = ("cpu", "cpu:1")
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        self.first, self.second, self.norm = nn.Linear(6, 8), nn.Linear(8, 6), nn.LayerNorm(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.second(self.first(x).gelu()))
+
+
+def model() -> nn.Sequential:
+    Tensor.manual_seed(0)
+    return nn.Sequential(Block(), Block(), nn.Linear(6, 3))
+
+
+def pairs(m: nn.Sequential) -> None:
+    nn.parallel.replicate(m, D)
+    for block in m[:2]:
+        nn.parallel.tensor_parallel([block.first, block.second], D)
+
+
+WAYS = {
+    "one device": (lambda m: None, lambda x: x),
+    "data parallel": (lambda m: nn.parallel.replicate(m, D), lambda x: x.shard(D)),
+    "sharded parameters": (lambda m: nn.parallel.shard(m, D), lambda x: x.shard(D)),
+    "tensor parallel": (pairs, lambda x: x.replicate(D)),
+}
+
+
+def losses(way: str, make: object, steps: int = 20) -> list[float]:
+    prepare, data = WAYS[way]
+    m = model()
+    prepare(m)
+    optimizer, rng, out = make(m.parameters()), np.random.default_rng(1), []
+    for _ in range(steps):
+        x = data(Tensor(rng.normal(size=(8, 6)).astype(np.float32)))
+        y = data(Tensor(rng.integers(0, 3, 8)))
+        optimizer.zero_grad()
+        loss = m(x).cross_entropy(y)
+        loss.backward()
+        optimizer.step()
+        out.append(loss.item())
+    return out
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w != "one device"])
+def test_training_has_the_losses_of_one_device(way: str) -> None:
+    def make(params: list[Tensor]) -> nn.optim.Adam:
+        return nn.optim.Adam(params, lr=0.01)
+
+    np.testing.assert_allclose(losses(way, make), losses("one device", make), rtol=1e-4)
+
+
+def test_state_is_divided_as_the_parameters_are() -> None:
+    m = model()
+    nn.parallel.shard(m, D)
+    optimizer = nn.optim.Adam(m.parameters(), lr=0.01)
+    m(Tensor.ones(4, 6)).sum().backward()
+    optimizer.step()
+    for p in m.parameters():
+        assert p.grad is not None and p.grad.shard_axis == p.shard_axis and p.grad.device == D
+    for slot in optimizer._state.values():
+        assert [t.shard_axis for t in slot] == [p.shard_axis for p in m.parameters()]
+
+
+def test_a_state_dict_goes_to_any_placement_and_back() -> None:
+    a, b = model(), model()
+    nn.parallel.shard(a, D)
+    values = {name: t.numpy().copy() for name, t in get_state_dict(a).items()}
+    load_state_dict(b, {name: v + 1 for name, v in values.items()})
+    load_state_dict(a, get_state_dict(b))
+    for name, t in get_state_dict(a).items():
+        np.testing.assert_array_equal(t.numpy(), values[name] + 1)
+        assert t.device == D
+    assert a[2].weight.shard_axis == 1
+
+
+def test_what_does_not_fit_changes_nothing() -> None:
+    m = model()
+    with pytest.raises(ArgumentError, match="another shape of 0.first.weight"):
+        nn.parallel.move(m, lambda t: t.reshape(-1))
+    with pytest.raises(ArgumentError, match="pairs of Linear layers"):
+        nn.parallel.tensor_parallel([m[2]], D)
+    assert {t.device for t in get_state_dict(m).values()} == {"cpu"}
