@@ -52,7 +52,7 @@ def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
     roots = (root,) if isinstance(root, UOp) else tuple(root)
     with np.errstate(all="ignore"):
         m = Evaluator(env, roots)
-        m.run(roots)
+        m.run()
         out = [m.result(r) for r in roots]
     return out[0] if isinstance(root, UOp) else out
 
@@ -142,8 +142,8 @@ class Evaluator(Evaluation):
         self.batch = len(self.axes) + self.user
         self.values, self.masks = {}, {}
 
-    def run(self, roots: tuple[UOp, ...]) -> None:
-        """Compute value and mask of each node in `self.order`. `roots`: those given to `__init__`."""
+    def run(self) -> None:
+        """Compute value and mask of each node in `self.order`."""
         for u in self.order:
             v, mask = self.bind(u) if u in self.env else self.step(u)
             if mask is not None and mask.shape != v.shape:
@@ -386,7 +386,7 @@ def _function(evaluator: Evaluator, u: UOp) -> tuple[Any, Mask]:
         if p.op == "PARAM" and p.arg.slot + 1 < len(u.src):
             env[p] = evaluator.values[u.src[1 + p.arg.slot]]
     inner = Evaluator(env, (u.src[0],))
-    inner.run((u.src[0],))
+    inner.run()
     return inner.values[u.src[0]], None
 
 
@@ -420,7 +420,7 @@ def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
     stores = _stores(sink, ())
     roots = tuple(s for e, _ in stores for s in e.src) + tuple(loops)
     m = Evaluator(buffers, roots, loops)
-    m.run(roots)
+    m.run()
     for e, around in stores:
         base, lead, gates = _base(e.src[0])[0], [1] * m.batch, []
         for r in around:
@@ -474,7 +474,7 @@ class _Loops:
             if u.op == "BUFFER":
                 self.storage(u)
         m = Evaluator({**self.memory, **env}, roots, (), _AfterHook(self, env))
-        m.run(roots)
+        m.run()
         return m
 
     def storage(self, u: UOp) -> Array:
