@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 from weakref import ref
 
 from monolect.autograd.operands import same_device
-from monolect.autograd.sharding import to_devices_of
+from monolect.autograd.sharding import replicated, to_devices_of
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, DeviceError, DTypeError, IRError, ShapeError
@@ -58,7 +58,7 @@ Axes: TypeAlias = "int | Sequence[int] | None"  # None for all
 Size: TypeAlias = "int | UOp | Variable"  # of one axis; a node or a Variable where it is symbolic
 Sizes: TypeAlias = "Size | Sequence[Size]"  # as in `zeros(2, 3)` and in `zeros((2, 3))`
 DTypeLike: TypeAlias = "DType | str | type | np.dtype"
-DeviceLike: TypeAlias = "str | Named"
+DeviceLike: TypeAlias = "str | Named | tuple[str, ...] | list[str]"
 TensorLike: TypeAlias = "TensorBase | Number | UOp | Variable | np.ndarray | np.generic"  # an operand
 Data: TypeAlias = "TensorLike | Arrayed | Sequence[Data]"  # what becomes a tensor
 Index: TypeAlias = (
@@ -206,14 +206,14 @@ class TensorBase(_Joined):
         return len(self._uop.shape)
 
     @property
-    def device(self) -> str:
+    def device(self) -> str | tuple[str, ...]:
         """The name of the device of the value, or a tuple of names if the tensor is on several devices.
 
         >>> Tensor([1.0], device="python").device
         'python'
         """
-        name: str = device_of(self._uop) or Device.default
-        return name
+        names: str | tuple[str, ...] = device_of(self._uop) or Device.default
+        return names
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
     def _axis(self, dim: Any, rank: int | None = None) -> int:
@@ -329,15 +329,18 @@ def restore_on_failure(tensors: Iterable[Any]) -> Iterator[None]:
 
 
 def as_device(device: Any, may_be_file: bool = False) -> Any:
-    """Return the canonical name of `device`; None is the default device.
+    """Return the canonical name of `device`, or the tuple of the names of several; None is the default device.
 
-    Raises DeviceError for an unknown device, for several devices, and for a file unless `may_be_file`.
+    Raises DeviceError for an unknown device, for several that are fewer than two or not distinct, and for a file unless
+    `may_be_file`.
     """
     if device is None:
         return Device.default
     if isinstance(device, tuple | list):
-        expected = "one device name; t.shard(devices, axis) or t.replicate(devices) for several"
-        raise DeviceError("several devices", expected=expected, found=device)
+        names = tuple(map(as_device, device))
+        if len(names) < 2 or len({*names}) < len(names):
+            raise DeviceError("several devices", expected="two different devices or more", found=names)
+        return names
     name = Device.canonical(device if isinstance(device, str) else getattr(device, "name", device))
     if is_on_disk(name) and not may_be_file:
         raise DeviceError("a tensor is not made in a file", expected="t.to('disk:path'), which writes it", found=name)
@@ -359,8 +362,10 @@ def node_of(self: Any, value: Any, name: str) -> UOp:
 
 def on_device(u: UOp, device: Any) -> UOp:
     """Return `u`, a node without a device, on `device`: unchanged for None and the default device, else copied by a
-    LOAD.
+    LOAD; on several devices it is whole on each.
     """
+    if isinstance(device, tuple):
+        return replicated(u, device)
     return u if device is None or device == as_device(None) else build("LOAD", u, arg=LoadArg(device, "GLOBAL"))
 
 

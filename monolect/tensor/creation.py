@@ -13,7 +13,7 @@ from math import ceil, isfinite, isinf
 from typing import Any, Self
 
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
-from monolect.autograd.sharding import to_devices_of
+from monolect.autograd.sharding import replicated, to_devices_of
 from monolect.autograd.special import absolute
 from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
@@ -40,8 +40,17 @@ from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.index import check_range
 
 
+def _new_memory(shape: tuple, dtype: DType, device: Any) -> UOp:
+    """Return a BUFFER of uninitialized memory; on several devices zeros, whole on each."""
+    if isinstance(device, tuple):
+        return replicated(full(shape, 0, dtype), device)
+    return new_buffer(shape, dtype, device)
+
+
 def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
-    """Return the node of `data`: a CONST for a number, else a BUFFER with the values."""
+    """Return the node of `data`: a CONST for a number, else a BUFFER with the values; of several devices, on each."""
+    if isinstance(device, tuple):
+        return replicated(from_data(data, device[0], dtype), device)
     if isinstance(data, bool | int | float):
         d = dtype or (
             dtypes.bool if isinstance(data, bool) else dtypes.int64 if isinstance(data, int) else dtypes.float32
@@ -217,7 +226,7 @@ class CreationMixin(TensorBase):
         [1.0, 2.0]
         """
         shape, d = check_sizes(as_sizes(size)), dtypes.float32 if dtype is None else as_dtype(dtype)
-        out = cls._wrap(new_buffer(shape, d, as_device(device)))
+        out = cls._wrap(_new_memory(shape, d, as_device(device)))
         out.requires_grad = requires_grad
         return out
 
@@ -258,7 +267,7 @@ class CreationMixin(TensorBase):
         (2, 3)
         """
         d = self.dtype if dtype is None else as_dtype(dtype)
-        return self._wrap(new_buffer(self.shape, d, as_device(device or self.device)))
+        return self._wrap(_new_memory(self.shape, d, as_device(device or self.device)))
 
     @classmethod
     def buffer(cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
@@ -270,7 +279,7 @@ class CreationMixin(TensorBase):
         [0.0, 5.0, 0.0]
         """
         shape, d = check_sizes(as_sizes(size)), dtypes.float32 if dtype is None else as_dtype(dtype)
-        b = new_buffer(shape, d, as_device(device))
+        b = _new_memory(shape, d, as_device(device))
         return cls._wrap(build("AFTER", b, build("STORE", b, full(shape, 0, d))))
 
     @classmethod

@@ -21,6 +21,7 @@ from math import inf, pi, prod, sqrt
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from monolect.autograd import graph as g
+from monolect.autograd.sharding import replicated
 from monolect.base.dtype import DType, as_dtype, as_python, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import np
@@ -230,7 +231,9 @@ def _state(make: Any, device: Any) -> _State:
 
 def _bits(cls: Any, count: Any, device: Any) -> UOp:
     """Return `count` uint64 random numbers, 1-d. A symbolic count uses as many counters as its largest value."""
-    device = as_device(device[0] if isinstance(device, tuple) else device)  # what uses the numbers moves them
+    device = as_device(device)
+    if isinstance(device, tuple):
+        return replicated(_bits(cls, count, device[0]), device)
     running.wait()
     with running.lock:  # not while a batch adds the pending state, nor while another thread makes the state
         state = _state(cls, device)

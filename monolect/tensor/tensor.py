@@ -19,6 +19,7 @@ from typing import Any, Self
 from monolect.autograd.gradient import gradients, reach, refuse_without_graph, release_graph, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
+from monolect.autograd.sharding import replicated
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
@@ -538,8 +539,9 @@ class Tensor(
     ) -> Self:
         """Return this tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
 
-        The device `disk:path` is a file: the whole file is written at once, and the result is a mapping of it. Raises
-        FileFormatError where the file cannot be written, DeviceError for an unknown device.
+        On several devices the result is whole on each, as by `replicate`. The device `disk:path` is a file: the whole
+        file is written at once, and the result is a mapping of it. Raises FileFormatError where the file cannot be
+        written, DeviceError for an unknown device.
 
         >>> Tensor([1.5, 2.5]).to(dtypes.int32).tolist()
         [1, 2]
@@ -555,7 +557,8 @@ class Tensor(
         if is_on_disk(device):
             return self._wrap(written_file(u, as_device(device, may_be_file=True)))
         if device is not None and (target := as_device(device)) != self.device:
-            u = build("LOAD", u, arg=LoadArg(target, "GLOBAL"))
+            several = isinstance(target, tuple)
+            u = replicated(u, target) if several else build("LOAD", u, arg=LoadArg(target, "GLOBAL"))
         return self if u is self._uop else self._wrap(u)
 
     def cpu(self) -> Self:

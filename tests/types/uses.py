@@ -74,7 +74,7 @@ def methods(x: Tensor) -> None:
     assert_type(x.split(1), tuple[Tensor, ...])
     assert_type(x.to("cpu").to(dtypes.float64).contiguous().detach(), Tensor)
     assert_type(x.sum().item(), int | float)
-    assert_type(x.device, str)
+    assert_type(x.device, str | tuple[str, ...])
     assert_type(x.is_floating_point(), bool)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from monolect import AxisError, DeviceError, Tensor, dtypes, jit, nn
+from monolect import AxisError, Device, DeviceError, Tensor, dtypes, jit, nn
 from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import BufferArg
 from monolect.ir.placement import axis, device
@@ -166,6 +166,13 @@ def test_each_device_has_its_part_and_memory_of_its_own() -> None:
     assert t.numpy()[0] == 0.0
 
 
+def test_devices_of_one_process_share_threads() -> None:
+    x = Tensor(np.ones((1 << 12, 1 << 8))).shard(DEVICES[:4])
+    assert (x * 2).sum().item() == 2 << 20
+    (pool,) = {Device[name].pool for name in DEVICES[:4]}
+    assert len(pool._threads) <= Device["cpu"].n_threads - 1
+
+
 def test_assignment_keeps_the_placement() -> None:
     x = Tensor(np.zeros((4, 2))).shard(PAIR).realize()
     x.assign(Tensor(np.ones((4, 2))))
@@ -201,10 +208,40 @@ def test_bad_placements_say_what_to_do() -> None:
         x.copy(DEVICES[:3])
     with pytest.raises(AxisError):
         x.shard(PAIR, 2)
-    with pytest.raises(DeviceError, match=r"t\.shard"):
-        x.to(PAIR)
-    with pytest.raises(DeviceError, match=r"t\.shard"):
-        Tensor([1.0, 2.0], device=PAIR)  # type: ignore[arg-type]
+    with pytest.raises(DeviceError, match="two different devices"):
+        Tensor([1.0, 2.0], device=("cpu",))
+
+
+MADE: dict[str, Callable[[], Tensor]] = {
+    "values": lambda: Tensor([1.0, 2.0], device=PAIR),
+    "a number": lambda: Tensor(3.0, device=PAIR),
+    "an array": lambda: Tensor(np.arange(4.0), device=PAIR),
+    "a tensor": lambda: Tensor(Tensor([1.0, 2.0]), device=PAIR),
+    "to": lambda: Tensor([1.0, 2.0]).to(PAIR),
+    "to of a part": lambda: Tensor([1.0, 2.0]).shard(PAIR).to(("cpu:1", "cpu:2")),
+    "zeros": lambda: Tensor.zeros(2, 3, device=PAIR),
+    "full": lambda: Tensor.full((3,), 7, device=PAIR),
+    "arange": lambda: Tensor.arange(5, device=PAIR),
+    "linspace": lambda: Tensor.linspace(0, 1, 5, device=PAIR),
+    "eye": lambda: Tensor.eye(3, device=PAIR),
+    "rand": lambda: Tensor.rand(4, device=PAIR),
+    "randn": lambda: Tensor.randn(4, device=PAIR),
+    "randint": lambda: Tensor.randint(0, 9, (4,), device=PAIR),
+    "randperm": lambda: Tensor.randperm(6, device=PAIR),
+    "like a tensor": lambda: Tensor.zeros(4, device=Tensor.ones(2, device=PAIR).device),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_tensors_that_are_made_on_several_devices_are_whole_on_each(name: str) -> None:
+    Tensor.manual_seed(5)
+    t = MADE[name]()
+    assert isinstance(t.device, tuple) and t.shard_axis is None
+    Tensor.manual_seed(5)
+    there = t.device
+    values = MADE[name]().realize()
+    assert values.device == there and values.shard_axis is None
+    np.testing.assert_array_equal(values.numpy(), t.numpy() if name[:4] != "rand" else values.to("cpu").numpy())
 
 
 def test_mixed_tuples_are_refused() -> None:

@@ -30,9 +30,7 @@ from monolect.tensor.guard import guard_methods
 
 def as_devices(devices: Any) -> tuple[str, ...]:
     """Return the canonical names of several devices. Raises DeviceError for fewer than two, or one listed twice."""
-    names = tuple(as_device(d) for d in devices)
-    if len(names) < 2 or len({*names}) < len(names):
-        raise DeviceError("several devices", expected="two different devices or more", found=names)
+    names: tuple[str, ...] = as_device(tuple(devices))
     return names
 
 
@@ -51,7 +49,7 @@ class DevicesMixin(TensorBase):
         """
         return axis_of(self._uop)
 
-    def copy(self, devices: DeviceLike | Sequence[DeviceLike]) -> Self:
+    def copy(self, devices: DeviceLike) -> Self:
         """Return this tensor on another device; on several, each gets an equal part of axis 0.
 
         The shape is unchanged. Raises DeviceError for unknown devices, and if axis 0 does not divide into equal parts.
@@ -60,8 +58,7 @@ class DevicesMixin(TensorBase):
         >>> t.device, t.shard_axis, t.sum().item()
         (('cpu', 'cpu:1'), 0, 10.0)
         """
-        to = as_devices(devices) if isinstance(devices, list | tuple) else as_device(devices)
-        return self._wrap(sharding.copied(self._uop, to))
+        return self._wrap(sharding.copied(self._uop, as_device(devices)))
 
     def replicated(self, axis: int) -> Self:
         """Return element 0 of `axis`, whose elements must be equal. Where each device has one of them, the result is
@@ -151,7 +148,7 @@ def write(target: UOp, value: UOp) -> None:
     memory.flush()
 
 
-def is_pending(u: UOp, device: str) -> bool:
+def is_pending(u: UOp, device: Any) -> bool:
     """Whether `u` is not yet computed and reads the file behind `device`."""
     return not is_realized(u) and any(s.op == "BUFFER" and s.arg.device == device for s in toposort(u))
 

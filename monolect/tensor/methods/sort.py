@@ -15,6 +15,7 @@ from monolect import graphs
 from monolect.autograd import graph
 from monolect.autograd.gradient import closed_form
 from monolect.autograd.graph import cast, e, full, where
+from monolect.autograd.sharding import copied
 from monolect.autograd.special import lerp
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
@@ -151,9 +152,8 @@ class SortMixin(TensorBase):
 
         Raises ShapeError for an axis of 2**31 elements or more.
         """
-        u = (
-            self._uop if isinstance(self.device, str) else self.copy(self.device[0])._uop
-        )  # rows are sorted on one device
+        devices = self.device
+        u = self._uop if isinstance(devices, str) else copied(self._uop, devices[0])  # rows are sorted on one device
         u = u if u.shape else graph.reshape(u, (1,))
         a = self._axis(dim, len(u.shape))
         u = graph.padded_to_max(u, fill, range(len(u.shape)))

@@ -19,7 +19,7 @@ from monolect.backend.common.host import memory
 from monolect.backend.common.host.elf import Image, load_object
 from monolect.backend.common.host.entry import methods, python_functions
 from monolect.backend.common.host.pool_ir import COMMAND_BYTES
-from monolect.backend.common.host.thread_pool import MAX_WORKERS, ThreadPool
+from monolect.backend.common.host.thread_pool import MAX_WORKERS, ThreadPool, shared_pool
 from monolect.backend.common.llvm.compile import Compiler, host_features
 from monolect.backend.common.programs import ProgramDevice
 from monolect.backend.common.shaped import thread_local_layout
@@ -104,9 +104,11 @@ class NativeDevice(ProgramDevice):
 
     @property
     def pool(self) -> ThreadPool:
-        """The device's thread pool, made at the first use; its native code is cached on disk."""
+        """The thread pool, made at the first use, which devices with equal numbers of threads share; its native code is
+        cached on disk.
+        """
         if self._pool is None:
-            self._pool = ThreadPool(self.n_threads - 1, self._cached_compile)
+            self._pool = shared_pool(self.n_threads - 1, self._cached_compile)
         return self._pool
 
     def warm_up(self) -> None:

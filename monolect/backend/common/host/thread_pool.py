@@ -137,12 +137,29 @@ _pools: "weakref.WeakSet[ThreadPool]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
+    global _sharing
+    _sharing = threading.Lock()
     for pool in _pools:
         pool._forget_workers()
+
+
+_shared: weakref.WeakValueDictionary[int, ThreadPool] = weakref.WeakValueDictionary()  # by number of workers
+_sharing = threading.Lock()
+
+
+def shared_pool(n_workers: int, cached_compile: Callable[[str], bytes]) -> ThreadPool:
+    """Return the pool of `n_workers` threads that the devices of this process share. More devices need no more threads,
+    as their commands with several threads run one after the other.
+    """
+    with _sharing:
+        pool = _shared.get(n_workers)
+        if pool is None:
+            pool = _shared[n_workers] = ThreadPool(n_workers, cached_compile)
+        return pool
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-__all__ = ["MAX_WORKERS", "ThreadPool"]
+__all__ = ["MAX_WORKERS", "ThreadPool", "shared_pool"]
