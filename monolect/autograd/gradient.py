@@ -21,6 +21,7 @@ from itertools import accumulate
 from math import log, nan, pi
 from typing import Any
 
+from monolect.autograd.closed_forms import FLAT, ClosedForm, closed, closed_form, through
 from monolect.autograd.graph import (
     broadcast_to,
     cast,
@@ -66,60 +67,10 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
     "SHUFFLE": "lanes appear only after differentiation",
     "WMMA": "tensor core tiles appear only after differentiation",
 }
-# Float ops whose derivative is zero wherever it exists; the backward walk stops at them.
-_FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
-
 _CALLS = frozenset(("FUNCTION", "CALL"))
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
 _derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
 switched.append(_derivatives.clear)
-
-ClosedForm = Callable[..., Sequence[UOp | None]]
-_closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], ClosedForm]] = weakref.WeakKeyDictionary()
-
-
-def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
-    """Register `derivative(g, y, *inputs)` as the gradients of `y` with respect to `inputs`, and return `y`.
-
-    `derivative` returns for each input a gradient, which is summed to the shape of the input, or None. It must use no
-    other nodes than its arguments, because `replace` may substitute other inputs.
-    """
-    if y.op != "CONST" and y not in inputs:
-        base, views = _rearranged(y, inputs)
-        _closed[base] = (inputs, _through(views, derivative) if views else derivative)
-    return y
-
-
-def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
-    """Apply `closed_form` to a new node around `y`, and return that node; other uses of the interned node `y` are not
-    affected.
-    """
-    return closed_form(node("CONTIGUOUS_BACKWARD", (y,)), inputs, derivative)
-
-
-def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
-    """Return the node, none of `inputs`, below the RESHAPEs and PERMUTEs of `y`, and these views, inner first.
-
-    The derivative is registered at that node, because a further view of `y` would merge with the views, and the merged
-    graph would not contain `y`.
-    """
-    views: list[UOp] = []
-    while y.op in ("RESHAPE", "PERMUTE") and y.src[0] not in inputs and y.src[0].op not in _FLAT:
-        views.append(y)
-        y = y.src[0]
-    return y, tuple(reversed(views))
-
-
-def _through(views: tuple[UOp, ...], derivative: ClosedForm) -> ClosedForm:
-    """Return the derivative of the node below `views`, from the `derivative` of the last view."""
-    steps = [(v.op, v.arg, v.src[1:]) for v in views]  # not the nodes, which would keep their own entry alive
-
-    def moved(u: UOp) -> UOp:
-        for op, arg, sizes in steps:
-            u = build(op, u, *sizes, arg=arg)
-        return u
-
-    return lambda g, y, *inputs: derivative(moved(g), moved(y), *inputs)
 
 
 def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
@@ -130,8 +81,8 @@ def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
         for u in toposort(*roots, stop=new.__contains__):
             if u not in new:
                 new[u] = rebuild(u, tuple(new[s] for s in u.src))
-                if u in _closed and new[u] is not u:
-                    inputs, derivative = _closed[u]  # inputs that are views may be merged with others below `u`
+                if u in closed and new[u] is not u:
+                    inputs, derivative = closed[u]  # inputs that are views may be merged with others below `u`
                     closed_form(new[u], walk(inputs), derivative)
         return tuple(new[r] for r in roots)
 
@@ -151,21 +102,27 @@ def reach(root: UOp, stop: Collection[UOp] = ()) -> set[UOp]:
     return seen
 
 
-def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_share: bool = False) -> list[UOp]:
+def remember(
+    values: Sequence[tuple[UOp, UOp]],
+    leaves: Collection[UOp],
+    may_share: bool = False,
+    binding: Callable[[UOp], Any] = lambda u: None,
+) -> list[UOp]:
     """Register the graphs of computed values, so that gradients pass from a value to its graph; return their nodes.
 
     `values`: (memory or views of it, the graph that it was computed from) for each value. A graph is registered only
     if it leads to one of `leaves`. Values may share memory: all but the first then become separate nodes, so that the
     first may become a leaf or release its graph. With `may_share`, as for results of a captured step, they stay equal.
-    Nothing is registered if the graph contains the buffer itself, which was updated in place.
+    Nothing is registered if the graph contains the buffer itself, which was updated in place. `binding` returns what
+    the Variables of a graph are bound to, or None; a gradient is refused where that has changed since.
     """
     if len(values) == 1:  # fast path of the most common case
         ((u, graph),) = values
         if u is graph:
             return [u]
         if (leaf := _leads(graph, leaves)) is not None:
-            return [_remembered(u, graph, leaf, False)]
-        return [u if u.op == "BUFFER" and u not in leaves and u not in _closed else _detached_from_leaves(u, leaves)]
+            return [_remembered(u, graph, leaf, False, binding)]
+        return [u if u.op == "BUFFER" and u not in leaves and u not in closed else _detached_from_leaves(u, leaves)]
     found = [None if computed is graph else _leads(graph, leaves) for computed, graph in values]
     new: list[UOp] = []
     taken: set[UOp] = set()
@@ -176,7 +133,7 @@ def remember(values: Sequence[tuple[UOp, UOp]], leaves: Collection[UOp], may_sha
         is_shared = not may_share and memory in taken and u is not graph
         taken.add(memory)
         if f is not None:
-            u = _remembered(u, graph, f, is_shared)
+            u = _remembered(u, graph, f, is_shared, binding)
         new.append(build("DETACH", u) if f is None and is_shared else u)
     return [
         _detached_from_leaves(u, leaves) if f is None and u is not graph else u
@@ -189,7 +146,7 @@ def _detached_from_leaves(u: UOp, leaves: Collection[UOp]) -> UOp:
     return u if _leads(u, leaves) is None else build("DETACH", u)
 
 
-def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:
+def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool, binding: Callable[[UOp], Any]) -> UOp:
     """Register the graph `whole` of `value` and return the node of the value.
 
     `found`: the leaf, or the spent value, that the graph leads to. The node is a tagged DETACH if the memory has
@@ -203,7 +160,7 @@ def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:
         if len(writes) != 1 or writes[0].op != "STORE" or writes[0].src[0] is not computed:
             return value
         graph = writes[0].src[1]
-    known = _closed.get(computed)
+    known = closed.get(computed)
     if _is_spent(found):
         if is_shared:
             return node("DETACH", (value,), None, SPENT)
@@ -211,11 +168,25 @@ def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool) -> UOp:
     elif computed in toposort(graph) or (known is not None and known[0] == (graph,) and not is_shared):
         pass
     elif known is None and computed.op == "BUFFER" and not _is_spent(computed):
-        _closed[computed] = ((graph,), _through(views, _to_graph))
+        closed[computed] = ((graph,), through(views, _to_graph_at(binding, graph)))
     else:
         value = node("DETACH", (value,), None, APART)
-        _closed.setdefault(value, ((whole,), _to_graph))
+        closed.setdefault(value, ((whole,), _to_graph_at(binding, whole)))
     return value
+
+
+def _to_graph_at(binding: Callable[[UOp], Any], graph: UOp) -> ClosedForm:
+    """Return `_to_graph`, which raises GradientError unless the Variables of `graph` are bound as they are now."""
+    if (bound := binding(graph)) is None:
+        return _to_graph
+
+    def checked(g: UOp, y: UOp, graph: UOp) -> tuple[UOp]:
+        if (found := binding(graph)) != bound:
+            what = "backward meets a value that was computed for another value of a Variable"
+            raise GradientError(what, expected=bound, found="none" if found is None else found)
+        return _to_graph(g, y, graph)
+
+    return checked
 
 
 def _to_graph(g: UOp, y: UOp, graph: UOp) -> tuple[UOp]:
@@ -235,7 +206,7 @@ def _below_views(computed: UOp, graph: UOp) -> tuple[UOp, UOp, tuple[UOp, ...]]:
 
     def is_common(u: UOp, v: UOp) -> bool:
         same = u.op == v.op and u.arg == v.arg and u.src[1:] == v.src[1:]
-        return same and u.op in MOVEMENT and u.src[0].shape == v.src[0].shape and v not in _closed
+        return same and u.op in MOVEMENT and u.src[0].shape == v.src[0].shape and v not in closed
 
     u, v = computed, graph
     while is_common(u, v):
@@ -258,7 +229,7 @@ def _leads(root: UOp, leaves: Collection[UOp]) -> UOp | None:
     released = None
     while stack:
         u = stack.pop()
-        if u in leaves or (u.op in ("BUFFER", "DETACH") and u in _closed):
+        if u in leaves or (u.op in ("BUFFER", "DETACH") and u in closed):
             return u
         if u not in seen:
             seen.add(u)
@@ -281,7 +252,7 @@ def release_graph(u: UOp) -> UOp:
     """
     if u.op != "BUFFER":
         return node("DETACH", (u,), None, SPENT)
-    _closed.pop(u, None)
+    closed.pop(u, None)
     _mark_spent(u)
     return u
 
@@ -317,7 +288,7 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
         elif u.op == "GETTUPLE" and u.src[0].op in _CALLS:
             results.setdefault(u.src[0], {})[u.arg] = g
             continue
-        elif u.op == "SHRINK" and u not in _closed and u.src[0] in order:
+        elif u.op == "SHRINK" and u not in closed and u.src[0] in order:
             parts.setdefault(u.src[0], []).append((u, g))
             continue
         else:
@@ -432,9 +403,9 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
         return u.src[1:]
     if not u.dtype.is_float:
         return ()
-    if (c := _closed.get(u)) is not None:
+    if (c := closed.get(u)) is not None:
         return c[0]
-    if u.op in _FLAT:
+    if u.op in FLAT:
         return ()
     if u.op == "AFTER":
         return (u.src[0], *(w.src[1] for w in _writes(u)), *(c for c in u.src[1:] if c.op == "CALL"))
@@ -443,11 +414,11 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
 
 def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
     """Return the sources of `u` that are in `wanted`, each with its gradient, from the gradient `g` of `u`."""
-    if (c := _closed.get(u)) is not None:
+    if (c := closed.get(u)) is not None:
         inputs, derivative = c
         found = zip(inputs, derivative(g, u, *inputs), strict=True)
         return [(s, sum_to(d, s.shape)) for s, d in found if s in wanted and d is not None]
-    if u.op in _FLAT:
+    if u.op in FLAT:
         return []
     if u.op == "AFTER":
         if any(c in wanted for c in u.src[1:] if c.op == "CALL"):
@@ -784,8 +755,6 @@ __all__ = [
     "NO_GRAPH",
     "SPENT",
     "cat",
-    "closed_alone",
-    "closed_form",
     "cosine",
     "gradients",
     "padded",

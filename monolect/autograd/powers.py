@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monolect.autograd.gradient import closed_form
+from monolect.autograd.closed_forms import closed_form
 from monolect.autograd.graph import cast, e, full, where
 from monolect.autograd.special import absolute
 from monolect.base.dtype import DType, dtypes

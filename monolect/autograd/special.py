@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from math import factorial, inf, log, nan, pi, sqrt, tan
 from typing import Any
 
-from monolect.autograd.gradient import closed_form
+from monolect.autograd.closed_forms import closed_form
 from monolect.autograd.graph import cast, e, multiply_add, where
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp, build, const

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
+from monolect.autograd.closed_forms import closed_form
 from monolect.autograd.gradient import Backward, replace
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError, JitError
@@ -294,8 +295,13 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
     checks: list[tuple[Check, Any, Any]] = []
     with changes.seen(alone=True) as seen:
         seen.checks = checks
-        for t in found.tensors:
-            t._uop = buffers[found.nodes[t._uop]]
+        views_as_leaves = _views_as_leaves(found)
+        for t, u, _ in real:
+            t._uop = buffers[found.nodes[u]]
+        for t, k in views_as_leaves:
+            buffers[k] = t._uop  # over the placeholder of its base, until `_body` makes it a PARAM of its own
+        for t, u, _ in real:
+            t._uop = buffers[found.nodes[u]]
         calls: list[str] = []
         try:
             with nondeterminism.watch_calls(found.needs_watch, lambda name, line: calls.append(name)):
@@ -314,6 +320,11 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
             made.clear()
             assigned = [t for t, _ in seen.alive()]
             roots = (*values, *(t._uop for t in assigned))
+            read = set(toposort(*values, stop=is_body))
+            whole = [(t, found.nodes[u]) for t, u, _ in real if t._requires_grad]
+            for t, k in (*whole, *views_as_leaves):
+                if t._uop in read and t._uop is not buffers[k]:
+                    closed_form(t._uop, (buffers[k],), _refuse_assigned_leaf)
             late = {id(t) for t in deferred()} - early
             looked = {id(t): g for t, g in seen.looked.alive()}
             if any(t._grad is not looked.get(id(t), g) for t, _, g in real):
@@ -347,6 +358,17 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
     marks = tuple((positions[id(t)], id(t) in late) for t in assigned)
     names = tuple([check for check, *_ in checks])
     return Trace(body, extra, result, len(values), marks, leaves, names, check_body, check_extra)
+
+
+def _refuse_assigned_leaf(g: UOp, y: UOp, leaf: UOp) -> list[UOp | None]:
+    """Raise GradientError: the value `y` that a function assigned to `leaf` is no input of the call."""
+    expected = "a function that reads the leaf before it assigns to it, or the assignment outside"
+    raise GradientError("backward meets a leaf that a @function assigned and then read", expected=expected)
+
+
+def _views_as_leaves(found: Dependencies) -> list[tuple[Tensor, int]]:
+    """Return the external leaves that are views, each with the number of its node, which is an input."""
+    return [(t, found.nodes[t._uop]) for t, is_leaf in found.flags if is_leaf and t._is_view]
 
 
 def _body(roots: tuple[UOp, ...], buffers: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:

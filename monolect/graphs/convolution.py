@@ -14,7 +14,7 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 from monolect.autograd import graph as g
-from monolect.autograd.gradient import closed_form
+from monolect.autograd.closed_forms import closed_form
 from monolect.backend.registry import target_of
 from monolect.base.settings import settings
 from monolect.graphs.gather_scatter import empty

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.autograd import graph
-from monolect.autograd.gradient import closed_form, gradients, running_product
+from monolect.autograd.closed_forms import closed_form
+from monolect.autograd.gradient import gradients, running_product
 from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import DType, dtypes
 from monolect.graphs import sort_keys as order

@@ -59,6 +59,15 @@ def variables(*roots: UOp) -> set[UOp]:
     return {u for u in toposort(*roots) if u.op == "PARAM" and u.arg.name is not None}
 
 
+def bound_to(u: UOp) -> dict[str, int] | None:
+    """Return the values of the Variables of the graph `u` by name; None if it has none or one is not bound."""
+    bound = values.get(None)
+    steering = variables(u) if bound else ()
+    if not bound or not steering or any(v.arg.symbol not in bound for v in steering):
+        return None
+    return {v.arg.name: bound[v.arg.symbol] for v in steering}
+
+
 def concrete(shape: tuple) -> tuple[Any, ...]:
     """Return `shape` with every symbolic size replaced by its value under the bound Variables."""
     if all(n.__class__ is int for n in shape):
@@ -71,4 +80,4 @@ def concrete(shape: tuple) -> tuple[Any, ...]:
     return tuple(out)
 
 
-__all__ = ["BY", "as_written", "bound", "concrete", "value_of", "values", "variables"]
+__all__ = ["BY", "as_written", "bound", "bound_to", "concrete", "value_of", "values", "variables"]

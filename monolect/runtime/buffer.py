@@ -97,6 +97,20 @@ def is_realized(u: UOp) -> bool:
     return u.op == "BUFFER" and u.storage is not None
 
 
+def is_steered(u: UOp) -> bool:
+    """Return True for a view of a node that is another part of it, or repeats it more often, for another value of a
+    Variable.
+    """
+    while u.op in VIEWS:
+        whole = u.src[0].shape
+        if u.op == "SHRINK" and any([n.__class__ is not int for n in u.src[1].sizes]):
+            return True
+        if u.op in ("SHRINK", "EXPAND") and any([n.__class__ is not int for n in u.shape if n not in whole]):
+            return True
+        u = u.src[0]
+    return False
+
+
 def aliased_memory(u: UOp) -> UOp | None:
     """Return the BUFFER whose memory `u` aliases, or the PARAM if `u` is in the body of a CALL; None if `u` is
     computed.
@@ -287,6 +301,7 @@ __all__ = [
     "from_bytes",
     "from_numpy",
     "is_realized",
+    "is_steered",
     "one_device",
     "open_disk",
     "to_list",

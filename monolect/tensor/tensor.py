@@ -14,22 +14,22 @@ import gc
 import threading
 import weakref
 from collections.abc import Collection, Iterable
+from sys import getrefcount
 from typing import Any, Self
 
 from monolect.autograd.gradient import gradients, reach, refuse_without_graph, release_graph, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
-from monolect.autograd.sharding import replicated
+from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import Device, is_on_disk
-from monolect.base.dtype import DType, as_dtype, dtypes
+from monolect.base.dtype import as_dtype
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
-from monolect.ir.ops import LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, build, const, new_buffer
-from monolect.runtime.binding import values, variables
+from monolect.ir.uop import UOp, build, const, idx, new_buffer, substitute
+from monolect.runtime.binding import bound_to, value_of, variables
 from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy, with_storage
 from monolect.runtime.realize.execute import compute, realize
 from monolect.runtime.realize.locks import running
@@ -53,7 +53,7 @@ from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
-from monolect.tensor.methods.devices import DevicesMixin, compute_device, is_pending, write, written_file
+from monolect.tensor.methods.devices import DevicesMixin, compute_device, is_pending, write
 from monolect.tensor.methods.elementwise import ElementwiseMixin
 from monolect.tensor.methods.exchange import ExchangeMixin
 from monolect.tensor.methods.functions import FunctionsMixin
@@ -72,11 +72,13 @@ from monolect.tensor.view import (
     MEMORY,
     Make,
     aliases,
+    as_frozen,
     as_leaf,
     computed_by,
     detached,
     in_rows,
     is_alone,
+    is_computed,
     is_row_major,
     settle,
     target_of,
@@ -85,6 +87,7 @@ from monolect.tensor.view import (
 # Maps the nodes of tensors with `requires_grad`, current and earlier ones, to the tensor: a graph that was built before
 # the tensor was computed or assigned to holds an earlier node.
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
+_paused: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()  # of frozen tensors
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
 
 
@@ -92,7 +95,7 @@ def leaf_nodes() -> dict[UOp, Tensor]:
     """Return the nodes that are leaves of `backward`, each with its tensor."""
     if not _leaf_tensors:
         return {}
-    found = {u: leaf for u, ref in _leaf_pairs() if (leaf := ref()) is not None and leaf._requires_grad}
+    found = {u: leaf for u, ref in _leaf_pairs(_leaves) if (leaf := ref()) is not None and leaf._requires_grad}
     for t in leaves():
         u = t._uop
         if u not in found:  # the node was replaced directly, as a replay does
@@ -101,14 +104,14 @@ def leaf_nodes() -> dict[UOp, Tensor]:
     return found
 
 
-def _leaf_pairs() -> list[tuple[UOp, weakref.ref[Tensor]]]:
-    """Return (node, weak reference to its Tensor) for each entry of `_leaves`.
+def _leaf_pairs(nodes: weakref.WeakKeyDictionary[UOp, Any]) -> list[tuple[UOp, weakref.ref[Tensor]]]:
+    """Return (node, weak reference to its Tensor) for each entry of `nodes`.
 
     Iterating over a WeakKeyDictionary raises if another thread adds a leaf meanwhile. The inner dict is read with its
     own references as keys, because a look-up by node creates a reference and takes four times as long.
     """
-    rows = _leaves.data  # type: ignore[attr-defined]
-    return [(u, ref) for r in _leaves.keyrefs() if (u := r()) is not None and (ref := rows.get(r)) is not None]
+    rows = nodes.data  # type: ignore[attr-defined]
+    return [(u, ref) for r in nodes.keyrefs() if (u := r()) is not None and (ref := rows.get(r)) is not None]
 
 
 class _Watched(threading.local):
@@ -155,7 +158,9 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
         elif t is wanted[0]:
             value = u
     nodes_of_leaves = leaf_nodes()
-    leaves: Collection[UOp] = {*nodes_of_leaves, *watched.nodes} if watched.nodes else nodes_of_leaves
+    leaves: Collection[UOp] = nodes_of_leaves
+    if watched.nodes or _paused:
+        leaves = {*nodes_of_leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
     is_part = bool(under_way and (changes.captures or changes.is_inside))  # part of a captured step
     also: list[tuple[UOp, UOp]] | None = None if is_part else []
     new = compute(before, also=also)
@@ -166,7 +171,7 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
         rows = [*rows]
         if own := [u for t, _, u in rows if t._requires_grad]:
             leaves = {*leaves, *own}
-        kept = remember([(u, u if t._requires_grad else old) for t, old, u in rows], leaves, may_share=is_part)
+        kept = remember([(u, u if t._requires_grad else old) for t, old, u in rows], leaves, is_part, bound_to)
         rows = [(t, old, u) for (t, old, _), u in zip(rows, kept, strict=True)]
     for t, old, u in rows:
         if t._is_view:
@@ -175,11 +180,28 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
             if under_way:
                 note_computed(t)
             t.uop = u
+    selected = {
+        u: _select(t, u, is_part)
+        for t in wanted
+        if (u := t._uop).op != "BUFFER" and is_realized(u) and not is_computed(t, u)
+    }
     first = tensors[0]
     if wanted[0] is first:
-        return new[0] if batch and batch[0] is first else value
+        value = new[0] if batch and batch[0] is first else value
+        return selected.get(value, value)
     u = first._uop  # a view of a computed value
     return u if is_realized(u) else realize([u])[0]
+
+
+def _select(t: Tensor, u: UOp, is_part: bool) -> UOp:
+    """Make `t`, whose node `u` is a part of memory that Variables select, the part at the values that hold now, and
+    return its node. In a captured step, where other values follow, it becomes a copy.
+    """
+    if is_part:
+        note_computed(t)
+        return t._take_memory(u, realize([build("CONTIGUOUS", u)])[0])
+    t.uop = substitute(u, {p: idx(value_of(p)) for p in variables(u)})
+    return t.uop
 
 
 def compute_pending() -> None:
@@ -332,21 +354,43 @@ class Tensor(
         if not value:
             self._requires_grad = False
             _leaf_tensors.pop(id(self), None)
-            for u in [u for u, t in _leaf_pairs() if t() is self]:
-                _leaves.pop(u, None)
+            for u in [u for u, t in _leaf_pairs(_leaves) if t() is self]:
+                _paused[u] = _leaves.pop(u)
+            if self._is_view:
+                as_frozen(self)
+            else:
+                self._part_from_graphs()
+                _paused.pop(self._uop, None)  # no graph has it
             return
         if not self.dtype.is_float:
             raise GradientError("only floats have gradients", expected="a float dtype", found=self.dtype.name)
         if self._requires_grad:
             return
+        ref = weakref.ref(self)
         if self._is_view and not is_alone(self):
-            as_leaf(self)
+            as_leaf(self, lambda u: _leaves.__setitem__(u, ref))
         elif self._uop.op != "BUFFER" or self._uop in _leaves:
             # equal expressions are one node; a leaf needs a node that nothing else equals
             self._uop = copied(self._uop)
+        else:
+            self._part_from_graphs()
         self._requires_grad = True
         _leaf_tensors[id(self)] = self
-        _leaves[self._uop] = weakref.ref(self)
+        _leaves[self._uop] = ref
+        for u in [u for u, t in _leaf_pairs(_paused) if t() is self]:
+            _leaves[u] = _paused.pop(u)
+
+    def _part_from_graphs(self) -> None:
+        """Refer to the same value by another node if a graph may have this one: values that were written down while
+        this tensor was no leaf have no gradient for it, and the others have.
+        """
+        u = self._uop
+        if getrefcount(u) <= ONE_REF + 1 or changes.captures or changes.is_inside or is_on_disk(self.device):
+            return
+        if u.op != "BUFFER":
+            self._uop = copied(build("DETACH", u))
+        elif u.storage is not None:
+            self._uop = with_storage(u.shape, u.dtype, u.arg.device, u.storage)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set `requires_grad` and return this tensor.
@@ -411,7 +455,7 @@ class Tensor(
         """
         for t in others:
             _check_tensor("realize", t)
-        if not is_realized(self._uop) or any(not is_realized(t._uop) for t in others):
+        if not is_computed(self, self._uop) or any(not is_computed(t, t._uop) for t in others):
             running.wait()
             with running.lock:  # so that no other thread's batch takes the pending states
                 self._realize_with(others)
@@ -424,11 +468,12 @@ class Tensor(
         Gradients still pass from the buffer to the graph of `old`. Return `new`, or another BUFFER of the same memory
         if `new` is registered with another graph already.
         """
-        if old is not new and not self._requires_grad and (leaves := leaf_nodes()):
-            (kept,) = remember([(new, old)], leaves)
+        leaves = {*leaf_nodes(), *(u for u, _ in _leaf_pairs(_paused))}
+        if old is not new and not self._requires_grad and leaves:
+            (kept,) = remember([(new, old)], leaves, binding=bound_to)
             if kept.op != "BUFFER":  # the BUFFER has another graph
                 new = with_storage(new.shape, new.dtype, new.arg.device, new.storage)
-                (kept,) = remember([(new, old)], leaves)
+                (kept,) = remember([(new, old)], leaves, binding=bound_to)
             new = kept
         if self._uop is old:
             self._uop = new
@@ -459,7 +504,7 @@ class Tensor(
         The caller uses this node and does not read `_uop` again: another thread may assign meanwhile.
         """
         u = self._uop
-        if is_realized(u):
+        if is_computed(self, u):
             return u
         running.wait()
         with running.lock:
@@ -534,41 +579,6 @@ class Tensor(
     __hash__ = object.__hash__
 
     # ---- copies and devices ------------------------------------------------------------------------------------------
-    def to(
-        self, *args: DTypeLike | DeviceLike | None, device: DeviceLike | None = None, dtype: DTypeLike | None = None
-    ) -> Self:
-        """Return this tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
-
-        On several devices the result is whole on each, as by `replicate`. The device `disk:path` is a file: the whole
-        file is written at once, and the result is a mapping of it. Raises FileFormatError where the file cannot be
-        written, DeviceError for an unknown device.
-
-        >>> Tensor([1.5, 2.5]).to(dtypes.int32).tolist()
-        [1, 2]
-        >>> Tensor([1.0]).to("python").device
-        'python'
-        """
-        for a in args:
-            if isinstance(a, DType | type) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
-                dtype = a
-            elif a is not None:
-                device = a
-        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
-        if is_on_disk(device):
-            return self._wrap(written_file(u, as_device(device, may_be_file=True)))
-        if device is not None and (target := as_device(device)) != self.device:
-            several = isinstance(target, tuple)
-            u = replicated(u, target) if several else build("LOAD", u, arg=LoadArg(target, "GLOBAL"))
-        return self if u is self._uop else self._wrap(u)
-
-    def cpu(self) -> Self:
-        """Return this tensor on the device `cpu`.
-
-        >>> Tensor([1.0], device="python").cpu().device
-        'cpu'
-        """
-        return self.to("cpu")
-
     def contiguous(self) -> Self:
         """Return the same values in a row-major buffer from which later operations read them.
 
@@ -656,9 +666,8 @@ class Tensor(
         """
         note_assign(self, self._uop)
         self.uop = uop
-        if (bound := values.get(None)) and (steering := variables(uop)):
-            if all(v.arg.symbol in bound for v in steering):
-                defer(self)
+        if bound_to(uop):
+            defer(self)
 
     def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
         """Return the node of `base` after a store of `value`, broadcast, into its view `view`. A mapped file is written
@@ -739,6 +748,8 @@ class Tensor(
             old = note_gradient(self, old)
         if old is None:
             self._grad = own
+            if bound_to(own._uop):
+                defer(own)
         elif old.__class__ is NotKept:
             self._grad = old.plus(own)
         elif create_graph or old._requires_grad:

@@ -20,8 +20,9 @@ from typing import Any
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.base.errors import ArgumentError
 from monolect.base.origin import provenance
-from monolect.ir.uop import UOp, build, node
-from monolect.runtime.buffer import base_of, contiguous_part
+from monolect.ir.uop import UOp, build, new_buffer, node
+from monolect.runtime.binding import variables
+from monolect.runtime.buffer import base_of, contiguous_part, is_realized, is_steered
 from monolect.runtime.realize.execute import realize
 from monolect.tensor.base import AnyTensor, TensorBase, check_count
 
@@ -41,15 +42,17 @@ class Window:
 
     `make` maps the node of `parent` to the node of the view. `writes` does so for the target of a write; it is None
     where elements of the view share memory. `restride` maps the strides of `parent` to those of the view. For a base
-    without memory, `node` caches the node or value of the view at the version `seen` of the base.
+    without memory, `node` caches the node or value of the view at the version `seen` of the base. `note` is called with
+    each node of a view that is a leaf, whose `make` was `unmarked` before.
     """
 
-    __slots__ = ("make", "node", "origin", "parent", "restride", "seen", "writes")
+    __slots__ = ("make", "node", "note", "origin", "parent", "restride", "seen", "unmarked", "writes")
 
     def __init__(self, parent: Any, make: Make, restride: Restride | None, writes: Make | None, origin: Any) -> None:
         self.parent, self.make, self.restride, self.writes, self.origin = parent, make, restride, writes, origin
         self.seen: weakref.ref[UOp] | None = None
         self.node: UOp | None = None
+        self.note: Callable[[UOp], None] | None = None
 
     def current(self) -> UOp:
         """Return the node of the view at the current version of its base.
@@ -63,6 +66,8 @@ class Window:
         u = self.make(above)
         if u.origin is None:
             u.origin = self.origin or provenance()
+        if self.note is not None:
+            self.note(u)
         if base_of(above).op in MEMORY:
             self.seen = self.node = None
         else:
@@ -149,12 +154,36 @@ def target_of(t: AnyTensor) -> tuple[AnyTensor, Make]:
 
 
 def computed_by(t: AnyTensor) -> AnyTensor:
-    """Return the Tensor to realize so that `t` has a value: the root if it has a pending write, or if the view `t`
-    shows all of it and another Tensor may show it, too; else `t`.
+    """Return the Tensor to realize so that `t` has a value: the root if it has a pending write, is a part of memory
+    that a Variable selects, or if the view `t` shows all of it and another Tensor may show it, too; else `t`.
     """
-    if not t._is_view or (base_of(t._uop).op != "AFTER" and (is_alone(t) or not _shows_all(t))):
+    if not t._is_view:
         return t
-    return root_of(t)
+    base = base_of(t._uop).op
+    if has_known_size(root_of(t)) and (base == "AFTER" or (base == "BUFFER" and shows_steered(t))):
+        return root_of(t)
+    return t if is_alone(t) or not _shows_all(t) else root_of(t)
+
+
+def is_computed(t: Any, u: UOp) -> bool:
+    """Whether the node `u` of `t` is its value: in memory, and the same part of it for every value of a Variable,
+    unless Variables select what the view `t` shows of its root.
+    """
+    if u.op == "BUFFER":
+        return u.storage is not None
+    return is_realized(u) and not (is_steered(u) if not t._is_view else shows_steered(t))
+
+
+def has_known_size(t: Any) -> bool:
+    """Whether no axis of `t` has a symbolic size."""
+    return all([n.__class__ is int for n in t.shape])
+
+
+def shows_steered(t: Any) -> bool:
+    """Whether the root of the view `t` is a part of memory that Variables select, and is one part once `t` is computed:
+    its size is known, or only `t` shows it.
+    """
+    return is_steered(root_of(t)._uop) and (has_known_size(root_of(t)) or is_alone(t))
 
 
 def _shows_all(t: Any) -> bool:
@@ -169,13 +198,24 @@ def _shows_all(t: Any) -> bool:
 
 
 def settle(t: Any, before: UOp, value: UOp) -> None:
-    """Give the view `t` the node `value` that was computed for its node `before`, unless the view has changed since."""
-    if base_of(before).op == "BUFFER" or t._uop is not before:
+    """Give the view `t` the node `value` that was computed for its node `before`, unless the view has changed since, or
+    is another part of its base for another value of a Variable, or shows memory, which may be written to in place.
+    """
+    if base_of(root_of(t)._uop).op == "BUFFER" or t._uop is not before or (variables(before) and _follows_variable(t)):
         return
     if is_alone(t):
         t._uop = value
     else:
         t._view.node = value
+
+
+def _follows_variable(t: Any) -> bool:
+    """Whether the view `t` is another part of its root for another value of a Variable."""
+    root, path = path_of(t)
+    u = new_buffer(root.shape, root.dtype, root.device)
+    for make, *_ in path:
+        u = make(u)
+    return is_steered(u)
 
 
 def is_alone(t: Any) -> bool:
@@ -208,12 +248,23 @@ def in_memory(t: AnyTensor) -> AnyTensor:
     return new
 
 
-def as_leaf(t: Any) -> None:
-    """Give the view `t` a node that no other Tensor has, so that gradients distinguish it from its base."""
+def as_leaf(t: Any, note: Callable[[UOp], None]) -> None:
+    """Give the view `t` a node that no other Tensor has, so that gradients distinguish it from its base. `note` is
+    called with its nodes, one for each version of the base.
+    """
     window, number = t._view, next(_leaf_numbers)
     make = window.make
     window.make = lambda u: node("DETACH", (make(u),), None, ("leaf", number))
     window.seen = window.node = None
+    window.note, window.unmarked = note, make
+
+
+def as_frozen(t: Any) -> None:
+    """Give the view `t` the node again that it had before `as_leaf`."""
+    window = t._view
+    if window.note is not None:
+        window.make, window.note = window.unmarked, None
+        window.seen = window.node = None
 
 
 def same_view_of(parent: AnyTensor, t: TensorBase) -> AnyTensor:

@@ -622,3 +622,44 @@ def test_a_function_that_exchanges_names_is_traced_at_each_call():
 
     found = [exchanged(Tensor([0.0])).item() for _ in range(4)]
     assert found == [22.0, 13.0, 21.0, 12.0] and box.a.item() == 1.0
+
+
+def _leaf_of_a_memory() -> tuple[Tensor, Tensor]:
+    flat = Tensor([1.0, 2.0, 3.0, 4.0])
+    return flat, flat[:2].detach().requires_grad_()
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+def test_a_leaf_that_is_a_view_from_outside_has_a_gradient(precompile: bool) -> None:
+    flat, leaf = _leaf_of_a_memory()
+    inner = function(lambda x: x * leaf, precompile=precompile)
+    outer = function(lambda x: (inner(x) * leaf * flat[2:]).sum(), precompile=precompile)
+    for scale in (1.0, 2.0):
+        leaf.grad = None
+        outer(Tensor([1.0, 3.0])).backward()
+        assert leaf.grad.tolist() == [6.0 * scale**2, 48.0 * scale**2] and flat.grad is None
+        flat *= 2.0
+
+
+def test_a_leaf_that_is_a_view_may_be_an_argument_too() -> None:
+    flat, leaf = _leaf_of_a_memory()
+    other = flat[2:].detach().requires_grad_()
+    f = function(lambda p: (p * leaf * other).sum())
+    f(leaf).backward()
+    assert leaf.grad.tolist() == [6.0, 16.0] and other.grad.tolist() == [1.0, 4.0]
+    leaf.grad = other.grad = None
+    f(other).backward()
+    assert leaf.grad.tolist() == [9.0, 16.0] and other.grad.tolist() == [6.0, 16.0]
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_backward_to_a_leaf_that_a_function_assigned_and_then_read_is_refused(is_view: bool) -> None:
+    flat, leaf = _leaf_of_a_memory()
+    leaf = leaf if is_view else Tensor([1.0, 2.0], requires_grad=True)
+    f = function(lambda x: ((x * leaf).sum(), leaf.assign(leaf.detach() * 2), (x * leaf).sum())[::2])
+    before, after = f(Tensor([1.0, 3.0]))
+    with pytest.raises(GradientError, match="assigned and then read"):
+        after.backward()
+    before.backward()
+    assert (before.item(), after.item()) == (7.0, 14.0) and leaf.grad.tolist() == [1.0, 3.0]
+    assert leaf.tolist() == [2.0, 4.0] and (flat.tolist() == [2.0, 4.0, 3.0, 4.0]) is is_view

@@ -380,3 +380,32 @@ def test_a_condition_that_is_known_in_all_steps_but_the_last_keeps_the_lanes_of_
         wanted = gradients()
     for got, want in zip(gradients(), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_a_value_written_down_while_a_tensor_was_no_leaf_has_no_gradient_for_it(
+    is_view: bool, is_computed: bool
+) -> None:
+    base = Tensor([1.0, 2.0, 3.0]).realize()
+    x = base[:2].detach() if is_view else Tensor([1.0, 2.0]).realize()
+    before = x * 2
+    x.requires_grad_()
+    as_leaf = x * 3
+    x.requires_grad_(False)
+    frozen = x * 5
+    if is_computed:
+        before.realize(as_leaf, frozen)
+    x.requires_grad_()
+    (before + as_leaf + frozen + x * 7).sum().backward()
+    assert x.grad.tolist() == [10.0, 10.0]
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_a_value_of_a_leaf_before_a_write_has_a_gradient(is_view: bool) -> None:
+    base = Tensor([1.0, 2.0, 3.0])
+    x = (base[:2].detach() if is_view else Tensor([1.0, 2.0])).requires_grad_()
+    before = x * 2
+    x.assign(x.detach() * 10)
+    (before + x * 3).sum().backward()
+    assert x.grad.tolist() == [5.0, 5.0]

@@ -1,5 +1,7 @@
 """Symbolic sizes: one plan and one kernel for every bound value, and clear errors."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -493,3 +495,62 @@ def test_backward_through_a_value_of_symbolic_size_that_was_computed_is_refused(
             (y * 2.0).sum().backward()
         loss.backward()
         np.testing.assert_allclose(x.grad.numpy()[:3], 2 * X[:3], rtol=1e-6)
+
+
+AT = Variable("at", 0, 7)
+SELECTED = {
+    "times one": (lambda x: x[AT] * 1, lambda a, k: a[k]),
+    "rows times one": (lambda x: x[:AT] * 1, lambda a, k: a[:k]),
+    "a view of that": (lambda x: (x[AT] * 1).reshape(3, 1), lambda a, k: a[k].reshape(3, 1)),
+    "all of that": (lambda x: (x[AT] * 1).detach(), lambda a, k: a[k]),
+    "a copy": (lambda x: x[AT].clone(), lambda a, k: a[k]),
+    "a sum": (lambda x: x[AT] + 1, lambda a, k: a[k] + 1),
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit, function])
+@pytest.mark.parametrize("name", SELECTED)
+def test_a_computed_part_stays_that_of_the_value_it_was_computed_at(name: str, wrap: Callable) -> None:
+    ours, theirs = SELECTED[name]
+    x, step = Tensor(X).realize(), wrap(ours)
+    results = []
+    for k in (3, 5):
+        with AT.bind(k):
+            results.append(step(x).realize())
+    with AT.bind(1):
+        for k, y in zip((3, 5), results, strict=True):
+            np.testing.assert_array_equal(y.numpy(), theirs(X, k))
+
+
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_a_view_of_a_part_follows_the_variable(is_computed: bool) -> None:
+    x = Tensor(X) + 1
+    if is_computed:
+        x.realize()
+    row = x[AT]
+    for k in (3, 5):
+        with AT.bind(k):
+            np.testing.assert_array_equal(row.numpy(), X[k] + 1)
+
+
+def test_a_gradient_is_that_of_the_value_at_backward() -> None:
+    x = Tensor(X, requires_grad=True)
+    for k in (3, 5):
+        with AT.bind(k):
+            _ = (x[AT] * x[AT]).sum().backward()
+    wanted = np.zeros_like(X)
+    wanted[3], wanted[5] = 2 * X[3], 2 * X[5]
+    with AT.bind(1):
+        np.testing.assert_array_equal(x.grad.numpy(), wanted)
+
+
+def test_backward_at_another_value_than_the_computed_one_is_refused() -> None:
+    x = Tensor(X, requires_grad=True)
+    with AT.bind(3):
+        y = x[AT].exp().realize()
+        x[AT].exp().realize().sum().backward()
+    with AT.bind(5), pytest.raises(GradientError, match="another value of a Variable"):
+        y.sum().backward()
+    with pytest.raises(GradientError, match="another value of a Variable"):
+        y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy()[3], np.exp(X[3]), rtol=1e-5)

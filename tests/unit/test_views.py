@@ -256,3 +256,22 @@ def test_a_tensor_made_by_the_class_of_a_view_is_no_view() -> None:
     for v in (Tensor([[1.0, 2.0], [3.0, 4.0]]).T, Tensor([1.0, 2.0])[1:]):
         new = type(v)([5.0, 6.0])
         assert new.tolist() == [5.0, 6.0] and not new._is_view
+
+
+def test_a_view_that_is_computed_when_it_is_read_is_computed_again_after_a_step() -> None:
+    array = np.zeros((6, 4))
+    base = Tensor(array)
+    part = base[::2].diagonal()
+
+    def step(x: Tensor, scale: int) -> Tensor:
+        part[0] += x
+        return x * scale
+
+    run = jit(step)
+    for k, scale in enumerate((1, 2, 2, 2, 1)):
+        run(Tensor(1.0, dtype="float64"), scale)
+        assert part.tolist() == [k + 1.0, 0.0, 0.0] and base[0, 0].item() == k + 1.0
+    shared = Tensor(array)[::2].diagonal()
+    assert shared.tolist() == [0.0, 0.0, 0.0]
+    array[0, 0] = 7.0
+    assert shared.tolist() == [7.0, 0.0, 0.0]

@@ -74,7 +74,7 @@ class Dependencies(Guards):
 
     With `by_kind` Tensors count by shape, dtype, device and leaf flag, and by which of them share a node; else by
     identity. `attributes`: names of attributes to follow, with those that code on the way names. `tensors`: each Tensor
-    once; `nodes`: their distinct nodes, numbered.
+    once, without views; `nodes`: their distinct nodes, and with `by_kind` those of views that are leaves, numbered.
     """
 
     def __init__(self, roots: Iterable[Any], attributes: frozenset[str] = frozenset(), by_kind: bool = False) -> None:
@@ -149,6 +149,8 @@ class Dependencies(Guards):
             self._key.append((number, self._numbers[id(t)], u.shape, u.dtype, t.device, t._requires_grad))
         else:
             self._key.append((ByIdentity(t), t._requires_grad))
+            if self.by_kind and t._requires_grad:  # a leaf has a node that its base does not lead to
+                self._key.append(self.nodes.setdefault(t._uop, len(self.nodes)))
 
     def _inside(self, x: Any, name: str) -> Parts:
         """Yield the parts of `x`, each with a name, and append to the key what identifies `x` itself."""

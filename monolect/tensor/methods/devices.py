@@ -17,14 +17,16 @@ from monolect.autograd import sharding
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.backend.registry import DISK_PREFIX, is_on_disk
 from monolect.base.disk.files import write_whole
+from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import DeviceError, FileFormatError, IndexRangeError, ShapeError
 from monolect.base.numpy import np
+from monolect.ir.ops import LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.uop import UOp, build, toposort
 from monolect.runtime.buffer import base_of, is_realized, open_disk, to_numpy, with_storage
 from monolect.runtime.realize.execute import realize
 from monolect.runtime.replay.in_progress import refuse_while_capturing
-from monolect.tensor.base import DeviceLike, TensorBase, as_device
+from monolect.tensor.base import DeviceLike, DTypeLike, TensorBase, as_device
 from monolect.tensor.guard import guard_methods
 
 
@@ -39,6 +41,41 @@ class DevicesMixin(TensorBase):
     """Methods that move a tensor to several devices. Operators on it compute on all of them, each on its part."""
 
     __slots__ = ()
+
+    def to(
+        self, *args: DTypeLike | DeviceLike | None, device: DeviceLike | None = None, dtype: DTypeLike | None = None
+    ) -> Self:
+        """Return this tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
+
+        On several devices the result is whole on each, as by `replicate`. The device `disk:path` is a file: the whole
+        file is written at once, and the result is a mapping of it. Raises FileFormatError where the file cannot be
+        written, DeviceError for an unknown device.
+
+        >>> Tensor([1.5, 2.5]).to(dtypes.int32).tolist()
+        [1, 2]
+        >>> Tensor([1.0]).to("python").device
+        'python'
+        """
+        for a in args:
+            if isinstance(a, DType | type) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
+                dtype = a
+            elif a is not None:
+                device = a
+        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
+        if is_on_disk(device):
+            return self._wrap(written_file(u, as_device(device, may_be_file=True)))
+        if device is not None and (target := as_device(device)) != self.device:
+            several = isinstance(target, tuple)
+            u = sharding.replicated(u, target) if several else build("LOAD", u, arg=LoadArg(target, "GLOBAL"))
+        return self if u is self._uop else self._wrap(u)
+
+    def cpu(self) -> Self:
+        """Return this tensor on the device `cpu`.
+
+        >>> Tensor([1.0], device="python").cpu().device
+        'cpu'
+        """
+        return self.to("cpu")
 
     @property
     def shard_axis(self) -> int | None:

@@ -11,8 +11,9 @@ from math import factorial, inf, isfinite, log, nan, pi, trunc
 from typing import Any, Self
 
 from monolect.autograd import special
+from monolect.autograd.closed_forms import closed_alone, closed_form
 from monolect.autograd.division import floor
-from monolect.autograd.gradient import closed_alone, closed_form, cosine
+from monolect.autograd.gradient import cosine
 from monolect.autograd.graph import cast, e, full, where
 from monolect.autograd.operands import same_device
 from monolect.base.dtype import dtypes, promote

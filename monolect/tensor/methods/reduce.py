@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Self, overload
 
 from monolect import graphs
 from monolect.autograd import graph, special
-from monolect.autograd.gradient import closed_alone
+from monolect.autograd.closed_forms import closed_alone
 from monolect.autograd.graph import cast, e, where
 from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError

@@ -13,7 +13,7 @@ from typing import Any, Self, overload
 
 from monolect import graphs
 from monolect.autograd import graph
-from monolect.autograd.gradient import closed_form
+from monolect.autograd.closed_forms import closed_form
 from monolect.autograd.graph import cast, e, full, where
 from monolect.autograd.sharding import copied
 from monolect.autograd.special import lerp

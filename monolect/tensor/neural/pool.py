@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, Self
 
 from monolect.autograd import graph as g
-from monolect.autograd.gradient import closed_alone, closed_form
+from monolect.autograd.closed_forms import closed_alone, closed_form
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.graphs.windows import (

@@ -1,0 +1,63 @@
+"""Keep derivatives of composed functions in closed form: the backward walk goes from a result to its inputs.
+
+What it is not: a part of a node. Without an entry the walk differentiates the formula, which has the same meaning.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+
+from monolect.ir.uop import UOp, build, node
+
+# Float ops whose derivative is zero wherever it exists; the backward walk stops at them.
+FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
+ClosedForm = Callable[..., Sequence[UOp | None]]
+closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], ClosedForm]] = weakref.WeakKeyDictionary()
+
+
+def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
+    """Register `derivative(g, y, *inputs)` as the gradients of `y` with respect to `inputs`, and return `y`.
+
+    `derivative` returns for each input a gradient, which is summed to the shape of the input, or None. It must use no
+    other nodes than its arguments, because `replace` may substitute other inputs.
+    """
+    if y.op != "CONST" and y not in inputs:
+        base, views = _rearranged(y, inputs)
+        closed[base] = (inputs, through(views, derivative) if views else derivative)
+    return y
+
+
+def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
+    """Apply `closed_form` to a new node around `y`, and return that node; other uses of the interned node `y` are not
+    affected.
+    """
+    return closed_form(node("CONTIGUOUS_BACKWARD", (y,)), inputs, derivative)
+
+
+def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
+    """Return the node, none of `inputs`, below the RESHAPEs and PERMUTEs of `y`, and these views, inner first.
+
+    The derivative is registered at that node, because a further view of `y` would merge with the views, and the merged
+    graph would not contain `y`.
+    """
+    views: list[UOp] = []
+    while y.op in ("RESHAPE", "PERMUTE") and y.src[0] not in inputs and y.src[0].op not in FLAT:
+        views.append(y)
+        y = y.src[0]
+    return y, tuple(reversed(views))
+
+
+def through(views: tuple[UOp, ...], derivative: ClosedForm) -> ClosedForm:
+    """Return the derivative of the node below `views`, from the `derivative` of the last view."""
+    steps = [(v.op, v.arg, v.src[1:]) for v in views]  # not the nodes, which would keep their own entry alive
+
+    def moved(u: UOp) -> UOp:
+        for op, arg, sizes in steps:
+            u = build(op, u, *sizes, arg=arg)
+        return u
+
+    return lambda g, y, *inputs: derivative(moved(g), moved(y), *inputs)
+
+
+__all__ = ["FLAT", "ClosedForm", "closed", "closed_alone", "closed_form", "through"]
