@@ -12,7 +12,7 @@ from monolect.command.forms import buffer_bytes, kernel_of, operands_of, read_op
 from monolect.ir.bounds import ranges, size_max
 from monolect.ir.ops import ELEMENTWISE, KernelInfo
 from monolect.ir.placement import memory_of
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, nodes_of
 
 # By kernel: (operations, bytes that its loops visit by slot of the PARAM).
 _known: weakref.WeakKeyDictionary[UOp, tuple[int, dict[int, int]]] = weakref.WeakKeyDictionary()
@@ -43,7 +43,7 @@ def _counted(kernel: UOp) -> tuple[int, dict[int, int]]:
     visited: dict[int, int] = {}
     if isinstance(kernel.arg, KernelInfo) and kernel.arg.fills:  # a packing kernel has no arithmetic
         return 0, visited
-    for u in toposort(kernel):
+    for u in nodes_of(kernel):
         if u.op in ELEMENTWISE and u.dtype.kind != "x" and u.op not in ("WHERE", "CAST"):
             n_ops += _iterations(ranges(u))
         elif u.op == "REDUCE":

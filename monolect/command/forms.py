@@ -29,7 +29,7 @@ from monolect.ir.bounds import min_max, size_max
 from monolect.ir.ops import BufferArg, KernelInfo, ProgramInfo, StepInfo
 from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, node, shape_source, toposort
+from monolect.ir.uop import UOp, node, nodes_of, shape_source
 
 ONCE = "once"  # arg of the LINEAR with the items that run once
 FILES = "disk:"  # prefix of the name of a device that is a file
@@ -117,7 +117,7 @@ def kernel_of(call: UOp) -> UOp:
 def accesses(kernel: UOp) -> tuple[str, ...]:
     """Return how a kernel accesses each PARAM, by slot: "read", "write", "update" (both) or "" (a size)."""
     written = stored_slots(kernel)
-    order = toposort(kernel)
+    order = nodes_of(kernel)
     read: set[int] = set()
     slots: dict[int, bool] = {}
     for u in order:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from monolect.base.disk.hashing import blake2b
 from monolect.ir.ops import COMMUTATIVE
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, nodes_of, toposort
 
 _known: WeakKeyDictionary[UOp, str] = WeakKeyDictionary()  # results of `digest`
 
@@ -27,7 +27,7 @@ def digest(u: UOp) -> str:
 def digests(u: UOp) -> dict[UOp, bytes]:
     """Return the 128-bit digest of `u` and of each node below it, as bytes."""
     names: dict[UOp, bytes] = {}
-    for n in toposort(u):
+    for n in nodes_of(u) if u.op == "SINK" else toposort(u):
         below = [names[s] for s in n.src]
         if n.op in COMMUTATIVE:
             below.sort()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from itertools import count
 from types import MethodType
 from typing import Any
@@ -323,6 +324,14 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
     return out
 
 
+@lru_cache(maxsize=128)
+def nodes_of(kernel: UOp) -> tuple[UOp, ...]:
+    """Return `toposort(kernel)`, kept for the last kernels: the passes over a step walk each of its kernels several
+    times.
+    """
+    return tuple(toposort(kernel))
+
+
 def substitute(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
     """Return `root` with every key of `mapping` replaced by its value; changed nodes are rebuilt in normal form."""
     return substitute_all((root,), mapping)[0]
@@ -362,6 +371,7 @@ __all__ = [
     "new_buffer_like",
     "next_serial",
     "node",
+    "nodes_of",
     "rebuild",
     "shape_source",
     "substitute",

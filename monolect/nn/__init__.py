@@ -3,8 +3,7 @@
 Source: names follow torch.nn and torch.optim.
 """
 
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from monolect.nn import optim, state
 from monolect.nn.activation import (
@@ -21,7 +20,6 @@ from monolect.nn.activation import (
     Softmax,
     Tanh,
 )
-from monolect.nn.attention import MultiheadAttention
 from monolect.nn.layers import (
     BatchNorm1d,
     BatchNorm2d,
@@ -48,10 +46,11 @@ __all__ = [
 
 if TYPE_CHECKING:
     from monolect.nn import datasets, parallel
+    from monolect.nn.attention import MultiheadAttention
 else:
 
-    def __getattr__(name: str) -> ModuleType:
-        """Import `nn.datasets` and `nn.parallel` at their first use, so that programs start fast."""
+    def __getattr__(name: str) -> Any:
+        """Import what few programs need at its first use, so that the others start fast."""
         if name == "datasets":
             import monolect.nn.datasets as datasets  # imported at its first use
 
@@ -60,6 +59,10 @@ else:
             import monolect.nn.parallel as parallel  # imported at its first use
 
             return parallel
+        if name == "MultiheadAttention":
+            from monolect.nn.attention import MultiheadAttention  # imported at its first use
+
+            return MultiheadAttention
         raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")
 
 

@@ -45,7 +45,6 @@ from monolect.runtime.replay.in_progress import (
     sums_unkept,
     under_way,
 )
-from monolect.schedule.rewrites.shard import memory_like, shown_in
 from monolect.tensor import random as random_state
 from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device, on_device_of, refused_shape
 from monolect.tensor.copies import CopyMixin
@@ -225,6 +224,8 @@ def copied(u: UOp) -> UOp:
     """Return a node that stores the value of `u` into a new buffer."""
     devices = device_of(u) or Device.default
     if isinstance(devices, tuple):
+        from monolect.schedule.rewrites.shard import memory_like, shown_in  # imported only for several devices
+
         memory, a = memory_like(u), axis_of(u)
         stored = build("STORE", shown_in(memory, a, u.shape), u)
         return shown_in(build("AFTER", memory, stored), a, u.shape)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from monolect.command.forms import buffer_bytes
 from monolect.ir.placement import memory_of
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, nodes_of, toposort
 
 Uses = dict[UOp, list[tuple[int, UOp, int]]]  # by buffer: (item number, kernel, slot), in order
 
@@ -72,9 +72,9 @@ def same_elements(sink: UOp, source: int, out: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _indices_by_slot(sink: UOp) -> tuple[list[UOp], dict[int, set[UOp]]]:
+def _indices_by_slot(sink: UOp) -> tuple[Sequence[UOp], dict[int, set[UOp]]]:
     """Return (the nodes of a kernel in order, {slot: INDEX nodes into that PARAM})."""
-    order = toposort(sink)
+    order = nodes_of(sink)
     indices: dict[int, set[UOp]] = {}
     for u in order:
         if u.op == "INDEX" and (memory := memory_of(u)).op == "PARAM":

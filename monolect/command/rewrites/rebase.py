@@ -13,6 +13,7 @@ Invariant: each access has the same address as in the original kernel, and is in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from monolect.command.rewrites.memory import ALIGN_BYTES
 from monolect.ir.bounds import min_max
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild, shape_source, toposort
 
 
 class RebasedKernel(NamedTuple):
@@ -41,7 +42,7 @@ def rebased_kernel(kernel: UOp, n_args: int) -> RebasedKernel:
     """
     if kernel.op != "SINK":
         return RebasedKernel(kernel, ())
-    order = toposort(kernel)
+    order = nodes_of(kernel)
     parts = {
         p: part for p, (low, high) in _index_bounds(order).items() if (part := _rebased_param(p, low, high)) is not None
     }
@@ -65,7 +66,7 @@ def rebased_kernel(kernel: UOp, n_args: int) -> RebasedKernel:
 switched.append(rebased_kernel.cache_clear)
 
 
-def _index_bounds(order: list[UOp]) -> dict[UOp, tuple[int, int]]:
+def _index_bounds(order: Sequence[UOp]) -> dict[UOp, tuple[int, int]]:
     """Return (least, greatest) element index of each PARAM of memory that is accessed only by INDEX."""
     out: dict[UOp, tuple[int, int]] = {}
     whole: set[UOp] = set()

@@ -15,7 +15,7 @@ from monolect.base.errors import IRError
 from monolect.ir.ops import CALLS
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, build, idx, node, rebuild, substitute, toposort
+from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild, substitute, toposort
 
 _BUFFERS = frozenset(("BUFFER", "PARAM", "AFTER"))
 BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
@@ -64,7 +64,7 @@ def stored_slots(body: UOp) -> frozenset[int]:
     """Return the slots of the PARAMs that a kernel or CUSTOMFUNCTION `body` writes: of all sources for the latter."""
     if body.op == "CUSTOMFUNCTION":
         return frozenset(p.arg.slot for p in body.src)
-    targets = [u.src[0] for u in toposort(body) if u.op in ("STORE", "ATOMICADD")]
+    targets = [u.src[0] for u in nodes_of(body) if u.op in ("STORE", "ATOMICADD")]
     return frozenset(p.arg.slot for p in map(memory_of, targets) if p.op == "PARAM")
 
 
@@ -81,7 +81,7 @@ def _expected(body: UOp) -> tuple[UOp, ...]:
         elif body.op == "TUPLE":
             known = tuple(parameters(body).values())
         else:
-            known = tuple([u for u in toposort(body) if u.op == "PARAM" and u.arg.name is None])
+            known = tuple([u for u in nodes_of(body) if u.op == "PARAM" and u.arg.name is None])
         _expectations[body] = known
     return known
 
