@@ -67,6 +67,8 @@ def to_devices_of(u: UOp, like: UOp) -> UOp:
 
 def gradient_at(u: UOp, g: UOp) -> UOp:
     """Return the gradient `g` of `u` on the devices of `u`, if one of them is on several."""
+    if not use.found:
+        return g
     return to_devices_of(g, u) if isinstance(device_of(g), tuple) or isinstance(device_of(u), tuple) else g
 
 

@@ -110,7 +110,8 @@ def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
     d, most, from_right = None, -1, None
     for s in u.src:
         sd, _, sax = s._placement
-        d = joint_device(u.op, d, sd)
+        if sd is not d and sd is not None:
+            d = sd if d is None else joint_device(u.op, d, sd)
         if sax is not None and (n := _stored_elements(s)) > most:
             most, from_right = n, len(s.shape) - sax
     return d, None, None if from_right is None else len(u.shape) - from_right
