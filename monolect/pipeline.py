@@ -108,7 +108,7 @@ GRAPH: tuple[Pass, ...] = (  # a batch of values: TUPLE to TUPLE, then to CALLs
     Pass("partition",        T, C, lambda v, t: partition(v, t.name, _scratch_bytes(t)), (*MOVEMENTS, "CONTIGUOUS", "DETACH", "CONTIGUOUS_BACKWARD"), ("masked_sums", "join_parts", "join_products", "split_scatters", "split_reductions", "split_softmax"), "one walk chooses buffers and fusion, and turns movement into index arithmetic"),
     Pass("order",            C, C, lambda s, t: order(s), ("GROUP",), ("partition",), "the order follows from the dependencies between kernels, which partition finds"),
 )
-PLANNED = GRAPH[2:]  # the passes of a batch over PARAMs, which `callify` leaves
+BEFORE_PARAMS = 2  # passes of GRAPH; the others take a batch over PARAMs, which `callify` leaves
 KERNEL: tuple[Pass, ...] = (  # each kernel, when it is in no cache: SINK to LINEAR
     Pass("simplify",       K, K, simplify, (), ("partition",), "the algebra rules run on the smallest form of a kernel"),
     Pass("stored_apart",   K, K, _loops(lambda s, t: stored_apart(s, own_loops=not t.workgroups)), (), ("simplify",), "an output loop that only selects among concatenated pieces becomes a store per piece, before loop rules see its condition", optional=True),
@@ -257,7 +257,7 @@ def schedule(roots: Sequence[UOp], device: str, local_bytes: int = 0) -> Schedul
 def scheduled(values: UOp, target: Target) -> UOp:
     """Run the graph passes after `callify` on a TUPLE of values. Raises SettingError if STOP_AFTER names one."""
     check_stop_after()
-    for row in PLANNED:
+    for row in GRAPH[BEFORE_PARAMS:]:
         values = run_pass(row, values, target)
         if settings.STOP_AFTER == row.name:
             raise nothing_to_run()
@@ -350,12 +350,12 @@ def passes() -> list[dict[str, Any]]:
 
 
 __all__ = [
+    "BEFORE_PARAMS",
     "FAMILIES",
     "GRAPH",
     "KERNEL",
     "MACHINE",
     "PIPELINE",
-    "PLANNED",
     "check_disabled",
     "check_order",
     "check_stop_after",

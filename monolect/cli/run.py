@@ -27,7 +27,7 @@ from monolect.ir.check.verify import verify
 from monolect.ir.ops import StepInfo
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, toposort
-from monolect.pipeline import COMMAND, GRAPH, KERNEL, MACHINE, PIPELINE, PLANNED, Pass, run_pass
+from monolect.pipeline import BEFORE_PARAMS, COMMAND, GRAPH, KERNEL, MACHINE, PIPELINE, Pass, run_pass
 from monolect.runtime.realize.lowering import searched
 from monolect.runtime.realize.plan import schedule_step, target_of
 
@@ -59,7 +59,7 @@ def command(options: argparse.Namespace) -> None:
             ir = schedule_step(ir, device)
         if row.name == "choose":
             (ir,) = searched([ir], device)
-        if row in PLANNED and ir.op == "FUNCTION":
+        if row in GRAPH[BEFORE_PARAMS:] and ir.op == "FUNCTION":
             ir = ir.src[0]
         if row.name == "lower" and options.kernels:
             _kernels(ir, target)
@@ -85,10 +85,12 @@ def _kernels(step: UOp, target: Target) -> None:
 def _section(ir: UOp) -> Sequence[Pass]:
     """Return the passes that take IR of this form."""
     if ir.op == "TUPLE" and not any(u.op == "AFTER" and u.src[1:] and u.src[1].op == "LINEAR" for u in ir.src):
-        return PLANNED if any(u.op == "PARAM" and u.arg.name is None for u in toposort(*ir.src)) else GRAPH
+        return (
+            GRAPH[BEFORE_PARAMS:] if any(u.op == "PARAM" and u.arg.name is None for u in toposort(*ir.src)) else GRAPH
+        )
     if ir.op == "TUPLE" or (ir.op == "FUNCTION" and isinstance(ir.arg, StepInfo)):
         return COMMAND
-    return PLANNED if ir.op == "FUNCTION" else SECTIONS[1]
+    return GRAPH[BEFORE_PARAMS:] if ir.op == "FUNCTION" else SECTIONS[1]
 
 
 def _between(ir: UOp, first: str, last: str) -> Sequence[Pass]:

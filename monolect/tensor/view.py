@@ -201,7 +201,8 @@ def settle(t: Any, before: UOp, value: UOp) -> None:
     """Give the view `t` the node `value` that was computed for its node `before`, unless the view has changed since, or
     is another part of its base for another value of a Variable, or shows memory, which may be written to in place.
     """
-    if base_of(root_of(t)._uop).op == "BUFFER" or t._uop is not before or (variables(before) and _follows_variable(t)):
+    shows_memory = base_of(before).op == "BUFFER" or root_of(t)._uop.op == "BUFFER"
+    if shows_memory or t._uop is not before or (variables(before) and _follows_variable(t)):
         return
     if is_alone(t):
         t._uop = value
