@@ -16,6 +16,7 @@ OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other nu
     "randint_like randn randn_like randperm uniform xavier_normal xavier_uniform",
     "attributes": "device dim dtype element_size grad is_floating_point nbytes ndim numel requires_grad "
     "requires_grad_ shape size uop",
+    "several devices": "copy replicate replicated shard shard_axis",
     "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach empty empty_like from_dlpack "
     "from_file from_numpy item numpy realize to tolist",
     "values alone": "allclose equal full_like ones ones_like zeros zeros_like",

@@ -73,7 +73,8 @@ def test_the_steps_of_a_recurrence_are_one_program() -> None:
     with profile.Recorder() as kernels:
         got = unrolled(xs, ws, n).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    assert len(kernels) == n and len({id(loaded[k.call.src[0]]) for k in kernels}) < n - 1
+    steps = [k for k in kernels if "32x32" in k.name]  # writes that earlier tests left pending run here too
+    assert len(steps) == n and len({id(loaded[k.call.src[0]]) for k in steps}) < n - 1
     step = jit(lambda x, w: unrolled(x, w, n))
     for _ in range(3):
         np.testing.assert_array_equal(step(xs, ws).numpy(), got)
