@@ -73,7 +73,7 @@ def test_the_steps_of_a_recurrence_are_one_program() -> None:
     with profile.Recorder() as kernels:
         got = unrolled(xs, ws, n).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    steps = [k for k in kernels if "32x32" in k.name]  # writes that earlier tests left pending run here too
+    steps = [k for k in kernels if "32x32" in k.name]  # an earlier test may leave work pending
     assert len(steps) == n and len({id(loaded[k.call.src[0]]) for k in steps}) < n - 1
     step = jit(lambda x, w: unrolled(x, w, n))
     for _ in range(3):
