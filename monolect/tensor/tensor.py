@@ -113,6 +113,11 @@ def _leaf_pairs(nodes: weakref.WeakKeyDictionary[UOp, Any]) -> list[tuple[UOp, w
     return [(u, ref) for r in nodes.keyrefs() if (u := r()) is not None and (ref := rows.get(r)) is not None]
 
 
+def _all_leaf_nodes() -> set[UOp]:
+    """Return the nodes of all leaves, with those of leaves that are frozen for now."""
+    return {*leaf_nodes(), *(u for u, _ in _leaf_pairs(_paused))}
+
+
 class _Watched(threading.local):
     """Hold, for each thread, the nodes that `monolect.grad` differentiates by; a computed value keeps a graph that
     leads to one.
@@ -469,8 +474,7 @@ class Tensor(
         Gradients still pass from the buffer to the graph of `old`. Return `new`, or another BUFFER of the same memory
         if `new` is registered with another graph already.
         """
-        leaves = {*leaf_nodes(), *(u for u, _ in _leaf_pairs(_paused))}
-        if old is not new and not self._requires_grad and leaves:
+        if old is not new and not self._requires_grad and (leaves := _all_leaf_nodes()):
             (kept,) = remember([(new, old)], leaves, binding=bound_to)
             if kept.op != "BUFFER":  # the BUFFER has another graph
                 new = with_storage(new.shape, new.dtype, new.arg.device, new.storage)

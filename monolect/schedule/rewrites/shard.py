@@ -38,15 +38,14 @@ def shards_of(b: UOp) -> tuple[UOp, ...]:
         parts: tuple[UOp, ...] = b.storage.parts
         return parts
     names = b.arg.device
-    local = (b.shape[0] // len(names), *b.shape[1:])
+    local = part_shape(b.shape, 0, len(names))
     return _declared.setdefault(b, tuple([new_buffer(local, b.dtype, name) for name in names]))
 
 
 def memory_like(u: UOp) -> UOp:
     """Return a new BUFFER for the value `u` on several devices; `shown_in` is the value in it."""
     n, a, shape = len(device_of(u)), axis_of(u), u.shape
-    local = shape if a is None else (*shape[:a], shape[a] // n, *shape[a + 1 :])
-    return new_buffer(shape if a == 0 else (n, *local), u.dtype, device_of(u))
+    return new_buffer(shape if a == 0 else (n, *part_shape(shape, a, n)), u.dtype, device_of(u))
 
 
 def shown_in(memory: UOp, axis: int | None, shape: tuple[Any, ...]) -> UOp:
@@ -176,19 +175,11 @@ class _Node:
         return self.axis - first + len(indices) if k == 0 and self.axis is not None else None
 
     # ---- movement ----------------------------------------------------------------------------------------------------
-    def divided(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the part of a shape that a device has."""
-        a = self.axis
-        return shape if a is None else (*shape[:a], shape[a] // self.n, *shape[a + 1 :])
-
     def moved(self, v: UOp) -> UOp:
         """Return a movement op of the local value `v`."""
         u = self.u
-        if u.op == "SHRINK":
-            return build("SHRINK", v, u.src[1], shape_source(self.divided(u.src[2].sizes)))
-        if u.op == "PAD":
-            return build("PAD", v, u.src[1], shape_source(self.divided(u.src[2].sizes)))
-        return build(u.op, v, shape_source(self.divided(u.src[1].sizes)))
+        *offsets, sizes = u.src[1:]
+        return build(u.op, v, *offsets, shape_source(part_shape(sizes.sizes, self.axis, self.n)))
 
     def replicated(self, v: UOp) -> UOp:
         """Return element 0 of the axis of a REPLICATED, of the local value `v`."""
@@ -243,6 +234,11 @@ class _Node:
         return joined([copy(part(v, at, i, n), name) for v in values], shard_axis)
 
 
+def part_shape(shape: tuple[Any, ...], axis: int | None, n: int) -> tuple[Any, ...]:
+    """Return the shape of one of `n` equal parts along `axis`; `shape` if `axis` is None."""
+    return shape if axis is None else (*shape[:axis], shape[axis] // n, *shape[axis + 1 :])
+
+
 def part(v: UOp, axis: int | None, i: int, n: int) -> UOp:
     """Return part `i` of `n` equal parts of `v` along `axis`; all of it if `axis` is None or `n` is 1.
 
@@ -250,8 +246,7 @@ def part(v: UOp, axis: int | None, i: int, n: int) -> UOp:
     """
     if axis is None or n == 1:
         return v
-    size = v.shape[axis] // n
-    shape = (*v.shape[:axis], size, *v.shape[axis + 1 :])
+    shape = part_shape(v.shape, axis, n)
     if v.op == "EXPAND":
         below = v.src[0] if v.src[0].shape[axis] == 1 else part(v.src[0], axis, i, n)
         return build("EXPAND", below, shape_source(shape))
@@ -260,7 +255,7 @@ def part(v: UOp, axis: int | None, i: int, n: int) -> UOp:
     if v.op == "RESHAPE" and (below_axis := _same_axis(v, axis)) is not None:
         return build("RESHAPE", part(v.src[0], below_axis, i, n), shape_source(shape))
     offsets = [0] * len(v.shape)
-    offsets[axis] = i * size
+    offsets[axis] = i * shape[axis]
     return build("SHRINK", v, shape_source(offsets), shape_source(shape))
 
 

@@ -20,7 +20,6 @@ from monolect.base.disk.files import write_whole
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import DeviceError, FileFormatError, IndexRangeError, ShapeError
 from monolect.base.numpy import np
-from monolect.ir.ops import LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.uop import UOp, build, toposort
 from monolect.runtime.buffer import base_of, is_realized, open_disk, to_numpy, with_storage
@@ -65,8 +64,7 @@ class DevicesMixin(TensorBase):
         if is_on_disk(device):
             return self._wrap(written_file(u, as_device(device, may_be_file=True)))
         if device is not None and (target := as_device(device)) != self.device:
-            several = isinstance(target, tuple)
-            u = sharding.replicated(u, target) if several else build("LOAD", u, arg=LoadArg(target, "GLOBAL"))
+            u = sharding.replicated(u, target) if isinstance(target, tuple) else sharding.copied(u, target)
         return self if u is self._uop else self._wrap(u)
 
     def cpu(self) -> Self:
