@@ -55,6 +55,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"random examples: repeat with --hypothesis-seed={config.option.hypothesis_seed}"
 
 
+@pytest.fixture
+def start(request: pytest.FixtureRequest) -> int:
+    """The first of the seeds from which a test draws its programs. It follows from `--hypothesis-seed`."""
+    return random.Random(request.config.getoption("--hypothesis-seed")).randrange(10**6)
+
+
 def pytest_unconfigure() -> None:
     shutil.rmtree(_CACHE, ignore_errors=True)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from monolect.autograd.sharding import use, whole, whole_along, whole_to_reshape
+from monolect.autograd.sharding import use, whole, whole_along, whole_to_reshape, whole_to_resize
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
@@ -100,7 +100,7 @@ def shrink(u: UOp, offsets: Sequence[Size], sizes: Sequence[Size]) -> UOp:
     """Return `sizes` elements of each axis of `u`, starting at `offsets`."""
     check_parts("a part of an axis", offsets, sizes, u.shape)
     if use.found:
-        u = whole_along(u, [a for a, n in enumerate(sizes) if n is not u.shape[a] and n != u.shape[a]])
+        u = whole_to_resize(u, sizes)
     return build("SHRINK", u, shape_source(offsets), shape_source(sizes))
 
 
@@ -120,7 +120,7 @@ def pad_invalid(u: UOp, offsets: Sequence[Size], shape: Sequence[Size]) -> UOp:
     """Return `u` at `offsets` in a result of `shape` whose other elements are invalid: the caller must mask them."""
     check_parts("a padded axis", offsets, u.shape, shape)
     if use.found:
-        u = whole_along(u, [a for a, n in enumerate(shape) if n is not u.shape[a] and n != u.shape[a]])
+        u = whole_to_resize(u, shape)
     return build("PAD", u, shape_source(offsets), shape_source(shape))
 
 

@@ -1,7 +1,7 @@
 """Build the graphs that move a value to several devices: sharded along an axis, or whole on each.
 
 Each is a composition of the ops of the specification: a LOAD to a tuple of devices (its COPY) divides axis 0, and
-REPLICATED drops an axis of which each device has one element.
+REPLICATED drops an axis; each device holds one element along it.
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ def whole_along(u: UOp, axes: Iterable[int]) -> UOp:
     return replicated(u, device_of(u)) if a is not None and a in axes else u
 
 
+def whole_to_resize(u: UOp, sizes: Iterable[Any]) -> UOp:
+    """Return `u`, whole on each of its devices if a part or a padding of `sizes` changes its sharded axis."""
+    return whole_along(u, [a for a, (n, m) in enumerate(zip(sizes, u.shape, strict=True)) if n is not m and n != m])
+
+
 def whole_to_reshape(u: UOp, shape: tuple[Any, ...]) -> UOp:
     """Return `u`, whole on each of its devices if a RESHAPE to `shape` would cut its parts."""
     a = axis_of(u)
@@ -115,4 +120,5 @@ __all__ = [
     "whole",
     "whole_along",
     "whole_to_reshape",
+    "whole_to_resize",
 ]

@@ -329,7 +329,7 @@ def _table_guard(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> 
 
 
 def _state_guards(capture: Capture) -> Iterator[GuardLine]:
-    """Yield the guards of external Tensors that the step reads or updates in place.
+    """Yield one guard for each Tensor outside the step that the step reads or updates in place.
 
     Their nodes are the same, and no other code holds the node or memory of a state that is updated in place.
     """

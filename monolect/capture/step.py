@@ -296,9 +296,9 @@ class Jit(Generic[P, R]):
         return found, check_values
 
     def _with_views(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
-        """Call the step with arguments of which some `tensors` are views: it gets Tensors of the same memory.
+        """Call the step with `tensors` as its arguments. Replace each view among them by a Tensor of the same memory.
 
-        An assignment to one of these is then written to the view.
+        An assignment to such a Tensor is then written to the view.
         """
         given = {id(t): t for t in tensors}
         instead = {k: in_memory(t) if t._is_view else t for k, t in given.items()}

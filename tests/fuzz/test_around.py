@@ -102,8 +102,7 @@ def _called(f: Any, x: float) -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_steps_see_what_is_around_them(form: str, request: pytest.FixtureRequest) -> None:
-    start = random.Random(request.config.getoption("--hypothesis-seed")).randrange(10**6)
+def test_steps_see_what_is_around_them(form: str, start: int) -> None:
     with Context(DEVICE="python"):
         for seed in range(start, start + FEW):
             found = differs(seed, form)

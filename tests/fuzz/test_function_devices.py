@@ -69,8 +69,7 @@ def differs(seed: int) -> bool:
         return False
 
 
-def test_functions_keep_the_devices_of_their_states(request: pytest.FixtureRequest) -> None:
-    start = random.Random(request.config.getoption("--hypothesis-seed")).randrange(10**6)
+def test_functions_keep_the_devices_of_their_states(start: int) -> None:
     for seed in range(start, start + FEW):
         assert not differs(seed), f"the program of seed {seed}"
 

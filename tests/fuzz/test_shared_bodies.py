@@ -59,8 +59,7 @@ def differs(seed: int) -> bool:
     return False
 
 
-def test_functions_of_one_body_have_their_own_gradients(request: pytest.FixtureRequest) -> None:
-    start = random.Random(request.config.getoption("--hypothesis-seed")).randrange(10**6)
+def test_functions_of_one_body_have_their_own_gradients(start: int) -> None:
     for seed in range(start, start + FEW):
         assert not differs(seed), f"the functions of seed {seed}"
 

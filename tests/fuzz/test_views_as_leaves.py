@@ -89,8 +89,7 @@ def differs(seed: int, is_step: bool) -> bool:
 
 
 @pytest.mark.parametrize("is_step", [False, True])
-def test_gradients_agree_with_pytorch(is_step: bool, request: pytest.FixtureRequest) -> None:
-    start = random.Random(request.config.getoption("--hypothesis-seed")).randrange(10**6)
+def test_gradients_agree_with_pytorch(is_step: bool, start: int) -> None:
     for seed in range(start, start + FEW):
         assert not differs(seed, is_step), f"the program of seed {seed}"
 

@@ -248,7 +248,7 @@ def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | No
 
 
 def _run_sharded(batch: list[UOp], as_symbolic: bool) -> list[UOp]:
-    """Run values of which some are on several devices, as one batch."""
+    """Run a batch of values that reads or computes values on several devices."""
     from monolect.runtime.sharded import realize_sharded  # imported only for values on several devices
 
     if listening.captures:

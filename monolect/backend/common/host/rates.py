@@ -19,7 +19,7 @@ from monolect.base.numpy import np
 from monolect.base.target import Target
 
 _COPY_BYTES: Final = 64 << 20  # bytes that each thread copies; with the copy they exceed most caches
-_ROUNDS: Final = 3  # runs of which the fastest counts; the first also maps pages
+_ROUNDS: Final = 3  # timed runs; the fastest counts, since the first run also maps pages
 
 
 _CHAIN = """
@@ -42,17 +42,22 @@ _CHAIN_CYCLES: Final = 4  # cycles of a step of the chain: 3 of a multiplication
 _CHAIN_STEPS: Final = 1 << 20  # steps; about a millisecond
 
 
+def _fastest(run: Callable[[], object]) -> float:
+    """Return the seconds of the fastest of several calls of `run`."""
+    times = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
 @cache
 def clock_hz() -> float:
     """Return the clock of a core in Hz, from the time of a chain of multiplications that wait for each other."""
     image = load_object(Compiler().compile(_CHAIN))
     chain = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(image.address("chain"))
-    best = float("inf")
-    for _ in range(_ROUNDS):
-        start = time.perf_counter()
-        chain(_CHAIN_STEPS)
-        best = min(best, time.perf_counter() - start)
-    return _CHAIN_STEPS * _CHAIN_CYCLES / best
+    return _CHAIN_STEPS * _CHAIN_CYCLES / _fastest(lambda: chain(_CHAIN_STEPS))
 
 
 @cache
@@ -60,14 +65,9 @@ def dram_bytes_per_second(n_threads: int) -> float:
     """Return the bytes a second that `n_threads` threads read and write together while they copy arrays."""
     pairs = [(np.ones(_COPY_BYTES, np.uint8), np.empty(_COPY_BYTES, np.uint8)) for _ in range(n_threads)]
     jobs: list[Callable[[], None]] = [lambda a=a, b=b: np.copyto(b, a) for a, b in pairs]  # type: ignore[misc]
-    best = float("inf")
     with ThreadPoolExecutor(n_threads) as pool:
-        for _ in range(_ROUNDS):
-            start = time.perf_counter()
-            for done in [pool.submit(job) for job in jobs]:
-                done.result()
-            best = min(best, time.perf_counter() - start)
-    return 2 * _COPY_BYTES * n_threads / best
+        seconds = _fastest(lambda: [done.result() for done in [pool.submit(job) for job in jobs]])
+    return 2 * _COPY_BYTES * n_threads / seconds
 
 
 def with_rates(target: Target) -> Target:
