@@ -14,6 +14,7 @@ from monolect.ir.rewrite.normal import FALSE
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.runtime import profile
 from monolect.runtime.realize.programs import loaded
+from monolect.tensor.tensor import compute_pending
 
 R = node("RANGE", (idx(16),), (0, "LOOP"))
 
@@ -70,11 +71,11 @@ def test_the_steps_of_a_recurrence_are_one_program() -> None:
     want = np.tanh(x[0])
     for t in range(1, n):
         want = np.tanh(x[t] + want @ w[0])
+    compute_pending()  # the count of a random draw of an earlier test would be a kernel of this batch
     with profile.Recorder() as kernels:
         got = unrolled(xs, ws, n).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    steps = [k for k in kernels if "32x32" in k.name]  # an earlier test may leave work pending
-    assert len(steps) == n and len({id(loaded[k.call.src[0]]) for k in steps}) < n - 1
+    assert len(kernels) == n and len({id(loaded[k.call.src[0]]) for k in kernels}) < n - 1
     step = jit(lambda x, w: unrolled(x, w, n))
     for _ in range(3):
         np.testing.assert_array_equal(step(xs, ws).numpy(), got)
