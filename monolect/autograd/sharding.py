@@ -57,9 +57,12 @@ def replicated(u: UOp, devices: tuple[str, ...]) -> UOp:
 
 def to_devices_of(u: UOp, like: UOp) -> UOp:
     """Return `u` on the devices of `like`, sharded along the same axis; unchanged if `like` has no device."""
-    devices, axis = device_of(like), axis_of(like)
-    if devices is None:
-        return u
+    devices = device_of(like)
+    return u if devices is None else moved(u, devices, axis_of(like))
+
+
+def moved(u: UOp, devices: Devices, axis: int | None) -> UOp:
+    """Return `u` on `devices`: on several, sharded along `axis`, or whole on each if `axis` is None."""
     if not isinstance(devices, tuple):
         return copied(u, devices)
     return replicated(u, devices) if axis is None else sharded(u, devices, axis)
@@ -113,6 +116,7 @@ __all__ = [
     "added_at",
     "copied",
     "gradient_at",
+    "moved",
     "to_devices_of",
     "replicated",
     "sharded",

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Self
 
-from monolect.autograd.sharding import replicated, sharded
+from monolect.autograd.sharding import moved
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.numpy import np
 from monolect.command.forms import buffer_bytes
@@ -116,10 +116,9 @@ def _from_values(kind: Any, values: np.ndarray, device: Any, shard_axis: int | N
     """Return the Tensor of class `kind` with the pickled `values`, divided along `shard_axis` where it was on several
     devices; `__setstate__` then restores its state.
     """
-    if not isinstance(device, tuple):
-        return kind._wrap(from_numpy(values, device))
-    u = from_numpy(values, "cpu")
-    return kind._wrap(replicated(u, device) if shard_axis is None else sharded(u, device, shard_axis))
+    if isinstance(device, tuple):
+        return kind._wrap(moved(from_numpy(values, "cpu"), device, shard_axis))
+    return kind._wrap(from_numpy(values, device))
 
 
 def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:

@@ -64,7 +64,7 @@ class DevicesMixin(TensorBase):
         if is_on_disk(device):
             return self._wrap(written_file(u, as_device(device, may_be_file=True)))
         if device is not None and (target := as_device(device)) != self.device:
-            u = sharding.replicated(u, target) if isinstance(target, tuple) else sharding.copied(u, target)
+            u = sharding.moved(u, target, None)
         return self if u is self._uop else self._wrap(u)
 
     def cpu(self) -> Self:
