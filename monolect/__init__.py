@@ -89,12 +89,10 @@ _LATE = {
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names
 
     def __getattr__(name: str) -> Any:
-        if name == "nn":
-            return import_module("monolect.nn")
-        if name not in _LATE:
+        if name not in _LATE and name != "nn":
             raise AttributeError(f"module 'monolect' has no attribute {name!r}")
         with collection_paused():
-            found = getattr(import_module(_LATE[name]), name)
+            found = import_module("monolect.nn") if name == "nn" else getattr(import_module(_LATE[name]), name)
         globals()[name] = found  # later uses do not call __getattr__
         return found
 

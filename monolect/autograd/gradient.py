@@ -359,21 +359,21 @@ def _nodes_on_paths(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) 
     """
     leads: dict[UOp, bool] = {}
     order: dict[UOp, bool] = {}
-    stack: list[tuple[UOp, bool]] = [(r, False) for r in roots]
+    stack: list[tuple[UOp, tuple[UOp, ...] | None]] = [(r, None) for r in roots]  # with sources once they were visited
     while stack:
-        u, done = stack.pop()
-        if done:
-            leads[u] = u in targets or any(leads.get(s, False) for s in _sources(u))
+        u, sources = stack.pop()
+        if sources is not None:
+            leads[u] = u in targets or any([leads.get(s, False) for s in sources])
             if leads[u]:
                 order[u] = True
         elif u not in leads:
             if u not in targets:
                 refuse_without_graph(u)
             leads[u] = False
-            stack.append((u, True))
-            if cut and u in targets:
-                continue
-            stack.extend((s, False) for s in _sources(u) if s not in leads)
+            sources = _sources(u)
+            stack.append((u, sources))
+            if not (cut and u in targets):
+                stack += [(s, None) for s in sources if s not in leads]
     return order
 
 

@@ -31,41 +31,35 @@ def is_memory(u: UOp) -> bool:
 
 def device(u: UOp) -> Any:
     """Return the device name of `u`: a tuple of names if it is sharded, None for constants and RANGEs."""
-    return _placement(u)[0]
+    return (u._placement or _placement(u))[0]
 
 
 def addrspace(u: UOp) -> str | None:
     """Return the address space of memory, GLOBAL, LOCAL or REG; None for values."""
-    return _placement(u)[1]
+    return (u._placement or _placement(u))[1]
 
 
 def axis(u: UOp) -> int | None:
     """Return the axis along which `u` is sharded over several devices; None if it is not sharded."""
-    return _placement(u)[2]
+    return (u._placement or _placement(u))[2]
 
 
 _known_placements: dict[tuple, tuple] = {}  # interned triples, because each node keeps one
 
 
 def _placement(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Return (device, address space, sharded axis) of `u`; computed once per node, without recursion."""
-    known: tuple[Any, str | None, int | None] | None = u._placement
-    if known is not None:
-        return known
+    """Compute (device, address space, sharded axis) of `u` without recursion; each node keeps its own."""
     stack = [u]
     while stack:
-        v = stack[-1]
-        if v._placement is None:
-            n_known = len(stack)
-            for s in v.src:
-                if s._placement is None:
-                    stack.append(s)
-            if len(stack) > n_known:
-                continue
+        v = stack.pop()
+        unknown = [s for s in v.src if s._placement is None]
+        if unknown:
+            stack += (v, *unknown)
+        elif v._placement is None:
             derived = _derive(v)
             v._placement = _known_placements.setdefault(derived, derived)
-        stack.pop()
-    return u._placement
+    known: tuple[Any, str | None, int | None] = u._placement
+    return known
 
 
 def _derive(u: UOp) -> tuple[Any, str | None, int | None]:

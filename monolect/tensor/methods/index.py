@@ -580,12 +580,14 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
     return where(build("CMPLT", i, idx(0)), i + n, i)
 
 
-def check_range(index: Any, n: Any, name: str, least: int = 0) -> None:
-    """Raise IndexRangeError if the tensor `index` has a value outside of least..n-1.
+def check_range(index: Any, n: Any, name: str, least: int = 0, counted: Any = None) -> None:
+    """Raise IndexRangeError if the tensor `index` has a value outside of least..n-1 where `counted`, if given, is true.
 
     A constant is always checked. Other tensors are checked under CHECK_BOUNDS=1: at once, at each call of the
     `@function` that is being traced, or after each call of the step that is being captured.
     """
+    if counted is not None and (settings.CHECK_BOUNDS or index._uop.op == "CONST"):
+        index = counted.where(index, 0)
     u = index._uop
     if u.op == "CONST":
         _in_range(np.asarray(u.arg[0]), n, name, least)

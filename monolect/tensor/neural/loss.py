@@ -145,7 +145,7 @@ class LossMixin(NormMixin):
         is_target = self._wrap(g.iota(classes, target.dtype, axis, self.ndim)) == target.unsqueeze(axis)
         w = None if weight is None else _class_weight(self, weight, axis, name)
         counted = target != ignore
-        check_range(counted.where(target, 0), classes, name)
+        check_range(target, classes, name, counted=counted)
         loss = -is_target.where(self if w is None else self * w, 0.0).sum(axis)
         target_weight = counted.cast(self.dtype) if w is None else counted.where(is_target.where(w, 0.0).sum(axis), 0.0)
         if smoothing:
