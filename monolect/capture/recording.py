@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from monolect.autograd.gradient import OUTSIDE, SPENT, is_without_graph, reach
+from monolect.base.collector import collection_paused
 from monolect.base.dtype import dtypes
 from monolect.base.errors import JitError
 from monolect.capture.around import (
@@ -102,7 +103,8 @@ class Recording:
             )
             self._describe(result.pop())
             self._compute()
-        return self._finish(is_flat(args, kwargs, self.by_call))
+        with collection_paused():
+            return self._finish(is_flat(args, kwargs, self.by_call))
 
     def _add_gradients(self) -> None:
         """Append the supplied gradients to the arguments, and check both for aliases."""
