@@ -44,11 +44,11 @@ from monolect.autograd.sharding import added_at, gradient_at, to_devices_of
 from monolect.base.errors import GradientError
 from monolect.base.settings import switched
 from monolect.ir.bounds import size_max
-from monolect.ir.ops import ELEMENTWISE, MOVEMENT, ParamArg
-from monolect.ir.placement import device
+from monolect.ir.ops import ELEMENTWISE, MOVEMENT
+from monolect.ir.placement import param_like
 from monolect.ir.rewrite.calls import parameters
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, build, const, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, build, const, node, rebuild, toposort
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
@@ -475,7 +475,7 @@ def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, .
     grads: dict[UOp, UOp] = {}
     for i, k in enumerate(results):
         v = body.src[k]
-        g = node("PARAM", (shape_source(v.shape),), ParamArg(n + i, v.dtype, device(v), "GLOBAL"))
+        g = param_like(v, n + i)
         grads[v] = g if v not in grads else build("ADD", grads[v], g)
     found = _backward(grads, [known[k] for k in slots if k in known], cut=False)
     values = {k: d for k in slots if k in known and (d := found[known[k]]) is not None}

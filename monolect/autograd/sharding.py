@@ -28,12 +28,12 @@ use = _Use()
 
 
 def copied(u: UOp, devices: Devices) -> UOp:
-    """Return `u` on another device, or divided along axis 0 over several. Raises DeviceError if it does not divide."""
+    """Return `u` on another device, or divided along axis 0 over several. Raises DeviceError if it has no axis."""
     use.found = use.found or isinstance(devices, tuple)
     if is_at(u, devices, 0):
         return u
     out = build("LOAD", u, arg=LoadArg(devices, "GLOBAL"))
-    device_of(out)  # raises if axis 0 does not divide
+    device_of(out)  # raises if there is no axis
     return out
 
 
@@ -102,7 +102,9 @@ def whole_to_reshape(u: UOp, shape: tuple[Any, ...]) -> UOp:
     if a is None:
         return u
     before, n = prod(u.shape[:a]), len(device_of(u))
-    fits = any(prod(shape[:i]) == before and m.__class__ is int and m % n == 0 and m > 1 for i, m in enumerate(shape))
+    is_even = u.shape[a].__class__ is int and u.shape[a] % n == 0
+    at = (m for i, m in enumerate(shape) if prod(shape[:i]) == before and m.__class__ is int)
+    fits = any(m == u.shape[a] or (is_even and m > 1 and m % n == 0) for m in at)
     return u if fits else replicated(u, device_of(u))
 
 

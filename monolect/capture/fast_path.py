@@ -93,7 +93,7 @@ def _is_supported(capture: Capture, environment: Dependencies, n_guards: int) ->
     runs = capture.native is not None or (capture.device is None and not capture.moves)
     device: Any = capture.device
     saves = capture.may_fail and capture.in_place and device.space == HOST  # a launch that fails needs a snapshot
-    if not simple or settings.VERIFY > 1 or not runs or saves:
+    if not simple or settings.VERIFY > 1 or not runs or saves or capture.is_on_several:
         return False
     n = n_guards + sum(1 for _ in _state_guards(capture)) + len(capture.moves)
     return n <= MAX_GUARD_LINES and not any(value is EMPTY for _, value in environment.cells)

@@ -31,10 +31,9 @@ from monolect.capture.captured import resolve, run_checks
 from monolect.capture.environment import nondeterminism
 from monolect.capture.environment.dependencies import Dependencies
 from monolect.capture.returned import Leaf, describe_results, rebuild_results, replace_tensors
-from monolect.ir.ops import ParamArg
-from monolect.ir.placement import device
+from monolect.ir.placement import axis, device, param_like
 from monolect.ir.rewrite.calls import is_body
-from monolect.ir.uop import UOp, const, new_buffer, node, shape_source, toposort
+from monolect.ir.uop import UOp, const, new_buffer, node, toposort
 from monolect.runtime.realize.execute import placeholders
 from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import Check, NotKept, changes, checks_under_way, note_before, restore
@@ -287,7 +286,7 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
     With `has_gradient` all results are values of the call, including external Tensors that `f` returns. Sets
     `found.is_complete` to False if another call with an equal signature could give something else.
     """
-    buffers = [new_buffer(u.shape, u.dtype, device(u)) for u in found.nodes]
+    buffers = [new_buffer(u.shape, u.dtype, device(u), axis(u)) for u in found.nodes]
     placeholders.update(buffers)
     real = [(t, t._uop, t._grad) for t in found.tensors]
     before, early = random_state.drawn(), {id(t) for t in deferred()}
@@ -381,7 +380,7 @@ def _body(roots: tuple[UOp, ...], buffers: list[UOp]) -> tuple[UOp, tuple[UOp, .
     extra = tuple(u for u in toposort(*roots, stop=is_body) if u.op == "BUFFER" and u not in known)
     params: dict[UOp, UOp] = {}
     for k, u in enumerate((*buffers, *extra)):
-        params[u] = node("PARAM", (shape_source(u.shape),), ParamArg(k, u.dtype, device(u), "GLOBAL"))
+        params[u] = param_like(u, k)
     return node("TUPLE", replace(roots, params)), extra
 
 

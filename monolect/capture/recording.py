@@ -45,14 +45,14 @@ from monolect.capture.gradients import (
 from monolect.capture.returned import describe_results, rebuild_results, replace_tensors
 from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, new_buffer, toposort
-from monolect.runtime.buffer import base_of, is_realized
+from monolect.runtime.buffer import as_alias, base_of, is_realized
 from monolect.runtime.realize import execute
 from monolect.runtime.replay.capture import Capture, aliased_arguments
 from monolect.runtime.replay.in_progress import Check, NotKept, changes, steps
 from monolect.runtime.replay.record import external, record
 from monolect.tensor import random as random_state
 from monolect.tensor.tensor import Tensor, copied, leaf_nodes, leaves, live_tensors
-from monolect.tensor.tree import check_results, flatten, kind, unflatten
+from monolect.tensor.tree import check_results, flatten, kind, kind_of, unflatten
 from monolect.tensor.view import root_of
 
 
@@ -193,7 +193,7 @@ class Recording:
         self.graph = (graph - realized) | sources
         own_values = [t for t in self.values if id(t) not in self.before and not is_realized(t._uop) and not t._is_view]
         moved = [t for t, u in self.seen.alive() if t._uop is not u]
-        copy_foreign_storage([*moved, *own_values], {b for r in self.runs for b in r.fresh})
+        copy_foreign_storage([*moved, *own_values], {b for r in self.runs for b in r.made})
         if batch:
             batch[0].realize(*batch[1:])
         parts = [t for t in moved if t._uop.op != "BUFFER"]  # views of computed values, such as of a sorted row
@@ -213,14 +213,14 @@ class Recording:
         if checks:
             run_checks(checks, self.check_values)
         outs = [t._uop for t in (*self.values, *self.check_values)]
-        made = {b for r in self.runs for b in r.fresh}
+        made = {b for r in self.runs for b in r.made}
         new = made.intersection(base_of(self.outputs[i]._uop) for i in self.without_graph)
         new |= made.intersection(base_of(t._uop) for t, _ in self.seen.alive() if id(t) in self.lost)
         for b in new:  # BUFFERs that existed before keep their origin
             b.origin = step._origin(True)
         fresh = [self._as_held(i) for i in range(len(self.outputs))]
         olds = {before for _, before, _ in states}
-        read = {*external(self.runs, inputs)} - olds
+        read = {*external([(r.read, r.made) for r in self.runs], inputs)} - olds
         shown = {base_of(u) for u in outs}.difference(read, olds, inputs, made)
         mine = {id(t) for t in (*self.outputs, *fresh, *self.delayed)}.difference(self.before)
         reads, baked_in = external_reads(lambda: [t for t in self.live() if id(t) not in mine], read, self.graph, shown)
@@ -248,7 +248,7 @@ class Recording:
         capture = Capture(*record(self.runs, inputs, outs, states, reads, self.donated), baked_in)
         results = [capture.outputs[i] for i in self.without_graph]
         moved = self._mark_states(capture)
-        brought = [(u.src[0], u.dtype, u.arg.device, g._requires_grad) for _, g, _, u in self.supplied]
+        brought = [kind_of(u, g._requires_grad) for _, g, _, u in self.supplied]
         return back, Captured(
             capture,
             self.template,
@@ -261,7 +261,7 @@ class Recording:
             self.by_position(final.consumed),
             [(self.position.get(id(t), t), g) for t, g in self.found_gradients],
             self.by_position(final.dropped),
-            frozenset(v.at for v in (*results, *moved) if v.source == "fresh"),
+            frozenset(k for v in (*results, *moved) if (k := v.made_at) is not None),
             checks,
             self.leaves,
             self.aliased_gradients,
@@ -345,8 +345,7 @@ def _placeholder(t: Tensor, node: UOp) -> Tensor:
     Its BUFFER is a new one with the memory of `node`. If the function reads the argument in another way, that Tensor is
     recognized as external.
     """
-    u = new_buffer(node.shape, node.dtype, node.arg.device)
-    u.storage = node.storage
+    u = as_alias(node)
     if is_without_graph(node):
         u.origin = node.origin
     elif not t._requires_grad and (leaves := leaf_nodes()) and not reach(node, leaves).isdisjoint(leaves):

@@ -264,7 +264,7 @@ class Jit(Generic[P, R]):
         check_values: list[Tensor] = []
 
         def finish(outs: list[UOp]) -> None:
-            result_origins = (origins[v.at] if v.source == "fresh" else None for v in capture.outputs)
+            result_origins = (None if (k := v.made_at) is None else origins[k] for v in capture.outputs)
             values = [self._result(u, o) for u, o in zip(outs, result_origins, strict=False)]
             check_values.extend(values[len(values) - 2 * len(captured.checks) :])
             leaves = [*captured.leaves, *(leaf for _, leaf in captured.aliased_gradients)]
@@ -284,15 +284,14 @@ class Jit(Generic[P, R]):
         for g in tensors[len(inputs) :]:
             g._uop = as_buffer(g._uop)
         inputs += [g._uop for g in tensors[len(inputs) :]]  # no new list: holders of donated memory are counted
-        addresses = [u.storage.address for u in inputs]
         states = random_state.states_of(capture.assigned)
         if not states:
-            capture.replay(inputs, addresses, tensors, finish)
+            capture.replay(inputs, tensors, finish)
             return found, check_values
         execute.running.wait()
         with execute.running.lock:  # no other thread draws random numbers in between
             random_state.settle(states)
-            capture.replay(inputs, addresses, tensors, finish)
+            capture.replay(inputs, tensors, finish)
         return found, check_values
 
     def _with_views(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
@@ -452,8 +451,7 @@ class Jit(Generic[P, R]):
         BUFFER of it is alive: state in place, donated memory and recycled results count the holders first.
         """
         for t, old, u in zip(tensors, nodes, execute.realize(nodes), strict=True):
-            if u.op != "BUFFER" or u.arg.device.__class__ is tuple:
-                execute.refuse_captured([u])
+            if u.op != "BUFFER":
                 u = contiguous_part(u) or execute.realize([build("CONTIGUOUS", u)])[0]
             t._take_memory(old, u)
 

@@ -100,7 +100,7 @@ def _placeholder(t: Tensor, placeholders: dict[UOp, UOp]) -> Tensor:
     """Return a tensor with the value of `t` and a unique node; `placeholders` maps that node to the node of `t`."""
     if not t.dtype.is_float:
         raise GradientError("only floats have gradients", expected="a float dtype", found=t.dtype.name)
-    buffer = new_buffer(t.shape, t.dtype, t.device)
+    buffer = new_buffer(t.shape, t.dtype, t.device, t.shard_axis)
     u = build("AFTER", buffer, build("STORE", buffer, t.uop))  # it can be computed if the function reads its value
     placeholders[u] = t.uop
     return Tensor(u)

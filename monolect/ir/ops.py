@@ -49,7 +49,9 @@ INVALID = _Invalid()
 
 
 class ParamArg(NamedTuple):
-    """Argument of PARAM: placeholder number `slot`. A symbolic Variable also has a name and inclusive bounds."""
+    """Argument of PARAM: placeholder number `slot`. A symbolic Variable also has a name and inclusive bounds. Several
+    devices divide it along `axis`, as a BUFFER.
+    """
 
     slot: int
     dtype: DType
@@ -58,6 +60,7 @@ class ParamArg(NamedTuple):
     name: str | None = None
     min: int | None = None
     max: int | None = None
+    axis: int | None = 0
 
     @property
     def symbol(self) -> tuple:
@@ -66,12 +69,15 @@ class ParamArg(NamedTuple):
 
 
 class BufferArg(NamedTuple):
-    """Argument of BUFFER: storage number `slot`. A tuple of devices means one shard per device, along axis 0."""
+    """Argument of BUFFER: storage number `slot`. A tuple of devices divides it along `axis`; with None each holds all
+    of it.
+    """
 
     slot: int
     dtype: DType
     device: Any
     addrspace: str = "GLOBAL"
+    axis: int | None = 0
 
 
 class LoadArg(NamedTuple):
@@ -369,9 +375,8 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
     if space not in SPACES and (space is not None or arg.__class__ is BufferArg):
         raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(space))
     if device.__class__ is tuple and arg.__class__ is BufferArg:
-        n = len(device)
-        if not shape or (shape[0].__class__ is int and shape[0] % n):
-            raise _fail("the first axis is not divided among the devices", f"a multiple of {n} elements", shape)
+        if arg.axis is not None and (arg.axis.__class__ is not int or not 0 <= arg.axis < len(shape)):
+            raise _fail("the axis that the devices divide", f"0..{len(shape) - 1} or None", arg.axis)
     return shape
 
 
@@ -622,7 +627,7 @@ _S, _M = _t("effect"), _t("marker")
 _ROWS = [
     # source ops
     Row("PARAM",    0, 1, "ParamArg",   _field, _memory_shape, ANY, _N, None, "Placeholder of shape src[0], which a FUNCTION or CALL replaces by an argument; a scalar with a name and bounds is a symbolic Variable."),
-    Row("BUFFER",   1, 1, "BufferArg",  _field, _memory_shape, ANY, _N, None, "Storage of shape src[0] in GLOBAL, LOCAL or REG memory; on a tuple of n devices the first axis is a multiple of n."),
+    Row("BUFFER",   1, 1, "BufferArg",  _field, _memory_shape, ANY, _N, None, "Storage of shape src[0] in GLOBAL, LOCAL or REG memory; a tuple of devices divides one axis of it."),
     Row("CONST",    0, 0, "(value, dtype)", _const_dtype, _scalar, ANY, _N, None, "A scalar constant; the value may be invalid."),
     Row("BINARY",   0, 0, "bytes",      _uint8, _binary_shape, ANY, _N, None, "Raw bytes as a uint8 vector; also compiled machine code."),
     Row("IOTA",     1, 1, "dtype",      _iota_dtype, _iota_shape, T, _N, None, "The vector 0, 1, ..., src[0] - 1; becomes a RANGE of a kernel, never a kernel of its own."),

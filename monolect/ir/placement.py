@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 from monolect.base.errors import DeviceError
-from monolect.ir.ops import ELEMENTWISE
-from monolect.ir.uop import UOp
+from monolect.ir.ops import ELEMENTWISE, ParamArg
+from monolect.ir.uop import UOp, node, shape_source
 
 VIEWS = frozenset(("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"))
 
@@ -44,6 +44,12 @@ def axis(u: UOp) -> int | None:
     return (u._placement or _placement(u))[2]
 
 
+def param_like(u: UOp, slot: int) -> UOp:
+    """Return PARAM `slot` in global memory, of the shape, dtype and placement of `u`."""
+    devices, divided = device(u), axis(u) if isinstance(device(u), tuple) else 0
+    return node("PARAM", (shape_source(u.shape),), ParamArg(slot, u.dtype, devices, "GLOBAL", axis=divided))
+
+
 _known_placements: dict[tuple, tuple] = {}  # interned triples, because each node keeps one
 
 
@@ -67,13 +73,13 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
     op = u.op
     if op in ("PARAM", "BUFFER"):
         d = u.arg.device
-        return d, u.arg.addrspace or ("GLOBAL" if u.shape else None), 0 if isinstance(d, tuple) else None
+        there = u.arg.axis if isinstance(d, tuple) else None
+        return d, u.arg.addrspace or ("GLOBAL" if u.shape else None), there
     if op == "LOAD":
         d, space, ax = u.src[0]._placement
         to, there = (None, None) if u.arg is None else (u.arg.device, u.arg.addrspace)
-        if isinstance(to, tuple) and not _is_divided(u.shape, 0, len(to)):
-            expected = f"a first axis that is a multiple of {len(to)}"
-            raise DeviceError("LOAD to several devices", expected=expected, found=u.shape)
+        if isinstance(to, tuple) and not u.shape:
+            raise DeviceError("LOAD to several devices", expected="an axis to divide", found=u.shape)
         return (to or d), there, (0 if isinstance(to, tuple) else None if to else ax)
     if op in ELEMENTWISE or op == "STACK":  # both keep the position of the axis from the right
         return _combine(u)
@@ -164,17 +170,21 @@ def _move_axis(u: UOp, ax: int | None, n: int) -> int | None:
         return None if ax in u.arg[1] else ax
     if op == "REPLICATED":
         return None if ax == u.arg else ax - (ax > u.arg)
+    if op == "EXPAND" and not _same(old[ax], new[ax]):
+        return None
     if op == "FLIP" and u.arg[ax]:
         raise _moved(u, ax, "no FLIP of that axis")
     if op in ("PAD", "SHRINK") and not _same(old[ax], new[ax]):
         raise _moved(u, ax, f"that axis of size {old[ax]}")
     if op == "RESHAPE":
         before = prod(old[:ax])
-        axes = (i for i in range(len(new)) if _same(prod(new[:i]), before) and not _same(new[i], 1))
-        ax, moved = next(axes, ax), ax
-        if not _same(prod(new[:ax]), before) or not _is_divided(new, ax, n):
+        begin = [i for i in range(len(new)) if _same(prod(new[:i]), before)]  # axes that begin where this one does
+        wider = next((i for i in begin if not _same(new[i], 1)), ax)
+        ax, moved = next((i for i in begin if _same(new[i], old[ax])), wider), ax
+        fits = ax < len(new) and (_same(new[ax], old[moved]) or (_divides(old[moved], n) and _divides(new[ax], n)))
+        if not fits or not _same(prod(new[:ax]), before):
             raise _moved(u, moved, f"an axis that is a multiple of {n} and begins where axis {moved} does")
-    elif op == "BITCAST" and not _is_divided(new, ax, n):
+    elif op == "BITCAST" and not _same(new[ax], old[ax]) and not (_divides(old[ax], n) and _divides(new[ax], n)):
         raise _moved(u, ax, f"a multiple of {n} elements on that axis")
     return ax
 
@@ -183,9 +193,9 @@ def _same(a: Any, b: Any) -> bool:
     return a is b or (a.__class__ is int and b.__class__ is int and a == b)
 
 
-def _is_divided(shape: tuple, ax: int, n: int) -> bool:
-    """Whether axis `ax` divides into `n` equal parts. A symbolic size is checked when it is bound."""
-    return ax < len(shape) and (shape[ax].__class__ is not int or shape[ax] % n == 0)
+def _divides(size: Any, n: int) -> bool:
+    """Whether an axis of `size` divides into `n` equal parts. A symbolic size is checked when it is bound."""
+    return size.__class__ is not int or size % n == 0
 
 
 def _moved(u: UOp, ax: int, expected: str) -> DeviceError:

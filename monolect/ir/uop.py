@@ -280,9 +280,10 @@ def broadcast_to(u: UOp, shape: tuple) -> UOp:
     return build("EXPAND", build("RESHAPE", u, shape_source((*ones, *u.shape))), shape_source(shape))
 
 
-def new_buffer(shape: Iterable[Any], dtype: DType, device: Any) -> UOp:
-    """Return a BUFFER with a slot that no other BUFFER of this process has."""
-    return node("BUFFER", (shape_source(shape),), BufferArg(next(_slots), dtype, device))
+def new_buffer(shape: Iterable[Any], dtype: DType, device: Any, axis: int | None = 0) -> UOp:
+    """Return a BUFFER with a slot that no other BUFFER of this process has. Several devices divide it along `axis`."""
+    divided = axis if device.__class__ is tuple else 0
+    return node("BUFFER", (shape_source(shape),), BufferArg(next(_slots), dtype, device, "GLOBAL", divided))
 
 
 def new_buffer_like(template: UOp) -> UOp:
@@ -292,8 +293,8 @@ def new_buffer_like(template: UOp) -> UOp:
     """
     u = UOp()
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
-    _, dtype, device, space = template.arg
-    u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space))
+    _, dtype, device, space, axis = template.arg
+    u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space, axis))
     u._min_max = u._ranges = u._placement = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
     u.serial = next_serial()
     return u

@@ -19,7 +19,7 @@ from monolect.base.errors import AllocationError, DeviceError, InternalError
 from monolect.base.numpy import np
 from monolect.ir.placement import device
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, new_buffer
+from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
 from monolect.runtime.binding import concrete
 
 ALIGN_BYTES = 16  # bytes; an array or view whose address it does not divide is copied
@@ -27,10 +27,12 @@ VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "REPLICATED
 
 
 class Shards:
-    """The storage of a BUFFER on several devices. `parts`: for each device a realized node with its part of axis 0."""
+    """The storage of a BUFFER on several devices. `parts`: for each device a realized node with its part of `axis`, or
+    with all elements if `axis` is None.
+    """
 
-    def __init__(self, parts: tuple[UOp, ...]):
-        self.parts = parts
+    def __init__(self, parts: tuple[UOp, ...], axis: int | None):
+        self.parts, self.axis = parts, axis
 
     @property
     def n_bytes(self) -> int:
@@ -38,17 +40,34 @@ class Shards:
         return sum(count(p.shape) * p.dtype.itemsize for p in self.parts)
 
     def view(self, dtype: Any) -> np.ndarray:
-        """Return a copy of the memory of all parts, one after the other, as an array of `dtype`."""
-        return np.concatenate([np.ascontiguousarray(to_numpy(p)).reshape(-1).view(np.uint8) for p in self.parts]).view(
-            dtype
-        )
+        """Return a copy of all elements in row-major order as an array of `dtype`."""
+        if self.axis is None:
+            whole = to_numpy(self.parts[0])
+        else:
+            whole = np.concatenate([to_numpy(p) for p in self.parts], self.axis)
+        return np.ascontiguousarray(whole).reshape(-1).view(np.uint8).view(dtype)
 
 
 def with_storage(shape: tuple, dtype: DType, device_name: Any, storage: Any) -> UOp:
     """Return a new BUFFER that owns `storage`."""
-    b = new_buffer(shape, dtype, device_name)
+    b = new_buffer(shape, dtype, device_name, storage.axis if storage.__class__ is Shards else 0)
     b.storage = storage
     return b
+
+
+def as_alias(b: UOp) -> UOp:
+    """Return another BUFFER with the memory of the realized BUFFER `b`."""
+    u = new_buffer_like(b)
+    u.storage = b.storage
+    if b.arg.device.__class__ is tuple:
+        pairs = [(p, base_of(p)) for p in b.storage.parts]
+        u.storage = Shards(tuple([substitute(p, {q: as_alias(q)}) for p, q in pairs]), b.arg.axis)
+    return u
+
+
+def parts_of(b: UOp) -> tuple[UOp, ...]:
+    """Return the BUFFERs of the memory of a realized BUFFER, one for each of its devices; on one device that is `b`."""
+    return (b,) if b.arg.device.__class__ is not tuple else tuple([base_of(p) for p in b.storage.parts])
 
 
 def from_numpy(array: np.ndarray, device_name: str) -> UOp:
@@ -295,6 +314,7 @@ __all__ = [
     "VIEWS",
     "aliased_memory",
     "base_of",
+    "as_alias",
     "contiguous_part",
     "element",
     "element_at",
@@ -304,6 +324,7 @@ __all__ = [
     "is_steered",
     "one_device",
     "open_disk",
+    "parts_of",
     "to_list",
     "to_numpy",
     "with_storage",

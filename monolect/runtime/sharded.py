@@ -1,7 +1,7 @@
 """Compute values on several devices: one batch of local values, whose results become the parts of one BUFFER.
 
-Invariant: a BUFFER on n devices has Shards as its storage; each part is a realized node on its device, of the BUFFER's
-shape with axis 0 divided by n.
+Invariant: a BUFFER on n devices has Shards as its storage; each part is a realized node on its device, of the shape
+`schedule.rewrites.shard.part_shape`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from monolect.base.settings import settings
 from monolect.ir.ops import LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
-from monolect.ir.uop import UOp, build, node, shape_source
-from monolect.runtime.buffer import Shards, base_of
+from monolect.ir.uop import UOp, build, node
+from monolect.runtime.buffer import Shards, base_of, parts_of, with_storage
 from monolect.schedule.callify import resolve_functions
-from monolect.schedule.rewrites.shard import is_on_several, memory_like, shard, shown_in
+from monolect.schedule.rewrites.shard import is_on_several, shard
 
 
-def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp], str], list[UOp]]) -> list[UOp]:
-    """Return the values of `batch` as BUFFERs with storage or views of them. `run`: computes values on single devices
-    as one batch, given the device of those that have none.
+def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp], str], list[UOp]], is_captured: bool) -> list[UOp]:
+    """Return the values of `batch` as BUFFERs with storage. `run`: computes values on single devices as one batch,
+    given the device of those that have none. If `is_captured`, results share no memory with operands.
     """
     roots = resolve_functions([*batch])
     local = _local_values(roots)
@@ -28,7 +28,7 @@ def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp], str], list[U
     for r, values in zip(roots, local, strict=True):
         names = device_of(r) if is_on_several(r) else (device_of(r),)
         for v, name in zip(values, names, strict=True):
-            if not _is_in_memory(v):
+            if is_captured or not _is_in_memory(v):
                 has_home = device_of(v) is not None or name is None
                 there = v if has_home else build("LOAD", v, arg=LoadArg(name, "GLOBAL"))
                 todo.setdefault(v, there if base_of(v).op == "AFTER" else build("CONTIGUOUS", there))
@@ -42,6 +42,18 @@ def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp], str], list[U
         return _assembled(r, parts) if is_on_several(r) else parts[0]
 
     return [result(r, values) for r, values in zip(roots, local, strict=True)]
+
+
+def wholes_of(parts: Sequence[UOp], buffers: Sequence[UOp]) -> tuple[UOp, ...]:
+    """Return the BUFFERs that the BUFFERs `parts` of single devices are parts of, among `buffers`; a part of none, or
+    that is itself among them, stays.
+    """
+    wholes: dict[UOp, list[UOp]] = {}
+    for b in buffers:
+        if b.storage is not None:
+            for p in parts_of(b):
+                wholes.setdefault(p, []).append(b)
+    return tuple(dict.fromkeys(w for p in parts for w in wholes.get(p, (p,))))
 
 
 def _local_values(roots: list[UOp]) -> list[list[UOp]]:
@@ -66,11 +78,7 @@ def _is_in_memory(u: UOp) -> bool:
 
 def _assembled(u: UOp, parts: list[UOp]) -> UOp:
     """Return a realized node of the value `u` on several devices, from its parts."""
-    b, a = memory_like(u), axis_of(u)
-    if a != 0:
-        parts = [build("RESHAPE", p, shape_source((1, *p.shape))) for p in parts]
-    b.storage = Shards(tuple(parts))
-    return shown_in(b, a, u.shape)
+    return with_storage(u.shape, u.dtype, device_of(u), Shards(tuple(parts), axis_of(u)))
 
 
-__all__ = ["realize_sharded"]
+__all__ = ["realize_sharded", "wholes_of"]

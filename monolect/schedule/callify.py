@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from monolect.base.errors import IRError
-from monolect.ir.ops import MOVEMENT, ParamArg
-from monolect.ir.placement import device
+from monolect.ir.ops import MOVEMENT
+from monolect.ir.placement import param_like
 from monolect.ir.rewrite.calls import inlined, is_body, is_opaque
-from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, node, rebuild, toposort
 
 MAX_BATCH = 512  # requested values; a batch up to this size is never divided
 SUB_BATCH = 64  # requested values in each part of a divided batch, at most, unless they share work
@@ -159,8 +159,7 @@ def over_params(roots: list[UOp], with_calls: bool = False) -> tuple[UOp, list[U
         if with_calls and is_body(u):
             new[u] = u
         elif u.op in ("BUFFER", "BINARY") or (is_opaque(u) and not with_calls):
-            shape = u.src if u.op == "BUFFER" else (shape_source(u.shape),)
-            new[u] = node("PARAM", shape, ParamArg(len(buffers), u.dtype, device(u), "GLOBAL"))
+            new[u] = param_like(u, len(buffers))
             buffers.append(u)
         elif not u.src:
             new[u] = u

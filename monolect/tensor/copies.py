@@ -21,7 +21,7 @@ from monolect.base.numpy import np
 from monolect.command.forms import buffer_bytes
 from monolect.ir.ops import ParamArg
 from monolect.ir.placement import axis as axis_of
-from monolect.ir.uop import UOp, new_buffer, node, shape_source, substitute, toposort
+from monolect.ir.uop import UOp, new_buffer_like, node, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.realize.execute import realize
 from monolect.runtime.realize.locks import running
@@ -99,7 +99,7 @@ def _private_value(t: Any) -> UOp:
     if changes.captures or changes.is_inside:  # so a replay copies the value at the time of the replay
         return t.clone()._uop
     if not is_realized(u):
-        return u if u.op != "BUFFER" else new_buffer(u.shape, u.dtype, u.arg.device)
+        return u if u.op != "BUFFER" else new_buffer_like(u)
     if u.op != "BUFFER" or isinstance(u.arg.device, tuple):
         return realize([t.clone()._uop])[0]
     if is_on_disk(u.arg.device):

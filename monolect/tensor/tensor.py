@@ -227,14 +227,7 @@ def _check_tensor(what: str, value: Any) -> None:
 
 def copied(u: UOp) -> UOp:
     """Return a node that stores the value of `u` into a new buffer."""
-    devices = device_of(u) or Device.default
-    if isinstance(devices, tuple):
-        from monolect.schedule.rewrites.shard import memory_like, shown_in  # imported only for several devices
-
-        memory, a = memory_like(u), axis_of(u)
-        stored = build("STORE", shown_in(memory, a, u.shape), u)
-        return shown_in(build("AFTER", memory, stored), a, u.shape)
-    buffer = new_buffer(u.shape, u.dtype, devices)
+    buffer = new_buffer(u.shape, u.dtype, device_of(u) or Device.default, axis_of(u))
     return build("AFTER", buffer, build("STORE", buffer, u))
 
 

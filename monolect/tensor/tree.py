@@ -125,10 +125,15 @@ class ByIdentity:
 def kind(t: Tensor) -> tuple[UOp, Any, Any, bool]:
     """Return the part of a capture's cache key for a Tensor whose node is a BUFFER.
 
-    It is (shape node, dtype, device, requires_grad).
+    It is (shape node, dtype, device, requires_grad); for several devices (devices, axis that they divide).
     """
-    u = t._uop
-    return u.src[0], u.dtype, u.arg.device, t._requires_grad
+    return kind_of(t._uop, t._requires_grad)
+
+
+def kind_of(u: UOp, requires_grad: bool) -> tuple[UOp, Any, Any, bool]:
+    """Return the `kind` of a Tensor whose node is the BUFFER `u`."""
+    device = u.arg.device
+    return u.src[0], u.dtype, device if device.__class__ is str else (device, u.arg.axis), requires_grad
 
 
 def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any]) -> Any:
@@ -211,6 +216,7 @@ __all__ = [
     "flatten",
     "has_sorted_keys",
     "kind",
+    "kind_of",
     "plain",
     "signature",
     "sorted_keys",

@@ -213,7 +213,7 @@ def settle(t: Any, before: UOp, value: UOp) -> None:
 def _follows_variable(t: Any) -> bool:
     """Whether the view `t` is another part of its root for another value of a Variable."""
     root, path = path_of(t)
-    u = new_buffer(root.shape, root.dtype, root.device)
+    u = new_buffer(root.shape, root.dtype, root.device, root.shard_axis)
     for make, *_ in path:
         u = make(u)
     return is_steered(u)

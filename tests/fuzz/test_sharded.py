@@ -20,13 +20,13 @@ PLACEMENTS = ("one", "other", "whole", "axis 0", "axis 1", "axis 2")
 
 
 def placed(t: Tensor, how: str, devices: tuple[str, ...]) -> Tensor:
-    """The tensor on its devices; an axis that does not divide is not sharded."""
+    """The tensor on its devices. Parts may be uneven, or empty."""
     if how == "one":
         return t
     if how == "other":
         return t.to(devices[-1])
     axis = int(how[-1]) if how.startswith("axis") else None
-    if axis is None or axis >= t.ndim or t.shape[axis] % len(devices):
+    if axis is None or axis >= t.ndim:
         return t.replicate(devices)
     return t.shard(devices, axis)
 
@@ -73,6 +73,12 @@ STEPS: dict[str, Step] = {
     "expand": lambda t, o, r: t.unsqueeze(0).expand(2, *t.shape).sum(0),
     "cat": lambda t, o, r: Tensor.cat(t, t * 2, dim=0) if t.ndim else t,
     "stack": lambda t, o, r: Tensor.stack(t, t * 2).sum(0),
+    "flatten": lambda t, o, r: t.flatten(),
+    "folded": lambda t, o, r: t.reshape(-1, t.shape[-1]) if t.ndim else t,
+    "part": lambda t, o, r: t[: r.randrange(1, t.shape[0] + 1)] if t.ndim else t,
+    "flip": lambda t, o, r: t.flip(axis(t, r)) if t.ndim else t,
+    "cumsum": lambda t, o, r: t.cumsum(axis(t, r)) if t.ndim else t,
+    "sort": lambda t, o, r: t.sort(axis(t, r))[0] if t.ndim else t,
     "square": lambda t, o, r: t.square(),
     "detached": lambda t, o, r: t * t.detach(),
 }
@@ -82,6 +88,9 @@ SHAPES = [
     ((8, 2, 4), (4, 4), (4,)),
     ((4, 3), (3, 8), (3,)),
     ((16,), (16, 8), ()),
+    ((7, 5), (5, 7), (5,)),
+    ((3, 2, 5), (5, 3), (1,)),
+    ((5,), (5, 9), ()),
 ]
 
 
@@ -89,7 +98,7 @@ SHAPES = [
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6),
     st.lists(st.sampled_from(PLACEMENTS), min_size=3, max_size=3),
-    st.sampled_from((2, 4)),
+    st.sampled_from((2, 3, 4)),
     st.integers(0, 9999),
 )
 def test_programs_do_not_depend_on_where_their_operands_are(

@@ -12,13 +12,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Preparing
 from monolect.backend.registry import Device
-from monolect.base.errors import AllocationError, DeviceError, JitError
+from monolect.base.errors import AllocationError, JitError
 from monolect.base.settings import settings
 from monolect.command.forms import buffer_bytes, home
 from monolect.ir.placement import device
@@ -38,11 +38,17 @@ MAX_PLANS = 1024  # plans in `plans`; beyond it the least recently used one is d
 
 
 class Run(NamedTuple):
-    """One execution of a plan, as a capture records it: the plan and the memory that it read and wrote."""
+    """One execution of a plan, as a capture records it: the plan and the memory that it read and wrote.
+
+    `inputs` and `fresh`, the new BUFFERs, are on one device each; `read` and `made` have the BUFFERs on several devices
+    that they are parts of instead.
+    """
 
     plan: Plan
     inputs: tuple[UOp, ...]
-    fresh: tuple[UOp, ...]  # the new BUFFERs that it wrote
+    fresh: tuple[UOp, ...]
+    read: tuple[UOp, ...]
+    made: tuple[UOp, ...]
 
 
 plans: OrderedDict[tuple, Plan] = OrderedDict()  # by (structure or function of the batch, device, settings)
@@ -249,19 +255,17 @@ def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | No
 
 def _run_sharded(batch: list[UOp], as_symbolic: bool) -> list[UOp]:
     """Run a batch of values that reads or computes values on several devices."""
-    from monolect.runtime.sharded import realize_sharded  # imported only for values on several devices
+    from monolect.runtime.sharded import realize_sharded, wholes_of  # imported only for values on several devices
 
-    if listening.captures:
-        refuse_captured(toposort(*batch))
-    return realize_sharded(batch, lambda values, dev: _run_compound(values, dev, as_symbolic))
-
-
-def refuse_captured(values: Iterable[UOp]) -> None:
-    """Raise DeviceError if one of `values`, an argument or result of a captured step, is on several devices."""
-    found = next((d for v in values if (d := device(v)).__class__ is tuple), None)
-    if found is not None:
-        expected = "plain calls, or the values on one device"
-        raise DeviceError("a captured step on several devices is not supported yet", expected=expected, found=found)
+    captures = listening.captures
+    first = [len(capture) for capture in captures]
+    outs = realize_sharded(batch, lambda values, dev: _run_compound(values, dev, as_symbolic), bool(captures))
+    if captures:
+        read, made = [b for b in toposort(*batch) if b.op == "BUFFER"], [*map(base_of, outs)]
+        for capture, n in zip(captures, first, strict=True):
+            seen = [(wholes_of(r.inputs, read), wholes_of(r.fresh, made)) for r in capture[n:]]
+            capture[n:] = [r._replace(read=x, made=y) for r, (x, y) in zip(capture[n:], seen, strict=True)]
+    return outs
 
 
 def _viewed(u: UOp) -> UOp:
@@ -308,7 +312,7 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
         run(plan.commands, addresses, plan.items)
     outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
     for capture in listening.captures:
-        capture.append(Run(plan, tuple(buffers), tuple(new)))
+        capture.append(Run(plan, tuple(buffers), tuple(new), tuple(buffers), tuple(new)))
     return outs
 
 

@@ -83,22 +83,26 @@ class HostCommands(Commands):
             part.bind(number, address)
 
     def bind_memory(self, number: int, memory: Any) -> None:
-        """Bind the memory object of a position, which copies between devices need."""
+        """Bind the memory object of a position for the next launch; copies between devices need it."""
         self.memory[number] = memory
 
     def launch(self) -> None:
         """Run all parts in order."""
-        self.env.update((symbol, self.at[n]) for symbol, n in self.sizes.items() if n in self.at)
-        for part in self.parts:
-            part.launch(False)
+        self._run(False)
 
     def launch_timed(self) -> list[int]:
         """Run all parts; return nanoseconds of each call or copy, summed over the iterations of its loops."""
         self.ns = [0] * len(self.calls)
-        self.env.update((symbol, self.at[n]) for symbol, n in self.sizes.items() if n in self.at)
-        for part in self.parts:
-            part.launch(True)
+        self._run(True)
         return self.ns
+
+    def _run(self, timed: bool) -> None:
+        self.env.update((symbol, self.at[n]) for symbol, n in self.sizes.items() if n in self.at)
+        try:
+            for part in self.parts:
+                part.launch(timed)
+        finally:
+            self.memory.clear()  # a replay counts the holders of a state's memory
 
 
 class _DevicePart:

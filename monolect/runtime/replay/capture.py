@@ -11,7 +11,7 @@ change is an argument or state, and the caller keys captures on everything else.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from monolect.ir.placement import memory_of
 from monolect.ir.uop import UOp, build, new_buffer, new_buffer_like, node, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
-from monolect.runtime.buffer import with_storage
+from monolect.runtime.buffer import Shards, parts_of, with_storage
 from monolect.runtime.realize.encode import encode
 from monolect.runtime.realize.execute import realize, run
 from monolect.runtime.realize.locks import running
@@ -52,9 +52,10 @@ SHORT_WORK = 1 << 17  # operations + bytes; a step up to this runs without relea
 class State:
     """A tensor that the step assigns: `tensor`, or argument number `argument` of each call.
 
-    Updated in place, buffer `number` is bound to the memory of `uop` while no other reference to that memory exists.
-    With `after`, the old version is supplied at each call and the tensor is rebound to a new BUFFER.
-    `origin`: that of its BUFFERs, if an unjitted call would give them a graph.
+    Updated in place, buffer `number` is bound to the memory of `uop` while no other reference to that memory exists; on
+    several devices buffer `number` and those after it, to one `memory` each. With `after`, the old version is supplied
+    at each call and the tensor is rebound to a new BUFFER. `origin`: that of its BUFFERs, if an unjitted call would
+    give them a graph.
     """
 
     __slots__ = ("after", "argument", "memory", "number", "origin", "tensor", "uop")
@@ -67,14 +68,37 @@ class State:
         self.memory: Any = None
         self.origin: tuple | None = None
 
+    @property
+    def memories(self) -> dict[int, Any]:
+        """The memory that each buffer is bound to, by number; none for a state that is not bound yet."""
+        if self.memory.__class__ is not tuple:
+            return {} if self.memory is None else {self.number: self.memory}
+        return dict(enumerate(self.memory, self.number))
+
+    def has_shared_part(self) -> bool:
+        """Return whether other code holds the BUFFER or the memory of one device."""
+        if self.uop is None or self.memory.__class__ is not tuple:
+            return False
+        for k in range(len(self.memory)):
+            b, memory = memory_of(self.uop.storage.parts[k]), self.memory[k]
+            # references: that of the Shards or of the view there, the variable's, the argument's; the BUFFER's, the
+            # tuple's, those two
+            if getrefcount(b) > 3 or getrefcount(memory) > 4:
+                return True
+        return False
+
 
 class Read:
-    """A tensor that the step reads but does not assign, and the BUFFER that its slot `number` is bound to."""
+    """A tensor that the step reads but does not assign, and the BUFFER `uop` that its slots are bound to.
 
-    __slots__ = ("number", "tensor", "uop")
+    `slots`: pairs (slot, number of the part), one for each device that the step reads.
+    """
 
-    def __init__(self, tensor: Any, uop: UOp, number: int):
-        self.tensor, self.uop, self.number = tensor, uop, number
+    __slots__ = ("slots", "tensor", "uop")
+
+    def __init__(self, tensor: Any, uop: UOp):
+        self.tensor, self.uop = tensor, uop
+        self.slots: list[tuple[int, int]] = []
 
 
 def aliased_arguments(tensors: Sequence[Any], assigned: Sequence[Any], read: Sequence[Any]) -> list[Any]:
@@ -93,13 +117,19 @@ class Output(NamedTuple):
     `source`.
 
     The lists are "given" (arguments and old versions of states), "fresh" (new memory), "read" (from outside) and
-    "constant".
+    "constant". For a result on several devices `source` is "parts", and `at` has the rule for each device.
     """
 
     source: str
-    at: int
+    at: Any
     node: UOp
     base: UOp
+
+    @property
+    def made_at(self) -> int | None:
+        """The item of "fresh" of the result, on several devices of the first one; None if it is not fresh memory."""
+        first = self.at[0] if self.source == "parts" else self
+        return first.at if first.source == "fresh" else None
 
 
 class Fresh(NamedTuple):
@@ -172,21 +202,47 @@ class Capture:
         self.made = tuple([_fresh(params[k]) for k in self.fresh_slots])
         bound = [k for k, r in enumerate(roles) if r in ("read", "constant")]
         self.constants = dict(zip(bound, outside.constants, strict=True))
-        self.reads = [Read(t, self.constants[n], n) for t, n in zip(outside.reads, slots.get("read", ()), strict=True)]
+        self.reads = self._reads(outside, slots.get("read", ()))
         self.reuse = {self.fresh_slots.index(k): n for k, n in step.arg.reuse}
-        outs = step.src[0].src
+        outs = iter(step.src[0].src)
         n, moves = step.arg.n_results, step.arg.moves
-        self.outputs = [self._value(u) for u in outs[:n]]
-        news = [self._value(u) for u in outs[n : n + len(moves)]]
-        self.moves = [State(t, k, after) for t, k, after in zip(outside.moves, moves, news, strict=True)]
+        results = outside.results or [None] * n
+        self.outputs = [self._value(next(outs)) if u is None else self._on_several(u, outs) for u in results]
+        old_slots, held = iter(moves), iter(slots.get("state", ()))
+        self.moves: list[State] = []
+        for t in outside.moves:
+            u = outside.args[t] if t.__class__ is int and outside.args else None if t.__class__ is int else t._uop
+            if u is None or u.arg.device.__class__ is not tuple:
+                self.moves.append(State(t, next(old_slots), self._value(next(outs))))
+            else:
+                k = [next(old_slots) for _ in u.arg.device][0]
+                self.moves.append(State(t, k, self._on_several(mark(u), outs)))
         self.brought = [s for s in self.moves if s.number >= self.n_args]
-        self.in_place = [State(t, k) for t, k in zip(outside.in_place, slots.get("state", ()), strict=True)]
+        self.in_place = [State(t, [next(held) for _ in _devices(t._uop)][0]) for t in outside.in_place]
         self.assigned = [*outside.moves, *outside.in_place]  # arguments by number
-        self.read = outside.reads
+        self.read = [*dict.fromkeys(outside.reads)]
+        seen = [*outside.in_place, *outside.reads, *(state.tensor for state in self.brought)]
+        self.is_on_several = bool(outside.results) or any(len(_devices(t._uop)) > 1 for t in seen)
         whole = all(v.source == "fresh" and v.node is v.base for v in self.outputs)
         self.plain = whole and [v.at for v in self.outputs] == [
             *range(len(self.made))
         ]  # the results are exactly the fresh BUFFERs
+
+    def _reads(self, outside: Outside, slots: Sequence[int]) -> list[Read]:
+        """Return the Reads of the tensors of `outside`, one for each tensor."""
+        out: dict[int, Read] = {}
+        for t, k in zip(outside.reads, slots, strict=True):
+            b = self.constants[k]
+            u = t._uop if t.device.__class__ is tuple else b
+            out.setdefault(id(t), Read(t, u)).slots.append((k, parts_of(u).index(b)))
+        return [*out.values()]
+
+    def _on_several(self, u: UOp, outs: Iterator[UOp]) -> Output:
+        """Return the rule to rebuild the result `u`, a view of a placeholder on several devices, from the next of
+        `outs`.
+        """
+        b = memory_of(u)
+        return Output("parts", tuple([self._value(next(outs)) for _ in b.arg.device]), u, b)
 
     def _value(self, u: UOp) -> Output:
         """Return the rule to rebuild the result `u` at a replay."""
@@ -199,7 +255,8 @@ class Capture:
         if role == "result":
             return Output("fresh", self.fresh_slots.index(slot), new, b)
         if role == "read":
-            return Output("read", next(i for i, r in enumerate(self.reads) if r.number == slot), new, b)
+            found = ((i, part) for i, r in enumerate(self.reads) for k, part in r.slots if k == slot)
+            return Output("read", next(found), new, b)
         if role == "constant":
             return Output("constant", slot, substitute(u, {p: self.constants[slot]}), b)
         return Output("given", slot, new, b)
@@ -244,7 +301,7 @@ class Capture:
         out: dict[int, Any] = {n: b.storage for n, b in self.constants.items()}
         out |= {self.number[b]: m for b, m in self.owned.items()}
         out |= {self.number[b]: c.memory for b, c in self.copies.items()}
-        return out | {s.number: s.memory for s in self.in_place if s.memory is not None}
+        return out | {n: m for s in self.in_place for n, m in s.memories.items()}
 
     def _run_verified(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
         """Run the items one by one and compare what each stored."""
@@ -296,20 +353,21 @@ class Capture:
     def replay(
         self,
         args: Sequence[UOp],
-        addresses: list[int],
         tensors: Sequence[Any],
         finish: Callable[[list[UOp]], None] = lambda _: None,
     ) -> list[UOp]:
-        """Run the step on the BUFFERs `args` at `addresses`, of the argument tensors `tensors`; return the results in
-        fresh memory.
+        """Run the step on the BUFFERs `args` of the argument tensors `tensors`; return the results in fresh memory.
 
         `finish` is called with the results, to apply the call's other effects. It runs together with the update of
         states; if a launch fails, neither happens.
         """
+        if self.is_on_several:
+            args = [p for u in args for p in parts_of(u)]
         if self.device is None:
             outs = [self._rebuilt(v, {"given": args, "read": self.reads}) for v in self.outputs]
             finish(outs)
             return outs
+        addresses = [u.storage.address for u in args]
         running.wait()
         with running.lock:
             args, taken = self._bring(args, addresses)
@@ -346,10 +404,10 @@ class Capture:
         """
         assert self.device is not None
         saved = []
-        for s in self.in_place:
-            if isinstance(s.memory, Memory):
-                saved.append((s.memory, copy := self.device.alloc(s.memory.n_bytes)))
-                self.device.copy(copy, s.memory, s.memory.n_bytes)
+        for m in (m for s in self.in_place for m in s.memories.values()):
+            if isinstance(m, Memory):
+                saved.append((m, copy := self.device.alloc(m.n_bytes)))
+                self.device.copy(copy, m, m.n_bytes)
         try:
             if hasattr(self.commands, "bind_memory"):
                 sizes = addresses[len(args) : len(addresses) - len(made)]
@@ -378,11 +436,14 @@ class Capture:
             # references: the tensor's, the state's, the argument of getrefcount; the BUFFER's, the state's, that
             if s.tensor._uop is not s.uop or getrefcount(s.uop) > 3 or getrefcount(s.memory) > 3:
                 self._bind_state(s)
+            elif self.is_on_several and s.has_shared_part():
+                self._bind_state(s)
         for s in self.brought:
-            args = [*args, _buffer_of(s.tensor)]
-            addresses.append(args[-1].storage.address)
+            old = parts_of(_buffer_of(s.tensor))
+            args = [*args, *old]
+            addresses += [p.storage.address for p in old]
         if self.prologue is not None:
-            self.prologue.refresh(self._verify if settings.VERIFY > 1 else None)
+            self.prologue.refresh(self._verify if settings.VERIFY > 1 else None, self._pieces)
         for v in self.variables:
             addresses.append(value_of(v))
         return args, taken
@@ -403,8 +464,11 @@ class Capture:
         """Return the node of a result or a new state version of this call."""
         if v.source == "constant":
             return v.node
-        new = lists[v.source][v.at]
-        new = new.uop if v.source == "read" else new
+        if v.source == "parts":
+            parts = tuple([Capture._rebuilt(part, lists) for part in v.at])
+            new = with_storage(v.base.shape, v.base.dtype, v.base.arg.device, Shards(parts, v.base.arg.axis))
+            return new if v.node is v.base else substitute(v.node, {v.base: new})
+        new = lists[v.source][v.at] if v.source != "read" else parts_of(lists["read"][v.at[0]].uop)[v.at[1]]
         return new if v.node is v.base else substitute(v.node, {v.base: new})
 
     def _rebind(self, r: Read) -> None:
@@ -412,16 +476,17 @@ class Capture:
         dtype or shape changed.
         """
         new = _buffer_of(r.tensor)
-        if new.shape != r.uop.shape or new.dtype is not r.uop.dtype:
-            expected, found = (f"{b.dtype.name} {b.shape}" for b in (r.uop, new))
-            raise JitError("a captured tensor changed its dtype or shape", expected=expected, found=found)
-        self.constants[r.number] = new
-        self._bind(r.number, new.storage.address)
-        if self.prologue is not None:
-            self.prologue.rebind(r.number, new)
-            for b, (source, _) in self.packed.items():
-                if source == r.number:
-                    self._bind_packed(b)
+        if new.shape != r.uop.shape or new.dtype is not r.uop.dtype or _placed(new) != _placed(r.uop):
+            expected, found = (f"{b.dtype.name} {b.shape} on {b.arg.device}" for b in (r.uop, new))
+            raise JitError("a captured tensor changed its dtype, shape or devices", expected=expected, found=found)
+        for k, u in ((k, parts_of(new)[i]) for k, i in r.slots):
+            self.constants[k] = u
+            self._bind(k, u.storage.address)
+            if self.prologue is not None:
+                self.prologue.rebind(k, u)
+                for b, (source, _) in self.packed.items():
+                    if source == k:
+                        self._bind_packed(b)
         r.uop = new  # set last: other threads compare it without a lock
 
     def _bind_state(self, s: State) -> None:
@@ -431,17 +496,52 @@ class Capture:
         assert self.device is not None
         s.uop = s.memory = None
         u = _buffer_of(s.tensor)
-        memory = u.storage
-        # references: the tensor's; the BUFFER's
-        held = getrefcount(u) > ONE_REF + 1 or getrefcount(memory) > ONE_REF + 1  # by a graph or a NumPy view
-        if held or memory.is_lent() or memory.address % ALIGN_BYTES:  # an array that became state
-            own = self.home(u)
-            memory = own.alloc(buffer_bytes(u))
-            own.copy(memory, u.storage, buffer_bytes(u))
-        u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, memory)
+        # references: the tensor's, and that of the Shards
+        held = getrefcount(u) > ONE_REF + 1 or getrefcount(u.storage) > ONE_REF
+        memory: Any
+        if u.arg.device.__class__ is tuple:
+            # references: that of the Shards or of the view there, and the local variable's
+            memory = tuple(
+                [self._own_memory(b, held or getrefcount(b) > ONE_REF + 1) for b in map(memory_of, u.storage.parts)]
+            )
+            storage: Any = Shards(tuple(map(_in_memory, u.storage.parts, memory)), u.arg.axis)
+        else:
+            storage = memory = self._own_memory(u, held)
+        u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, storage)
         u.origin = s.origin
-        self._bind(s.number, memory.address)
+        for k, m in enumerate(memory if memory.__class__ is tuple else (memory,), s.number):
+            self._bind(k, m.address)
         s.memory, s.uop = memory, u  # set last: other threads compare it without a lock
+
+    def _own_memory(self, b: UOp, is_held: bool) -> Any:
+        """Return the memory of a BUFFER on one device if the step may overwrite it, else a copy. `is_held`: other code
+        holds the BUFFER, such as a graph.
+        """
+        memory = b.storage
+        # references: the BUFFER's, the local variable's; a NumPy view has another
+        held = is_held or getrefcount(memory) > ONE_REF + 1
+        if held or memory.is_lent() or memory.address % ALIGN_BYTES:  # an array that became state
+            own = self.home(b)
+            memory = own.alloc(buffer_bytes(b))
+            own.copy(memory, b.storage, buffer_bytes(b))
+        return memory
+
+
+def _in_memory(part: UOp, memory: Any) -> UOp:
+    """Return the part of a BUFFER on several devices, a view or a BUFFER, in other memory."""
+    b = memory_of(part)
+    new = with_storage(b.shape, b.dtype, b.arg.device, memory)
+    return new if part is b else substitute(part, {b: new})
+
+
+def _devices(u: UOp) -> tuple[str, ...]:
+    """Return the devices of a BUFFER."""
+    return u.arg.device if u.arg.device.__class__ is tuple else (u.arg.device,)
+
+
+def _placed(b: UOp) -> tuple[tuple[str, ...], Any]:
+    """Return the devices of a BUFFER, and the axis that they divide."""
+    return _devices(b), b.arg.axis
 
 
 def _move(tensors: Sequence[Any], news: Sequence[UOp]) -> None:

@@ -13,7 +13,7 @@ another constant (`rebind`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from monolect.backend.common.host.memory import ONE_REF
@@ -48,13 +48,22 @@ class Prologue:
             self.constants[number] = b
             self.has_run = False
 
-    def refresh(self, verified: Callable[[tuple[UOp, ...]], None] | None = None) -> None:
-        """Run the items unless every constant is unchanged since the last run. `verified`: runs and compares them
-        instead.
+    def refresh(
+        self,
+        verified: Callable[[tuple[UOp, ...]], None] | None = None,
+        memory: Callable[[], Mapping[int, Any]] = dict,
+    ) -> None:
+        """Run the items unless every constant is unchanged since the last run.
+
+        `verified`: runs and compares them instead. `memory` returns the memory of each position, for commands that bind
+        it.
         """
         now = [writes_seen(b) for b in self.constants.values()]
         if self.has_run and now == self.seen and WRITABLE not in now:
             return
+        if hasattr(self.commands, "bind_memory"):
+            for n, m in memory().items():
+                self.commands.bind_memory(n, m)
         if verified is None:
             launch(self.commands, self.items, replayed=True)
         else:

@@ -13,7 +13,7 @@ order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from monolect.base.errors import JitError
@@ -21,7 +21,7 @@ from monolect.command.passes import joined, services
 from monolect.command.rewrites.in_place import Uses, may_overwrite, uses_of
 from monolect.ir.ops import BufferArg, ParamArg, StepInfo
 from monolect.ir.uop import UOp, node, rebuild, shape_source, substitute
-from monolect.runtime.buffer import VIEWS, base_of
+from monolect.runtime.buffer import VIEWS, base_of, parts_of
 from monolect.runtime.realize.execute import Run
 from monolect.runtime.realize.plan import target_of
 from monolect.runtime.replay.hoist import StepBudget, packed_blocks
@@ -30,12 +30,18 @@ from monolect.schedule.result import schedule_of
 
 
 class Outside(NamedTuple):
-    """The tensors and BUFFERs outside of a step, each list in the order of their slots."""
+    """The tensors and BUFFERs outside of a step, each list in the order of their slots.
+
+    A tensor on several devices has a slot for each; `reads` lists it once for each. `args` and `results` are empty if
+    all are on one device.
+    """
 
     moves: list[Any]  # moving states: tensors, or numbers of arguments
     in_place: list[Any]  # states updated in place: tensors
     reads: list[Any]  # tensors that are read only
     constants: list[UOp]  # BUFFERs of `reads`, then of constants
+    args: Sequence[UOp] = ()  # placeholders of the arguments
+    results: Sequence[UOp | None] = ()  # for each result on several devices its view of a placeholder
 
 
 def record(
@@ -47,6 +53,8 @@ def record(
     donated: Collection[int] = (),
 ) -> tuple[UOp, Outside, str | None]:
     """Return (step, tensors outside of it, device) for a call that ran `runs` on the BUFFERs `args`.
+
+    A value on several devices becomes one value for each: an argument, state or result of its own.
 
     `outputs`: the realized results. `states`: (tensor or number of an argument, BUFFER before, BUFFER after). `reads`:
     tensors read from outside, with their BUFFERs. `donated`: numbers of the arguments whose memory results may take.
@@ -66,7 +74,8 @@ class _Recorder:
         self.param: dict[UOp, UOp] = {}  # PARAM by BUFFER
         self.symbolic = _symbolic_results(runs)
         for b in args:
-            self._new("argument", b)
+            for p in parts_of(b):
+                self._new("argument", p)
 
     def _new(self, role: str, b: UOp) -> UOp:
         """Return a new PARAM, with `role` and the next slot, for the BUFFER `b`."""
@@ -83,36 +92,39 @@ class _Recorder:
     ) -> tuple[UOp, Outside, str | None]:
         """Build the step; see `record`."""
         written = {b for r in self.runs for b in r.fresh}
-        returned = {base_of(o) for o in outputs}
+        returned = {p for o in outputs for p in parts_of(base_of(o))}
         uses = _uses(self.runs) if states or donated else {}
         stays, moves = self._split(states, written, returned, uses)
-        for _, before, _ in moves:
+        kept, moved = _pairs(stays), _pairs(moves)
+        values = [v for o in outputs for v in _on_each_device(o)]
+        for before, _ in moved:
             if before not in self.param:
                 self._new("old", before)
         sizes = self._sizes()
-        own = {after for _, _, after in stays}
-        bases = [*(after for _, _, after in moves), *map(base_of, outputs)]
+        own = {after for _, after in kept}
+        bases = [*(after for _, after in moved), *map(base_of, values)]
         made = [b for b in dict.fromkeys(bases) if b in written and b not in own]
         for b in made:
             self._new("result", b)
-        for _, before, after in stays:
+        for before, after in kept:
             self.param[after] = self.param.get(before) or self._new("state", before)
-        reuse = self._reuse(made, [(n, args[n]) for n in donated], returned, uses) if donated else ()
-        constants = self._constants(reads, outputs, moves)
-        at = {self.param[b].arg.slot: t for t, b in reads if b in self.param}
+        given = [(self.param[args[n]].arg.slot, args[n]) for n in donated if args[n] in self.param]
+        reuse = self._reuse(made, given, returned, uses) if given else ()
+        constants = self._constants(reads, values, moved)
+        at = {self.param[p].arg.slot: t for t, b in reads for p in parts_of(b) if p in self.param}
         private = self._private()
         known = [(self.param[b].arg.slot, b) for b in constants]
         linear = node("LINEAR", tuple([self._run(r, sizes, private) for r in self.runs]))
-        outs = [self._value(o, linear, written) for o in outputs]
-        news = [self._value(after, linear, written) for _, _, after in moves]
-        kept = [node("AFTER", (self.param[before], linear)) for _, before, _ in stays]
+        outs = [self._value(v, linear, written) for v in values]
+        news = [self._value(after, linear, written) for _, after in moved]
+        finals = [node("AFTER", (self.param[before], linear)) for before, _ in kept]
         info = StepInfo(
-            tuple(self.roles), len(outs), tuple([self.param[before].arg.slot for _, before, _ in moves]), tuple(reuse),
+            tuple(self.roles), len(outs), tuple([self.param[before].arg.slot for before, _ in moved]), tuple(reuse),
             tuple([k for k, b in known if writes_seen(b) == WRITABLE]), True,
         )  # fmt: skip
         bound = dict(known)
         applied = [bound.get(k, p) for k, p in enumerate(self.params)]
-        step = node("FUNCTION", (node("TUPLE", (*outs, *news, *kept)), *applied), info)
+        step = node("FUNCTION", (node("TUPLE", (*outs, *news, *finals)), *applied), info)
         if self.device is not None:
             step = joined(step, target_of(self.device))
         outside = Outside(
@@ -121,6 +133,9 @@ class _Recorder:
             [at[k] for k, role in enumerate(self.roles) if role == "read"],
             [b for _, b in known],
         )
+        if any(b.arg.device.__class__ is tuple for b in (*args, *map(base_of, outputs))):
+            results = [_placeholder(o) if base_of(o).arg.device.__class__ is tuple else None for o in outputs]
+            outside = outside._replace(args=[mark(b) for b in args], results=results)
         return step, outside, self.device
 
     def _split(
@@ -130,10 +145,14 @@ class _Recorder:
         value and those whose tensor gets the new BUFFER. States whose BUFFER is unchanged are left out.
         """
         stays, moves = [], []
-        afters = Counter(after for *_, after in states)
-        for tensor, before, after in states:
+        afters = Counter(p for *_, after in states for p in parts_of(after))
+
+        def may_stay(before: UOp, after: UOp) -> bool:
             hidden = before not in self.param and before not in returned and after not in returned and after in written
-            if hidden and afters[after] == 1 and may_overwrite(before, after, uses):
+            return hidden and afters[after] == 1 and may_overwrite(before, after, uses)
+
+        for tensor, before, after in states:
+            if all(may_stay(b, a) for b, a in _pairs([(tensor, before, after)])):
                 stays.append((tensor, before, after))
             elif after is not before:
                 moves.append((tensor, before, after))
@@ -162,13 +181,13 @@ class _Recorder:
                 del free[n]
         return out
 
-    def _constants(self, reads: Any, outputs: Sequence[UOp], moves: Any) -> list[UOp]:
+    def _constants(self, reads: Any, results: Sequence[UOp], moved: Sequence[tuple[UOp, UOp]]) -> list[UOp]:
         """Append PARAMs for the BUFFERs from outside: those of tensors that are read, then the constants. Return the
         BUFFERs in the order of their slots.
         """
-        touched = external(self.runs, [*self.param])
-        values = [*map(base_of, outputs), *(after for _, _, after in moves)]
-        mine = {b for _, b in reads}.intersection(touched)
+        touched = external([(r.inputs, r.fresh) for r in self.runs], [*self.param])
+        values = [*map(base_of, results), *(after for _, after in moved)]
+        mine = {p for _, b in reads for p in parts_of(b)}.intersection(touched)
         found = [b for b in dict.fromkeys((*touched, *values)) if b not in self.param]
         for role, wanted in (("read", True), ("constant", False)):
             for b in found:
@@ -217,18 +236,37 @@ def _uses(runs: list[Run]) -> Uses:
     return uses_of(items)
 
 
+def _pairs(states: Sequence[tuple[Any, UOp, UOp]]) -> list[tuple[UOp, UOp]]:
+    """Return the BUFFERs (before, after) of states on each of their devices."""
+    return [p for _, before, after in states for p in zip(parts_of(before), parts_of(after), strict=True)]
+
+
+def _on_each_device(u: UOp) -> tuple[UOp, ...]:
+    """Return the memory of a result on each of its devices; the result itself if it is on one."""
+    b = base_of(u)
+    return tuple(b.storage.parts) if b.arg.device.__class__ is tuple else (u,)
+
+
+def _placeholder(u: UOp) -> UOp:
+    """Return a view of the placeholder of its BUFFER."""
+    b, u = base_of(u), _unmarked(u)
+    return mark(b) if u is b else substitute(u, {b: mark(b)})
+
+
 def mark(b: UOp) -> UOp:
-    """Return a placeholder: a BUFFER without memory, with the shape, dtype and device of `b`."""
-    return node("BUFFER", b.src, BufferArg(0, b.dtype, b.arg.device))
+    """Return a placeholder: a BUFFER without memory, with the shape, dtype and devices of `b`."""
+    return node("BUFFER", b.src, BufferArg(0, b.dtype, b.arg.device, "GLOBAL", b.arg.axis))
 
 
-def external(runs: list[Run], args: Sequence[UOp]) -> list[UOp]:
-    """Return the buffers that the runs read and that are neither in `args` nor written by an earlier run."""
+def external(runs: Iterable[tuple[Sequence[UOp], Sequence[UOp]]], args: Sequence[UOp]) -> list[UOp]:
+    """Return the buffers that `runs`, as pairs (read, written), read, and that are neither in `args` nor written by an
+    earlier run.
+    """
     made: set[UOp] = set(args)
     out: dict[UOp, None] = {}
-    for r in runs:
-        out.update((b, None) for b in r.inputs if b not in made and b.storage is not None)
-        made.update(r.fresh)
+    for read, written in runs:
+        out.update((b, None) for b in read if b not in made and b.storage is not None)
+        made.update(written)
     return list(out)
 
 

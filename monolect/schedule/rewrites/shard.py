@@ -3,9 +3,10 @@
 Before: MUL(BUFFER on (a, b), CONST)                 one graph over a tuple of devices
 After:  MUL(BUFFER on a, CONST), MUL(BUFFER on b, CONST)
 
-A value that is sharded along an axis has on each device an equal part of that axis; any other value is whole on each
-device. A BUFFER on several devices has a node for its part on each. Only LOADs to a device move data: those that the
-graph has, of operands that are on one device only, and those that combine a reduction along the shard axis.
+A value that is sharded along an axis has on each device a part of that axis: equal parts of the smallest size that
+holds it, of which the last may be shorter or empty. Any other value is whole on each device. A BUFFER on several
+devices has a node for its part on each. Only LOADs to a device move data: those that the graph has, of operands that
+are on one device only, and those that combine a reduction along the shard axis.
 
 Invariant: after the pass no value has a tuple device. All devices combine their partial sums in one order, so that
 a replicated value has the same bits on all of them.
@@ -18,6 +19,7 @@ from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from monolect.autograd import graph
 from monolect.base.errors import DeviceError
 from monolect.ir.ops import ELEMENTWISE, LoadArg
 from monolect.ir.placement import axis as axis_of
@@ -38,26 +40,9 @@ def shards_of(b: UOp) -> tuple[UOp, ...]:
         parts: tuple[UOp, ...] = b.storage.parts
         return parts
     names = b.arg.device
-    local = part_shape(b.shape, 0, len(names))
-    return _declared.setdefault(b, tuple([new_buffer(local, b.dtype, name) for name in names]))
-
-
-def memory_like(u: UOp) -> UOp:
-    """Return a new BUFFER for the value `u` on several devices; `shown_in` is the value in it."""
-    n, a, shape = len(device_of(u)), axis_of(u), u.shape
-    return new_buffer(shape if a == 0 else (n, *part_shape(shape, a, n)), u.dtype, device_of(u))
-
-
-def shown_in(memory: UOp, axis: int | None, shape: tuple[Any, ...]) -> UOp:
-    """Return the value of `shape`, sharded along `axis`, whose parts are in `memory`: a BUFFER of `memory_like`, or a
-    node of its shape. Further views do not merge with it, so that it can be a leaf of gradients.
-    """
-    if axis is None:
-        return build("REPLICATED", memory, arg=0)
-    if axis == 0:
-        return memory
-    order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1))
-    return build("CONTIGUOUS_BACKWARD", build("RESHAPE", build("PERMUTE", memory, arg=order), shape_source(shape)))
+    shapes = [part_shape(b.shape, b.arg.axis, i, len(names)) for i in range(len(names))]
+    parts = tuple([new_buffer(shape, b.dtype, name) for shape, name in zip(shapes, names, strict=True)])
+    return _declared.setdefault(b, parts)
 
 
 def is_on_several(u: UOp) -> bool:
@@ -111,7 +96,7 @@ class _Node:
         if u.op == "LOAD" or u.op in _LOCAL:
             return [rebuild(u, (self.local[u.src[0]][i], *u.src[1:])) for i in range(self.n)]
         if u.op in ("RESHAPE", "EXPAND", "PAD", "SHRINK"):
-            return [self.moved(self.local[u.src[0]][i]) for i in range(self.n)]
+            return [self.moved(self.local[u.src[0]][i], i) for i in range(self.n)]
         if u.op == "REPLICATED":
             return [self.replicated(self.local[u.src[0]][i]) for i in range(self.n)]
         raise DeviceError(f"{u.op} on several devices", expected="an op that this pass divides", found=u.op)
@@ -139,8 +124,7 @@ class _Node:
         if self.u.op in _EFFECTS or s.dtype.kind == "v":
             return self.local[s][i if is_on_several(s) else 0]
         if self.u.op == "STORE" and k == 0 and is_on_several(s):
-            v = self.local[s][i]
-            return v.src[0] if v.op == "CONTIGUOUS_BACKWARD" else v  # the mark of a leaf is no memory
+            return self.local[s][i]
         at = self.axis_in(s, k)
         if is_on_several(s):
             values, now = self.local[s], axis_of(s)
@@ -160,9 +144,9 @@ class _Node:
         u = self.u
         if u.op == "INDEX":
             return self.axis_in_index(k)
-        rank = len(u.src[0].shape) if u.op == "STORE" else len(u.shape)
-        at = self.axis - (rank - len(s.shape))
-        return at if at >= 0 and s.shape[at] != 1 else None
+        shape = u.src[0].shape if u.op == "STORE" else u.shape
+        at = self.axis - (len(shape) - len(s.shape))
+        return at if at >= 0 and (s.shape[at] != 1 or shape[self.axis] == 1) else None
 
     def axis_in_index(self, k: int) -> int | None:
         """Return the axis of source `k` of an INDEX along which the result is sharded; None if it has none."""
@@ -175,20 +159,22 @@ class _Node:
         return self.axis - first + len(indices) if k == 0 and self.axis is not None else None
 
     # ---- movement ----------------------------------------------------------------------------------------------------
-    def moved(self, v: UOp) -> UOp:
-        """Return a movement op of the local value `v`."""
+    def moved(self, v: UOp, i: int) -> UOp:
+        """Return a movement op of `v`, the value on device `i`; it repeats a sharded axis of size 1 on each device."""
         u = self.u
+        if u.op == "EXPAND" and self.axis is None and (a := axis_of(u.src[0])) is not None:
+            v = joined([copy(p, self.devices[i]) for p in self.local[u.src[0]]], a)
         *offsets, sizes = u.src[1:]
-        return build(u.op, v, *offsets, shape_source(part_shape(sizes.sizes, self.axis, self.n)))
+        return build(u.op, v, *offsets, shape_source(part_shape(sizes.sizes, self.axis, i, self.n)))
 
     def replicated(self, v: UOp) -> UOp:
         """Return element 0 of the axis of a REPLICATED, of the local value `v`."""
-        a = self.u.arg
+        a, source = self.u.arg, self.u.src[0]
         shape = (*v.shape[:a], 1, *v.shape[a + 1 :])
+        if self.devices and axis_of(source) == a and source.shape[a] != self.n:
+            expected, found = f"{self.n} elements, one a device", f"axis {a} of {source.shape}"
+            raise DeviceError("REPLICATED of an axis of several elements a device", expected=expected, found=found)
         if shape != v.shape:
-            if self.devices and axis_of(self.u.src[0]) == a:
-                expected, found = f"{self.n} elements, one a device", f"axis {a} of {self.u.src[0].shape}"
-                raise DeviceError("REPLICATED of an axis of several elements a device", expected=expected, found=found)
             v = build("SHRINK", v, shape_source((0,) * len(shape)), shape_source(shape))
         return build("RESHAPE", v, shape_source((*shape[:a], *shape[a + 1 :])))
 
@@ -234,28 +220,39 @@ class _Node:
         return joined([copy(part(v, at, i, n), name) for v in values], shard_axis)
 
 
-def part_shape(shape: tuple[Any, ...], axis: int | None, n: int) -> tuple[Any, ...]:
-    """Return the shape of one of `n` equal parts along `axis`; `shape` if `axis` is None."""
-    return shape if axis is None else (*shape[:axis], shape[axis] // n, *shape[axis + 1 :])
+def span(size: Any, i: int, n: int) -> tuple[Any, Any]:
+    """Return (offset, size) of part `i` of `n` of an axis of `size`; the last parts are shorter or empty if it does not
+    divide. A symbolic size must divide.
+    """
+    if size.__class__ is not int:
+        return size // n * i, size // n
+    step = -(-size // n)
+    start = min(i * step, size)
+    return start, min(step, size - start)
+
+
+def part_shape(shape: tuple[Any, ...], axis: int | None, i: int, n: int) -> tuple[Any, ...]:
+    """Return the shape of part `i` of `n` along `axis`; `shape` if `axis` is None."""
+    return shape if axis is None else (*shape[:axis], span(shape[axis], i, n)[1], *shape[axis + 1 :])
 
 
 def part(v: UOp, axis: int | None, i: int, n: int) -> UOp:
-    """Return part `i` of `n` equal parts of `v` along `axis`; all of it if `axis` is None or `n` is 1.
+    """Return part `i` of `n` of `v` along `axis`; all of it if `axis` is None or `n` is 1.
 
     The part is taken below views that repeat elements, so that a copy of it moves each element once.
     """
     if axis is None or n == 1:
         return v
-    shape = part_shape(v.shape, axis, n)
+    shape = part_shape(v.shape, axis, i, n)
     if v.op == "EXPAND":
-        below = v.src[0] if v.src[0].shape[axis] == 1 else part(v.src[0], axis, i, n)
+        below = v.src[0] if v.src[0].shape[axis] != v.shape[axis] else part(v.src[0], axis, i, n)
         return build("EXPAND", below, shape_source(shape))
     if v.op == "PERMUTE":
         return build("PERMUTE", part(v.src[0], v.arg[axis], i, n), arg=v.arg)
     if v.op == "RESHAPE" and (below_axis := _same_axis(v, axis)) is not None:
         return build("RESHAPE", part(v.src[0], below_axis, i, n), shape_source(shape))
     offsets = [0] * len(v.shape)
-    offsets[axis] = i * shape[axis]
+    offsets[axis] = span(v.shape[axis], i, n)[0]
     return build("SHRINK", v, shape_source(offsets), shape_source(shape))
 
 
@@ -283,10 +280,12 @@ def combined(op: str, partial: Sequence[UOp], name: str) -> UOp:
 
 
 def joined(values: Sequence[UOp], axis: int) -> UOp:
-    """Return the concatenation of values of one shape along `axis`, in memory of its own. Views that repeat or reorder
-    elements are applied to the concatenation.
+    """Return the concatenation of values along `axis`, in memory of its own. Views that repeat or reorder elements are
+    applied to the concatenation.
     """
     first = values[0]
+    if any(v.shape != first.shape for v in values):
+        return build("CONTIGUOUS", graph.joined([v for v in values if v.shape[axis] != 0], axis))
     shape = (*first.shape[:axis], first.shape[axis] * len(values), *first.shape[axis + 1 :])
     if all(v.op == "EXPAND" for v in values) and first.src[0].shape[axis] == first.shape[axis]:
         return build("EXPAND", joined([v.src[0] for v in values], axis), shape_source(shape))
@@ -299,4 +298,4 @@ def joined(values: Sequence[UOp], axis: int) -> UOp:
     return build("CONTIGUOUS", build("RESHAPE", stacked, shape_source(shape)))
 
 
-__all__ = ["is_on_several", "local_values", "memory_like", "shard", "shards_of", "shown_in"]
+__all__ = ["is_on_several", "local_values", "shard", "shards_of"]

@@ -85,9 +85,10 @@ class DevicesMixin(TensorBase):
         return axis_of(self._uop)
 
     def copy(self, devices: DeviceLike) -> Self:
-        """Return this tensor on another device; on several, each gets an equal part of axis 0.
+        """Return this tensor on another device; on several, each gets a part of axis 0.
 
-        The shape is unchanged. Raises DeviceError for unknown devices, and if axis 0 does not divide into equal parts.
+        The shape is unchanged. Parts are equal, but the last ones are shorter or empty where the axis does not divide.
+        Raises DeviceError for unknown devices, and for a tensor without axes.
 
         >>> t = Tensor([1.0, 2.0, 3.0, 4.0]).copy(("cpu", "cpu:1"))
         >>> t.device, t.shard_axis, t.sum().item()
@@ -107,18 +108,18 @@ class DevicesMixin(TensorBase):
         return self._wrap(build("REPLICATED", self._uop, arg=self._axis(axis)))
 
     def shard(self, devices: Sequence[DeviceLike], axis: int = 0) -> Self:
-        """Return this tensor with `axis` divided into equal parts over several devices.
+        """Return this tensor with `axis` divided over several devices.
 
-        The shape is unchanged. Raises AxisError, and DeviceError for unknown devices or an axis that does not divide.
+        The shape is unchanged. Parts are equal, but the last ones are shorter or empty where the axis does not divide.
+        Raises AxisError, and DeviceError for unknown devices or an axis of symbolic size.
 
         >>> x = Tensor.ones(4, 6).shard(("cpu", "cpu:1"))
         >>> (x @ Tensor.ones(6, 2)).shard_axis
         0
         """
         a, names = self._axis(axis), as_devices(devices)
-        size = self._uop.shape[a]
-        if size.__class__ is not int or size % len(names):
-            raise DeviceError("shard", expected=f"axis {a} a multiple of {len(names)}", found=self.shape)
+        if self._uop.shape[a].__class__ is not int:
+            raise DeviceError("shard", expected=f"axis {a} of a constant size", found=self.shape)
         return self._wrap(sharding.sharded(self._uop, names, a))
 
     def replicate(self, devices: Sequence[DeviceLike]) -> Self:
