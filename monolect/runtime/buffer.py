@@ -19,7 +19,7 @@ from monolect.base.errors import AllocationError, DeviceError, InternalError
 from monolect.base.numpy import np
 from monolect.ir.placement import device
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, new_buffer, new_buffer_like, substitute
+from monolect.ir.uop import UOp, new_buffer, new_buffer_like
 from monolect.runtime.binding import concrete
 
 ALIGN_BYTES = 16  # bytes; an array or view whose address it does not divide is copied
@@ -27,8 +27,8 @@ VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "REPLICATED
 
 
 class Shards:
-    """The storage of a BUFFER on several devices. `parts`: for each device a realized node with its part of `axis`, or
-    with all elements if `axis` is None.
+    """The storage of a BUFFER on several devices. `parts`: for each device a BUFFER with its part of `axis`; with all
+    elements if `axis` is None.
     """
 
     def __init__(self, parts: tuple[UOp, ...], axis: int | None):
@@ -60,14 +60,13 @@ def as_alias(b: UOp) -> UOp:
     u = new_buffer_like(b)
     u.storage = b.storage
     if b.arg.device.__class__ is tuple:
-        pairs = [(p, base_of(p)) for p in b.storage.parts]
-        u.storage = Shards(tuple([substitute(p, {q: as_alias(q)}) for p, q in pairs]), b.arg.axis)
+        u.storage = Shards(tuple(map(as_alias, b.storage.parts)), b.arg.axis)
     return u
 
 
 def parts_of(b: UOp) -> tuple[UOp, ...]:
-    """Return the BUFFERs of the memory of a realized BUFFER, one for each of its devices; on one device that is `b`."""
-    return (b,) if b.arg.device.__class__ is not tuple else tuple([base_of(p) for p in b.storage.parts])
+    """Return the BUFFERs of a realized BUFFER on each of its devices; on one device that is `b` itself."""
+    return (b,) if b.arg.device.__class__ is not tuple else tuple(b.storage.parts)
 
 
 def from_numpy(array: np.ndarray, device_name: str) -> UOp:

@@ -1,6 +1,6 @@
 """Compute values on several devices: one batch of local values, whose results become the parts of one BUFFER.
 
-Invariant: a BUFFER on n devices has Shards as its storage; each part is a realized node on its device, of the shape
+Invariant: a BUFFER on n devices has Shards as its storage; each part is a BUFFER on its device, of the shape
 `schedule.rewrites.shard.part_shape`.
 """
 
@@ -31,14 +31,14 @@ def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp], str], list[U
             if is_captured or not _is_in_memory(v):
                 has_home = device_of(v) is not None or name is None
                 there = v if has_home else build("LOAD", v, arg=LoadArg(name, "GLOBAL"))
-                todo.setdefault(v, there if base_of(v).op == "AFTER" else build("CONTIGUOUS", there))
+                todo.setdefault(v, there if v.op == "AFTER" else build("CONTIGUOUS", there))
     done: dict[UOp, UOp] = {}
     if todo:
         computed = run([*todo.values()], str(device_of(next(iter(todo.values())))))
         done = dict(zip(todo, computed, strict=True))
 
     def result(r: UOp, values: list[UOp]) -> UOp:
-        parts = [done.get(v, v) for v in values]
+        parts = [_buffer(done.get(v, v)) for v in values]
         return _assembled(r, parts) if is_on_several(r) else parts[0]
 
     return [result(r, values) for r, values in zip(roots, local, strict=True)]
@@ -74,6 +74,11 @@ def _is_in_memory(u: UOp) -> bool:
     while u.op == "RESHAPE":
         u = u.src[0]
     return u.op == "BUFFER" and u.storage is not None
+
+
+def _buffer(u: UOp) -> UOp:
+    """Return the BUFFER of a realized node whose memory holds its elements in row-major order."""
+    return u if u.op == "BUFFER" else with_storage(u.shape, u.dtype, device_of(u), base_of(u).storage)
 
 
 def _assembled(u: UOp, parts: list[UOp]) -> UOp:

@@ -13,10 +13,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monolect import GradientError, Tensor
+from monolect import GradientError, Tensor, jit
 
 DEVICES = ("cpu", "cpu:1", "cpu:2", "cpu:3")
 PLACEMENTS = ("one", "other", "whole", "axis 0", "axis 1", "axis 2")
+
+
+def assigned(a: np.ndarray) -> Tensor:
+    """A tensor of the values whose assignment is not computed yet."""
+    t = Tensor(np.zeros_like(a))
+    t[...] = Tensor(a)
+    return t
 
 
 def placed(t: Tensor, how: str, devices: tuple[str, ...]) -> Tensor:
@@ -108,7 +115,8 @@ def test_programs_do_not_depend_on_where_their_operands_are(
 
     def run(how: list[str]) -> list[np.ndarray]:
         how = ["one" if h == "other" and "one" in how else h for h in how]  # one device beside the several
-        leaves = [placed(Tensor(a), h, DEVICES[:n]).detach() for a, h in zip(arrays, how, strict=True)]
+        made = [assigned(a) if seed % 2 else Tensor(a) for a in arrays]
+        leaves = [placed(t, h, DEVICES[:n]).detach() for t, h in zip(made, how, strict=True)]
         for x in leaves:
             x.requires_grad = True
         rng, t = Random(seed), leaves[0]
@@ -126,4 +134,51 @@ def test_programs_do_not_depend_on_where_their_operands_are(
         return results
 
     for got, wanted in zip(run(where), run(["one"] * 3), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
+
+
+@given(
+    st.sampled_from(SHAPES),
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),
+    st.lists(st.sampled_from(PLACEMENTS), min_size=3, max_size=3),
+    st.sampled_from((2, 3, 4)),
+    st.lists(st.sampled_from(("call", "lazy", "alias", "realized", "assigned")), min_size=3, max_size=7),
+    st.integers(0, 9999),
+)
+def test_captured_steps_do_not_depend_on_where_their_tensors_are(
+    shapes: tuple[tuple[int, ...], ...], steps: list[str], where: list[str], n: int, around: list[str], seed: int
+) -> None:
+    """The step reads one operand, updates the other, and is called between uses of both."""
+    arrays = [np.random.default_rng(seed + k).normal(size=s) for k, s in enumerate(shapes)]
+
+    def run(how: list[str], is_captured: bool) -> list[np.ndarray]:
+        how = ["one" if h == "other" and "one" in how else h for h in how]
+        given = [
+            placed(assigned(a) if seed % 2 else Tensor(a), h, DEVICES[:n]) for a, h in zip(arrays, how, strict=True)
+        ]
+        read, state = given[1], given[2]
+
+        def step(x: Tensor) -> tuple[Tensor, Tensor]:
+            rng, t = Random(seed), x
+            for name in steps:
+                t = STEPS[name](t, [read, state], rng)
+            state.assign(state * 0.5 + t.mean().to(state.device))
+            return t, state * 2
+
+        f = jit(step) if is_captured else step
+        results: list[Tensor] = []
+        for k, what in enumerate(around):
+            x = placed(Tensor(arrays[0] + k), how[0], DEVICES[:n])
+            results += f(x)
+            if what == "lazy":
+                results += [state * 3, read + 1]
+            elif what == "alias":
+                results.append(state.detach() * 1)
+            elif what == "realized":
+                results.append((state + k).realize())
+            elif what == "assigned":
+                read.assign(read + 1)
+        return [t.numpy() for t in (*results, state, read)]
+
+    for got, wanted in zip(run(where, True), run(["one"] * 3, False), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)

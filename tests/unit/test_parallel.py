@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from monolect import ArgumentError, Tensor, nn
+from monolect import ArgumentError, Tensor, jit, nn
 from monolect.nn.state import get_state_dict, load_state_dict
 
 D = ("cpu", "cpu:1")
@@ -36,19 +36,24 @@ WAYS = {
 }
 
 
-def losses(way: str, make: object, steps: int = 20) -> list[float]:
+def losses(way: str, make: object, steps: int = 20, is_captured: bool = False) -> list[float]:
     prepare, data = WAYS[way]
     m = model()
     prepare(m)
     optimizer, rng, out = make(m.parameters()), np.random.default_rng(1), []
-    for _ in range(steps):
-        x = data(Tensor(rng.normal(size=(8, 6)).astype(np.float32)))
-        y = data(Tensor(rng.integers(0, 3, 8)))
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
         optimizer.zero_grad()
         loss = m(x).cross_entropy(y)
         loss.backward()
         optimizer.step()
-        out.append(loss.item())
+        return loss
+
+    f = jit(step) if is_captured else step
+    for _ in range(steps):
+        x = data(Tensor(rng.normal(size=(8, 6)).astype(np.float32)))
+        y = data(Tensor(rng.integers(0, 3, 8)))
+        out.append(f(x, y).item())
     return out
 
 
@@ -57,7 +62,9 @@ def test_training_has_the_losses_of_one_device(way: str) -> None:
     def make(params: list[Tensor]) -> nn.optim.Adam:
         return nn.optim.Adam(params, lr=0.01)
 
-    np.testing.assert_allclose(losses(way, make), losses("one device", make), rtol=1e-4)
+    wanted = losses("one device", make)
+    np.testing.assert_allclose(losses(way, make), wanted, rtol=1e-4)
+    np.testing.assert_allclose(losses(way, make, is_captured=True), wanted, rtol=1e-4)
 
 
 def test_state_is_divided_as_the_parameters_are() -> None:

@@ -80,9 +80,8 @@ class State:
         if self.uop is None or self.memory.__class__ is not tuple:
             return False
         for k in range(len(self.memory)):
-            b, memory = memory_of(self.uop.storage.parts[k]), self.memory[k]
-            # references: that of the Shards or of the view there, the variable's, the argument's; the BUFFER's, the
-            # tuple's, those two
+            b, memory = self.uop.storage.parts[k], self.memory[k]
+            # references: the Shards', the variable's, the argument's; the BUFFER's, the tuple's, those two
             if getrefcount(b) > 3 or getrefcount(memory) > 4:
                 return True
         return False
@@ -500,11 +499,11 @@ class Capture:
         held = getrefcount(u) > ONE_REF + 1 or getrefcount(u.storage) > ONE_REF
         memory: Any
         if u.arg.device.__class__ is tuple:
-            # references: that of the Shards or of the view there, and the local variable's
-            memory = tuple(
-                [self._own_memory(b, held or getrefcount(b) > ONE_REF + 1) for b in map(memory_of, u.storage.parts)]
-            )
-            storage: Any = Shards(tuple(map(_in_memory, u.storage.parts, memory)), u.arg.axis)
+            parts = u.storage.parts
+            # references: that of the Shards, and the local variable's
+            memory = tuple([self._own_memory(b, held or getrefcount(b) > ONE_REF + 1) for b in parts])
+            new = [with_storage(b.shape, b.dtype, b.arg.device, m) for b, m in zip(parts, memory, strict=True)]
+            storage: Any = Shards(tuple(new), u.arg.axis)
         else:
             storage = memory = self._own_memory(u, held)
         u = s.tensor._uop = with_storage(u.shape, u.dtype, u.arg.device, storage)
@@ -525,13 +524,6 @@ class Capture:
             memory = own.alloc(buffer_bytes(b))
             own.copy(memory, b.storage, buffer_bytes(b))
         return memory
-
-
-def _in_memory(part: UOp, memory: Any) -> UOp:
-    """Return the part of a BUFFER on several devices, a view or a BUFFER, in other memory."""
-    b = memory_of(part)
-    new = with_storage(b.shape, b.dtype, b.arg.device, memory)
-    return new if part is b else substitute(part, {b: new})
 
 
 def _devices(u: UOp) -> tuple[str, ...]:
