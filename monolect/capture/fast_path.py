@@ -29,6 +29,7 @@ from monolect.capture.returned import Leaf
 from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
+from monolect.runtime.buffer import Shards
 from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.capture import Capture, Fresh, Output
 from monolect.runtime.replay.in_progress import NotKept, under_way
@@ -87,13 +88,14 @@ def _is_supported(capture: Capture, environment: Dependencies, n_guards: int) ->
 
     `n_guards`: guards of `environment`; the function adds those of external Tensors that the step reads or updates.
     """
-    values = (*capture.outputs, *(s.after for s in capture.moves))
+    values = [*capture.outputs, *(s.after for s in capture.moves)]
+    values = [part for v in values for part in (v.at if v.source == "parts" else (v,))]
     known = all(v.source in ("fresh", "constant", "given") for v in values)
     simple = known and all(m.shape is None for m in capture.made) and not capture.reuse
     runs = capture.native is not None or (capture.device is None and not capture.moves)
     device: Any = capture.device
     saves = capture.may_fail and capture.in_place and device.space == HOST  # a launch that fails needs a snapshot
-    if not simple or settings.VERIFY > 1 or not runs or saves or capture.is_on_several:
+    if not simple or settings.VERIFY > 1 or not runs or saves:
         return False
     n = n_guards + sum(1 for _ in _state_guards(capture)) + len(capture.moves)
     return n <= MAX_GUARD_LINES and not any(value is EMPTY for _, value in environment.cells)
@@ -112,6 +114,12 @@ class _Writer:
         self.n = len(captured.kinds)
         self.parameters = [f"a{i}" for i in range(self.n - len(self.supplied))]  # parameters of the generated function
         self.made: set[str] = set()  # names of results that a line makes
+        # (number of an argument or old state, number of the part or None) for each BUFFER that a call supplies
+        devices = [kind[2][0] if kind[2].__class__ is tuple else kind[2] for kind in captured.kinds]
+        devices += [s.tensor.device for s in self.capture.brought]
+        self.parts: list[tuple[int, int | None]] = []
+        for i, d in enumerate(devices):
+            self.parts += [(i, p) for p in range(len(d))] if d.__class__ is tuple else [(i, None)]
         self.draws = random_state.states_of(self.capture.assigned)
         self.names: dict[str, Any] = {
             "MISSING": MISSING, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
@@ -159,7 +167,9 @@ class _Writer:
         for i, kind in enumerate(self.captured.kinds):
             lines += [f" u{i} = a{i}._uop", f" m{i} = u{i}.storage"]
             names |= dict(zip((f"shape{i}", f"dtype{i}", f"device{i}", f"leaf{i}"), kind, strict=True))
-            differs = f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"
+            differs = [f"u{i}.src[0] is not shape{i}", f"u{i}.dtype is not dtype{i}", f"u{i}.arg[2] is not device{i}"]
+            if kind[2].__class__ is tuple:  # (devices, axis that they divide)
+                differs[2] = f"(u{i}.arg[2], u{i}.arg[4]) != device{i}"
             lines += _bail_if([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
         lines += _bail_if([f"u{i} is u{k}" for i, k in combinations(range(n), 2)])
         looked = self.captured.gradient_owners
@@ -185,7 +195,10 @@ class _Writer:
             run += [f" u{i} = old{i}.tensor._uop; m{i} = u{i}.storage", *_bail_if([f"m{i} is None"])]
         for k, made in enumerate(capture.made):
             run += _result_buffer(k, made, names, self.origins[k], capture.home(made.mark))
-        given = [f"m{i}.address" for i in range(n + len(capture.brought))]
+        given = [
+            f"{self.given(k)}.storage.address" if p is not None else f"m{i}.address"
+            for k, (i, p) in enumerate(self.parts)
+        ]
         given += [f"value_of({v})" for v in _size_names(capture, names)]
         given += [f"n{k}.address" for k in range(len(capture.made))]
         if capture.device is None:
@@ -195,7 +208,7 @@ class _Writer:
             return [*run, *_native_call(given, self.gradients(), capture.may_fail)]
         names["native"] = capture.native
         run += [" prologue.refresh()"] * (capture.prologue is not None)
-        news, stored = _new_versions(capture, names)
+        news, stored = self.new_versions()
         run += [*news, *_native_call(given, [*stored, *self.gradients()], capture.may_fail)]
         # `with`, though calls of its methods cost less: an interrupt between those would leave it locked
         return [" with running.lock:", *(" " + line for line in run)]
@@ -214,9 +227,43 @@ class _Writer:
             *(f" {_gradient_expression(t, names)} = {g}" for (t, _), g in zip(c.aliased_gradients, found, strict=True)),
         ]
 
+    def given(self, k: int) -> str:
+        """Return the expression of the node at position `k`: an argument or an old state, or its part on one device."""
+        i, part = self.parts[k]
+        return f"u{i}" if part is None else f"m{i}.parts[{part}]"
+
+    def node(self, name: str, output: Output) -> str:
+        """Return the expression of the node of `output`, a result or new version; adds to `names`, with the suffix
+        `name`.
+
+        The node is new memory, an input, a constant, a view of one, or a BUFFER on several devices that has them as
+        parts.
+        """
+        names = self.names
+        if output.source == "parts":
+            names[f"whole_{name}"] = _joined(output)
+            return f"whole_{name}({', '.join(self.node(f'{name}_{p}', part) for p, part in enumerate(output.at))})"
+        if output.source == "constant":
+            names[f"kept_{name}"] = output.node
+            return f"kept_{name}"
+        whole = f"y{output.at}" if output.source == "fresh" else self.given(output.at)
+        if output.node is output.base:
+            return whole
+        names[f"view_{name}"] = lambda new: _shown(output, new)
+        return f"view_{name}({whole})"
+
+    def new_versions(self) -> tuple[list[str], list[str]]:
+        """Return lines that name the new version of each rebound state, and lines that store them."""
+        news, stored = [], []
+        for k, s in enumerate(self.capture.moves):
+            self.names[f"moves{k}"] = s
+            news.append(f" w{k} = {self.node(f'w{k}', s.after)}")
+            stored.append(f" {f'moves{k}.tensor' if s.argument is None else f'a{s.argument}'}._uop = w{k}")
+        return news, stored
+
     def value(self, i: int) -> str:
         """Return a line that makes a Tensor of output `i`."""
-        node = _node_expression(str(i), self.capture.outputs[i], self.names)
+        node = self.node(str(i), self.capture.outputs[i])
         return f" t{i} = new(Tensor); t{i}._uop = {node}; t{i}._grad = None; t{i}._requires_grad = False"
 
     def results(self) -> list[str]:
@@ -338,6 +385,7 @@ def _state_guards(capture: Capture) -> Iterator[GuardLine]:
     for i, s in enumerate(capture.in_place):
         # references: the tensor's, the state's, the argument of getrefcount; the BUFFER's, the state's, that
         held = f"getrefcount(s{i}.uop) > 3 or getrefcount(s{i}.memory) > 3"
+        held += f" or s{i}.has_shared_part()" * capture.is_on_several
         yield f"s{i}.tensor._uop is not s{i}.uop or {held}", {f"s{i}": s}
 
 
@@ -350,16 +398,6 @@ def _native_call(arguments: list[str], after: list[str], may_fail: bool) -> list
     if may_fail or not after:
         return [call, *after]
     return [" try:", f" {call}", " finally:", *(" " + line for line in after)]
-
-
-def _new_versions(capture: Capture, names: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Return lines that name the new version of each rebound state, and lines that store them; adds to `names`."""
-    news, stored = [], []
-    for k, s in enumerate(capture.moves):
-        names[f"moves{k}"] = s
-        news.append(f" w{k} = {_node_expression(f'w{k}', s.after, names)}")
-        stored.append(f" {f'moves{k}.tensor' if s.argument is None else f'a{s.argument}'}._uop = w{k}")
-    return news, stored
 
 
 def _size_names(capture: Capture, names: dict[str, Any]) -> list[str]:
@@ -392,25 +430,24 @@ def _result_buffer(k: int, result: Fresh, names: dict[str, Any], origin: Any, de
     ]
 
 
-def _node_expression(name: str, output: Output, names: dict[str, Any]) -> str:
-    """Return the expression of the node of `output`, a result or new version; adds to `names`, with the suffix `name`.
-
-    The node is new memory, an input, a constant, or a view of one.
-    """
-    if output.source == "constant":
-        names[f"kept_{name}"] = output.node
-        return f"kept_{name}"
-    whole = f"y{output.at}" if output.source == "fresh" else f"u{output.at}"
+def _shown(output: Output, new: UOp) -> UOp:
+    """Return the view of `output` with the node `new` as its base."""
     if output.node is output.base:
-        return whole
+        return new
+    u = substitute(output.node, {output.base: new})
+    u.origin = new.origin
+    return u
 
-    def view(new: UOp) -> UOp:
-        u = substitute(output.node, {output.base: new})
-        u.origin = new.origin
-        return u
 
-    names[f"view_{name}"] = view
-    return f"view_{name}({whole})"
+def _joined(output: Output) -> Callable[..., UOp]:
+    """Return the function that makes the node of `output`, which is on several devices, from its parts."""
+
+    def joined(*parts: UOp) -> UOp:
+        u = new_buffer_like(output.base)
+        u.storage, u.origin = Shards(parts, output.base.arg.axis), parts[0].origin
+        return _shown(output, u)
+
+    return joined
 
 
 def _tree_expression(template: Any, leaves: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max, size_max
 from monolect.ir.ops import BufferArg, KernelInfo, ProgramInfo, StepInfo
+from monolect.ir.placement import engine
 from monolect.ir.rewrite.calls import stored_slots
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, node, nodes_of, shape_source
@@ -188,9 +189,11 @@ def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, thre
 
 
 def device_of(item: UOp, default: str) -> str:
-    """Return the device that an item runs on, for a copy the destination's; `default` if the item touches no memory."""
+    """Return the engine that an item runs on, for a copy the destination's; `default` if the item touches no memory."""
     operands = item.src[:1] if item.op == "STORE" else item.src[1:]
-    found = (home(b, default) for b in map(base_of, operands) if b.op in ("PARAM", "BUFFER") and not is_scalar(b))
+    found = (
+        engine(home(b, default)) for b in map(base_of, operands) if b.op in ("PARAM", "BUFFER") and not is_scalar(b)
+    )
     return next(found, default)
 
 

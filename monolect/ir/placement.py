@@ -12,6 +12,8 @@ from monolect.base.errors import DeviceError
 from monolect.ir.ops import ELEMENTWISE, ParamArg
 from monolect.ir.uop import UOp, node, shape_source
 
+HOST_KINDS = frozenset(("cpu", "c"))  # kinds of devices whose kernels run on the host's processor
+
 VIEWS = frozenset(("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"))
 
 
@@ -27,6 +29,16 @@ def is_memory(u: UOp) -> bool:
     while u.op in VIEWS:
         u = u.src[0]
     return u.op == "BUFFER" or (u.op == "PARAM" and u.arg.name is None)
+
+
+def engine(name: str) -> str:
+    """Return the device whose kernels compute on the memory of the device `name`.
+
+    `cpu:1` is further memory of the engine `cpu`, because all devices of the host's processor share its threads. Any
+    other device is its own engine.
+    """
+    kind, _, number = name.partition(":")
+    return kind if number and kind in HOST_KINDS else name
 
 
 def device(u: UOp) -> Any:

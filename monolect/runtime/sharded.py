@@ -1,5 +1,8 @@
 """Compute values on several devices: one batch of local values, whose results become the parts of one BUFFER.
 
+The devices of the host's processor (`cpu`, `cpu:1`) are memory of one engine. Their local values are computed in one
+batch of that engine: it reads the memory of all of them, and a copy between them is a result with memory of its own.
+
 Invariant: a BUFFER on n devices has Shards as its storage; each part is a BUFFER on its device, of the shape
 `schedule.rewrites.shard.part_shape`.
 """
@@ -7,41 +10,59 @@ Invariant: a BUFFER on n devices has Shards as its storage; each part is a BUFFE
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from monolect.base.settings import settings
-from monolect.ir.ops import LoadArg
+from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
-from monolect.ir.uop import UOp, build, node
+from monolect.ir.placement import engine
+from monolect.ir.rewrite.calls import is_body
+from monolect.ir.uop import UOp, build, node, rebuild, toposort
 from monolect.runtime.buffer import Shards, base_of, parts_of, with_storage
 from monolect.schedule.callify import resolve_functions
 from monolect.schedule.rewrites.shard import is_on_several, shard
 
 
-def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp], str], list[UOp]], is_captured: bool) -> list[UOp]:
-    """Return the values of `batch` as BUFFERs with storage. `run`: computes values on single devices as one batch,
-    given the device of those that have none. If `is_captured`, results share no memory with operands.
+class Sharded(NamedTuple):
+    """Computed values of a batch. `names`: for each BUFFER of an engine that the batch read or wrote for another device
+    of it, the BUFFER of that device.
+    """
+
+    values: list[UOp]
+    names: dict[UOp, UOp]
+
+
+def realize_sharded(
+    batch: Sequence[UOp], run: Callable[[list[UOp]], list[UOp]], default: str, is_captured: bool
+) -> Sharded:
+    """Return the values of `batch` as BUFFERs with storage. `run`: computes values on engines as one batch.
+
+    `default`: the device of values that have none. If `is_captured`, results share no memory with operands.
     """
     roots = resolve_functions([*batch])
     local = _local_values(roots)
-    todo: dict[UOp, UOp] = {}  # local value -> the value that is computed: on its device, if it has none
-    for r, values in zip(roots, local, strict=True):
-        names = device_of(r) if is_on_several(r) else (device_of(r),)
-        for v, name in zip(values, names, strict=True):
-            if is_captured or not _is_in_memory(v):
-                has_home = device_of(v) is not None or name is None
-                there = v if has_home else build("LOAD", v, arg=LoadArg(name, "GLOBAL"))
-                todo.setdefault(v, there if v.op == "AFTER" else build("CONTIGUOUS", there))
-    done: dict[UOp, UOp] = {}
+    names = [device_of(r) if is_on_several(r) else (device_of(r) or default,) for r in roots]
+    wanted = [
+        (v, name) for values, there in zip(local, names, strict=True) for v, name in zip(values, there, strict=True)
+    ]
+    done: dict[tuple[UOp, str], UOp] = {}
+    if not is_captured:
+        done = {(v, name): _buffer(v) for v, name in wanted if _is_in_memory(v) and device_of(v) == name}
+    todo = [pair for pair in dict.fromkeys(wanted) if pair not in done]
+    values, aliases = _on_engines([v for v, _ in todo])
+    results = dict(aliases)
     if todo:
-        computed = run([*todo.values()], str(device_of(next(iter(todo.values())))))
-        done = dict(zip(todo, computed, strict=True))
-
-    def result(r: UOp, values: list[UOp]) -> UOp:
-        parts = [_buffer(done.get(v, v)) for v in values]
-        return _assembled(r, parts) if is_on_several(r) else parts[0]
-
-    return [result(r, values) for r, values in zip(roots, local, strict=True)]
+        computed = run(_separate([(v, engine(name)) for v, (_, name) in zip(values, todo, strict=True)]))
+        for (v, name), found in zip(todo, computed, strict=True):
+            b = _buffer(found)
+            if b.arg.device != name:
+                results[b] = with_storage(b.shape, b.dtype, name, b.storage)
+            done[v, name] = results.get(b, b)
+    parts = iter([done[pair] for pair in wanted])
+    return Sharded(
+        [_assembled(r, [next(parts) for _ in there]) for r, there in zip(roots, names, strict=True)], results
+    )
 
 
 def wholes_of(parts: Sequence[UOp], buffers: Sequence[UOp]) -> tuple[UOp, ...]:
@@ -69,6 +90,57 @@ def _local_values(roots: list[UOp]) -> list[list[UOp]]:
     return [[next(flat) for _ in (device_of(r) if is_on_several(r) else (r,))] for r in roots]
 
 
+def _on_engines(values: Sequence[UOp]) -> tuple[list[UOp], dict[UOp, UOp]]:
+    """Return `values` with the engine of each device as its device, and the BUFFER of each new BUFFER.
+
+    A LOAD between devices of one engine is its source.
+    """
+    new: dict[UOp, UOp] = {}
+    aliases: dict[UOp, UOp] = {}
+    for u in toposort(*values, stop=is_body):
+        if is_body(u):
+            new[u] = u
+        elif u.op == "BUFFER":
+            new[u] = u if u.arg.device is None else _alias(u, engine(u.arg.device))
+            if new[u] is not u:
+                aliases[new[u]] = u
+        elif u.op == "LOAD" and u.arg is not None and u.arg.device is not None:
+            there, source = engine(u.arg.device), new[u.src[0]]
+            is_there = len(u.src) == 1 and device_of(source) == there
+            src = (source, *[new[s] for s in u.src[1:]])
+            new[u] = source if is_there else build("LOAD", *src, arg=LoadArg(there, u.arg.addrspace))
+        else:
+            new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+    return [new[v] for v in values], aliases
+
+
+def _alias(b: UOp, name: str) -> UOp:
+    """Return a BUFFER on the device `name` with the memory of `b`; `b` itself if it is there."""
+    if b.arg.device == name:
+        return b
+    new = node("BUFFER", b.src, BufferArg(b.arg.slot, b.dtype, name))
+    new.storage = b.storage
+    return new
+
+
+def _separate(values: Sequence[tuple[UOp, str]]) -> list[UOp]:
+    """Return nodes that compute each value into memory of its own, from pairs (value, engine of its memory).
+
+    A value that is wanted twice is computed once and copied.
+    """
+    first: dict[UOp, UOp] = {}
+    out: list[UOp] = []
+    for k, (v, name) in enumerate(values):
+        if v in first:
+            out.append(node("LOAD", (first[v],), LoadArg(name, "GLOBAL"), k))  # the tag keeps it distinct
+            continue
+        is_copy = device_of(v) is None or _is_in_memory(v)
+        there = node("LOAD", (v,), LoadArg(name, "GLOBAL")) if is_copy else v
+        first[v] = there if v.op == "AFTER" else build("CONTIGUOUS", there)
+        out.append(first[v])
+    return out
+
+
 def _is_in_memory(u: UOp) -> bool:
     """Whether `u` is a realized node whose memory holds its elements in row-major order, so that it can be a part."""
     while u.op == "RESHAPE":
@@ -82,8 +154,10 @@ def _buffer(u: UOp) -> UOp:
 
 
 def _assembled(u: UOp, parts: list[UOp]) -> UOp:
-    """Return a realized node of the value `u` on several devices, from its parts."""
+    """Return a realized node of the value `u`, from its part on each of its devices."""
+    if not is_on_several(u):
+        return parts[0]
     return with_storage(u.shape, u.dtype, device_of(u), Shards(tuple(parts), axis_of(u)))
 
 
-__all__ = ["realize_sharded", "wholes_of"]
+__all__ = ["Sharded", "realize_sharded", "wholes_of"]

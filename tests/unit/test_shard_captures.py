@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from monolect import Tensor, jit, nn
+from monolect import DeviceError, Tensor, jit, nn
 
 PAIR, FOUR = ("cpu", "cpu:1"), ("cpu", "cpu:1", "cpu:2", "cpu:3")
 
@@ -147,6 +149,25 @@ def test_a_failed_step_leaves_everything() -> None:
     np.testing.assert_array_equal(state.numpy(), values(4, 1))
     fails[0] = False
     assert step(one).item() == values(4, 2).sum()
+
+
+def test_a_step_over_several_devices_is_not_saved(tmp_path: Path) -> None:
+    for f, x in (
+        (jit(lambda t: (t * 2).sum()), placed(values(4), 0)),
+        (jit(lambda t: t.to("cpu:1")), Tensor(values(4))),
+    ):
+        f(x)
+        with pytest.raises(DeviceError, match="cannot be saved"):
+            f.save(tmp_path / "a.step")
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_replay_of_a_small_step_is_one_native_call() -> None:
+    f, x = jit(lambda t: (t * 2).sum()), placed(values(4), 0, FOUR)
+    for _ in range(3):
+        f(x)
+    (captured,) = f.captures.values()
+    assert captured.capture.native is not None and next(iter(captured.fast_paths.values())) is not None
 
 
 @pytest.mark.parametrize("kind", ["plain", "dropout", "batch norm"])

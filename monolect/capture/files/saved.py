@@ -41,7 +41,7 @@ from monolect.capture.returned import Leaf
 from monolect.command.forms import buffer_bytes
 from monolect.ir.ops import ParamArg
 from monolect.ir.placement import memory_of
-from monolect.ir.uop import UOp, node, shape_source
+from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime.replay import stored
 from monolect.runtime.replay.in_progress import NotKept
 from monolect.tensor import random as random_state
@@ -111,9 +111,11 @@ def device_of(captures: Sequence[Captured]) -> str:
     in DEVICES.
     """
     names = {c.capture.device.name for c in captures if c.capture.device is not None}
-    names = names or {device for c in captures for *_, device, _ in c.kinds} or {"cpu"}  # results may be views
+    names |= {device for c in captures for *_, device, _ in c.kinds}
+    names |= {u.arg.device for c in captures for u in toposort(c.capture.step) if u.op == "PARAM"} - {None}
+    names = names or {"cpu"}  # results may be views
     if len(names) > 1 or not names <= {*DEVICES}:
-        found = sorted(names) if len(names) > 1 else names.pop()
+        found = sorted(map(str, names)) if len(names) > 1 else names.pop()
         raise DeviceError("a step that cannot be saved", expected="kernels on cpu or c", found=found)
     return names.pop()
 

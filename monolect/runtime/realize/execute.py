@@ -21,7 +21,7 @@ from monolect.backend.registry import Device
 from monolect.base.errors import AllocationError, JitError
 from monolect.base.settings import settings
 from monolect.command.forms import buffer_bytes, home
-from monolect.ir.placement import device
+from monolect.ir.placement import device, engine
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like, node, substitute, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
@@ -123,8 +123,8 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
             done[r] = with_storage(r.shape, r.dtype, dev, Device[dev].alloc(1))
         else:
             dev = one_device([r])
-            if not dev:
-                groups.setdefault(dev, []).append(r)
+            if not dev or engine(dev) != dev:
+                groups.setdefault("", []).append(r)
                 continue
             if len(todo) == 1:  # fast path: grouping would cost 0.5 us
                 return _run_batch(todo, dev, as_symbolic, also)
@@ -154,6 +154,8 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     plan_key = (batch_key, dev, settings.choices)
     plan = None if batch_key is None else _cached(plan_key)
     if plan is None:
+        if any(b.arg.device.__class__ is str and engine(b.arg.device) != b.arg.device for b in buffers):
+            return _run_sharded(batch, as_symbolic)
         if batch_key is not None and not listening.captures:
             if (general := with_inputs(batch, batch_key, dev)) is not None:
                 return _run_batch(general, dev, as_symbolic)
@@ -166,7 +168,7 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     if plan is not None:
         return run_plan(plan, buffers, as_symbolic, batch)
     names = _device_names(batch)
-    if any(name.__class__ is tuple for name in names):
+    if any(name.__class__ is tuple or engine(name) != name for name in names):
         return _run_sharded(batch, as_symbolic)
     function = _callified(node("TUPLE", tuple(batch)))
     values, buffers = function.src[0], [*function.src[1:]]
@@ -254,18 +256,28 @@ def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | No
 
 
 def _run_sharded(batch: list[UOp], as_symbolic: bool) -> list[UOp]:
-    """Run a batch of values that reads or computes values on several devices."""
-    from monolect.runtime.sharded import realize_sharded, wholes_of  # imported only for values on several devices
+    """Run a batch of values that reads or computes values on several devices, or on further devices of an engine."""
+    from monolect.runtime.sharded import realize_sharded, wholes_of  # imported only for such values
 
     captures = listening.captures
     first = [len(capture) for capture in captures]
-    outs = realize_sharded(batch, lambda values, dev: _run_compound(values, dev, as_symbolic), bool(captures))
+
+    def computed(values: list[UOp]) -> list[UOp]:
+        names = {*map(device, values), *_device_names(values)}
+        if len(names) == 1:
+            return compute(values, as_symbolic)
+        return _run_compound(values, str(device(values[0])), as_symbolic)
+
+    found = realize_sharded(batch, computed, Device.default, bool(captures))
     if captures:
-        read, made = [b for b in toposort(*batch) if b.op == "BUFFER"], [*map(base_of, outs)]
+        read, made = [b for b in toposort(*batch) if b.op == "BUFFER"], [*map(base_of, found.values)]
         for capture, n in zip(captures, first, strict=True):
-            seen = [(wholes_of(r.inputs, read), wholes_of(r.fresh, made)) for r in capture[n:]]
-            capture[n:] = [r._replace(read=x, made=y) for r, (x, y) in zip(capture[n:], seen, strict=True)]
-    return outs
+            capture[n:] = [
+                Run(r.plan, inputs, fresh, wholes_of(inputs, read), wholes_of(fresh, made))
+                for r in capture[n:]
+                for inputs, fresh in [[tuple([found.names.get(b, b) for b in x]) for x in (r.inputs, r.fresh)]]
+            ]
+    return found.values
 
 
 def _viewed(u: UOp) -> UOp:

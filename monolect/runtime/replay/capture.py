@@ -48,6 +48,8 @@ from monolect.runtime.replay.record import Outside, mark
 
 SHORT_WORK = 1 << 17  # operations + bytes; a step up to this runs without releasing the GIL, which would cost as much
 
+MAPPED_REF = max(map(getrefcount, (object(),)))  # `getrefcount` in a `map` of an object that only a tuple holds
+
 
 class State:
     """A tensor that the step assigns: `tensor`, or argument number `argument` of each call.
@@ -79,12 +81,8 @@ class State:
         """Return whether other code holds the BUFFER or the memory of one device."""
         if self.uop is None or self.memory.__class__ is not tuple:
             return False
-        for k in range(len(self.memory)):
-            b, memory = self.uop.storage.parts[k], self.memory[k]
-            # references: the Shards', the variable's, the argument's; the BUFFER's, the tuple's, those two
-            if getrefcount(b) > 3 or getrefcount(memory) > 4:
-                return True
-        return False
+        parts = self.uop.storage.parts  # held by the Shards; their memory by them and by `memory`
+        return max(map(getrefcount, parts)) > MAPPED_REF or max(map(getrefcount, self.memory)) > MAPPED_REF + 1
 
 
 class Read:

@@ -8,8 +8,8 @@ holds it, of which the last may be shorter or empty. Any other value is whole on
 devices has a node for its part on each. Only LOADs to a device move data: those that the graph has, of operands that
 are on one device only, and those that combine a reduction along the shard axis.
 
-Invariant: after the pass no value has a tuple device. All devices combine their partial sums in one order, so that
-a replicated value has the same bits on all of them.
+Invariant: after the pass no value has a tuple device. The first device combines partial sums in the order of the
+devices, so that a replicated value has the same bits on all of them.
 """
 
 from __future__ import annotations
@@ -186,7 +186,8 @@ class _Node:
         partial = [rebuild(u, (self.local[source][i], *u.src[1:])) for i in range(self.n)]
         if axis_of(source) is None or axis_of(source) not in u.arg[1]:
             return partial
-        return [combined(u.arg[0], partial, name) for name in self.devices]
+        total = combined(u.arg[0], partial, self.devices[0])
+        return [copy(total, name) for name in self.devices]
 
     def copied(self) -> list[UOp]:
         """Return the LOAD to another device or to several: a COPY of the specification, which shards along axis 0."""
