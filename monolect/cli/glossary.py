@@ -28,6 +28,153 @@ def _rows(*rows: tuple[str, str, str, str]) -> tuple[Term, ...]:
 
 TERMS = _rows(
     (
+        "action",
+        "A change of a kernel's loops as data, (op, subject, argument), such as SPLIT, PADTO, PEEL, TC or "
+        "PACK; a plan accepts only legal ones.",
+        "optimize/actions/plan.py optimize/actions/kind.py",
+        "OptOps, scheduling primitive, transformation",
+    ),
+    (
+        "axis part",
+        "One of the loops into which SPLIT cuts an axis, which is a RANGE of the original kernel: its size, "
+        "its stride along the axis, and its axis type.",
+        "optimize/loops/axis_part.py optimize/actions/split.py",
+        "AxisPart, root, axis, clipped",
+    ),
+    (
+        "axis type",
+        "How a part of an axis runs: LOOP, REDUCE, THREAD, UPCAST (vector lanes or rows of a tile), UNROLL, "
+        "GROUP_REDUCE (lanes with partial results), GLOBAL (workgroups), LOCAL (lanes of a workgroup), "
+        "CONTRACT (steps inside of a matrix unit).",
+        "optimize/loops/nest.py optimize/actions/split.py",
+        "UPCAST, GROUP_REDUCE, CONTRACT",
+    ),
+    (
+        "block loop",
+        "A loop that SPLIT makes around all loops but threads, for cache blocks; packed memory is copied in "
+        "its iterations.",
+        "optimize/loops/axis_part.py optimize/actions/split.py optimize/cpu/contraction.py",
+        "loop over cache blocks, outer tile loop",
+    ),
+    (
+        "contraction",
+        "A sum of products whose operands are each read again for some output: a matrix product, a "
+        "convolution, or a gradient of one.",
+        "optimize/cpu/contraction.py optimize/gpu/tiles.py",
+        "sum of products, einsum",
+    ),
+    (
+        "gate",
+        "The condition of a LOAD or STORE: where it is false, the load yields its alternative value, mostly "
+        "zero, and the store writes nothing.",
+        "lower/control.py optimize/actions/peel.py",
+        "mask, predicate, guard of an access",
+    ),
+    (
+        "lane",
+        "One element of a vector; on a device with workgroups also one of the work-items of a workgroup.",
+        "optimize/loops/nest.py optimize/loops/workgroup.py",
+        "SIMD lane, work-item, GPU thread",
+    ),
+    (
+        "mask limit",
+        "The index from which on a causal mask hides all keys of a row; it grows with the row.",
+        "optimize/actions/bound.py",
+        "Limit, edge of a mask, BOUND",
+    ),
+    (
+        "moving along a loop",
+        "An access moves along a loop (or axis) if its address depends on that loop's counter; its step is "
+        "the stride in elements.",
+        "optimize/cost.py optimize/loops/accesses.py",
+        "stride, loop-variant address",
+    ),
+    (
+        "packed once",
+        "A packed copy of memory that is the same at every run, such as weights; a separate kernel fills it "
+        "before the first run.",
+        "optimize/blocks/packed.py command/rewrites/pack_once.py",
+        "frozen, fill kernel, prepacked weights",
+    ),
+    (
+        "panel",
+        "The operand of a product whose loads move along the vector lanes (the tile's columns), and its "
+        "packed copy; all rows reuse its vectors.",
+        "optimize/cpu/contraction.py optimize/blocks/packed.py",
+        "packed B, micro-panel",
+    ),
+    (
+        "peeled section",
+        "One of the consecutive pieces into which PEEL cuts the iterations of a loop; each becomes a loop of its own.",
+        "optimize/actions/peel.py",
+        "PEEL, sections",
+    ),
+    (
+        "plan",
+        "The axis parts of one kernel and the actions performed on them so far (`LoopPlan`, base class "
+        "`LoopNest`); no IR is written yet.",
+        "optimize/actions/plan.py optimize/loops/nest.py",
+        "schedule of a kernel, LoopPlan",
+    ),
+    (
+        "scratch value",
+        "An intermediate result that a kernel stores to a LOCAL buffer (the scratch buffer) in one loop and "
+        "reads in later loops, once per iteration of the loops around.",
+        "optimize/loops/scratch.py optimize/scratch_rows.py schedule/scratch.py",
+        "scratch buffer, scratch row, temporary",
+    ),
+    (
+        "shaped part",
+        "An axis part of type UPCAST or UNROLL, without workgroups also GROUP_REDUCE: an axis of a vector or "
+        "tile value instead of a loop.",
+        "optimize/loops/nest.py lower/expand.py",
+        "shape, vector axis, unrolled axis",
+    ),
+    (
+        "step of a reduction",
+        "An iteration of a reduction loop; with workgroups, the piece of the reduction whose operands the "
+        "lanes copy to local memory at once.",
+        "optimize/actions/split.py optimize/blocks/shared.py",
+        "k step, is_step",
+    ),
+    (
+        "streamed rows",
+        "A few matrix rows that are read from memory in parallel, one vector of each at a time, without packing.",
+        "optimize/cpu/contraction.py optimize/cpu/heuristic.py",
+        "stream, multi-stream",
+    ),
+    (
+        "square of dot products",
+        "A rectangle of results whose dot products are computed at once, with vector lanes along the "
+        "reduction; operands are loaded once for a row or column.",
+        "optimize/cpu/dot_products.py",
+        "Square, dots, outer product of rows",
+    ),
+    (
+        "tap",
+        "One position in a window of a convolution or of pooling.",
+        "optimize/cpu/heuristic.py optimize/actions/peel.py",
+        "kernel position, filter element",
+    ),
+    (
+        "register tile",
+        "The rows and vectors of results that a product accumulates in registers at once.",
+        "optimize/cpu/tile_cost.py optimize/cpu/contraction.py",
+        "tile, microkernel, register block",
+    ),
+    (
+        "warp tile",
+        "The tiles of a matrix unit that each warp of a workgroup computes at once.",
+        "optimize/gpu/warp_tiles.py optimize/blocks/warp.py",
+        "warp, fragment",
+    ),
+    (
+        "workgroup",
+        "Lanes of a device that run together and share local memory; its subgroups that run in lockstep are warps.",
+        "optimize/loops/workgroup.py optimize/gpu/groups.py",
+        "thread block, CTA, warp",
+    ),
+    (
         "alias",
         "Two names of one memory; a write through one is seen through the other.",
         "tensor/view.py capture/around.py capture/returned.py",

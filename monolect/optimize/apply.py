@@ -1,11 +1,11 @@
 """Define the pass that chooses the actions of a kernel, and the pass that rewrites the kernel's loops by them.
 
-`choose_actions` writes the actions to the kernel's info, unless a search or a user has done so. `apply` writes the plan
-as IR. Each original RANGE becomes the sum of its parts' RANGEs times their strides. Padding adds a guard to every store
-and reduction that depends on the padded axis. Loads are guarded in reductions and where they may become vectors (then
-masked). Other loads read the last element again, as the store of such an iteration is guarded. Where rows of a tile are
-padded, the last tile starts earlier instead, if that is legal. The order of the parts becomes the ids of the new
-RANGEs, which is the loop order.
+`choose_actions` writes the actions to the kernel's KernelInfo, unless a search or a user has done so. `apply` performs
+them on a plan and writes the plan as IR. Each original RANGE becomes the sum of its parts' RANGEs times their strides.
+Padding adds a guard to every store and reduction that depends on the padded axis. Loads are guarded in reductions and
+where they may become vectors (then masked). Other loads read the last element again, as the store of such an iteration
+is guarded. Where rows of a tile are padded, the last tile starts earlier instead, if that is legal. The order of the
+parts becomes the ids of the new RANGEs, which is the loop order.
 
 Before: END(STORE(..r0..), r0:64)                        SPLIT(0, (16, "UPCAST", False))
 After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
@@ -45,8 +45,10 @@ MAX_NAMED_LOOPS = 8  # loops; a kernel with more is named after those of its lar
 
 
 def choose_actions(sink: UOp, target: Target) -> UOp:
-    """Return the kernel with the heuristic's actions in its info. If its info has actions already, keep those before
-    the first that DISABLE names.
+    """Return the kernel `sink` with chosen actions in its KernelInfo (`SINK.arg.actions`).
+
+    If the info has actions already (a user's or a search's), they are kept up to the first that the setting DISABLE
+    names. Otherwise the heuristic for `target` chooses them.
     """
     info = sink.arg or KernelInfo()
     if info.actions is not None:
@@ -59,10 +61,10 @@ def choose_actions(sink: UOp, target: Target) -> UOp:
 
 
 def apply(sink: UOp, target: Target) -> UOp:
-    """Return the kernel with the loops that its info's actions make, or, if `info.fills`, the kernel that fills its
-    packed blocks.
+    """Return the kernel `sink` with its loops rewritten by the actions in its KernelInfo (`SINK.arg.actions`).
 
-    Raises ActionError for the first illegal action. A kernel whose info says that actions were applied stays unchanged.
+    If `info.fills`, return instead the separate kernel that fills the blocks that are packed once (see `fill_kernel`).
+    A kernel whose info says `is_applied` is returned unchanged. Raises ActionError for the first illegal action.
     """
     info = sink.arg or KernelInfo()
     if info.is_applied:
@@ -78,8 +80,8 @@ _plans: WeakKeyDictionary[UOp, tuple[Target, LoopPlan]] = WeakKeyDictionary()
 
 
 def planned(sink: UOp, target: Target) -> LoopPlan:
-    """Return the plan of a kernel: with the actions its info has, else those that the heuristic chooses; with NOOPT,
-    none.
+    """Return the plan of the kernel `sink`: its axes after the actions in its KernelInfo, or, if the info has none,
+    after the actions that the heuristic chooses. With the setting NOOPT the heuristic chooses no actions.
     """
     info = sink.arg or KernelInfo()
     if info.actions is not None or settings.NOOPT:
@@ -90,6 +92,9 @@ def planned(sink: UOp, target: Target) -> LoopPlan:
 
 
 def _plan_of(sink: UOp, actions: tuple[Action, ...], target: Target) -> LoopPlan:
+    """Return the plan of the kernel `sink` after `actions`, up to the first that DISABLE names. Raises ActionError for
+    the first illegal one.
+    """
     plan = LoopPlan(sink, target)
     for a in allowed(actions):
         plan.act(a)
@@ -97,6 +102,9 @@ def _plan_of(sink: UOp, actions: tuple[Action, ...], target: Target) -> LoopPlan
 
 
 def _choice(sink: UOp, target: Target) -> LoopPlan:
+    """Return the plan of the kernel `sink` after the heuristic's actions, and print each with its reason where tracing
+    is on.
+    """
     plan = LoopPlan(sink, target)
     reasons = choose(plan)
     if "actions" in settings.tracing:
@@ -107,20 +115,25 @@ def _choice(sink: UOp, target: Target) -> LoopPlan:
 
 @lru_cache(maxsize=64)
 def _chosen(sink: UOp, target: Target, choices: tuple[int | str, ...]) -> LoopPlan:
+    """Return `_choice(sink, target)`, memoized; `choices` are the values of the settings on which the choice
+    depends.
+    """
     return _choice(sink, target)
 
 
 def kept_blocks(plan: LoopPlan) -> dict[UOp, PackedBlock]:
-    """Return {packed load: its block} of the loads of memory that has the same contents at every run; a separate kernel
-    fills these blocks once.
+    """Return {packed load: its block} of those loads in `plan.packs` whose memory has the same contents at every run
+    (such as weights). A separate kernel fills these blocks once; see `fill_kernel`.
     """
     return {u: PackedBlock(plan, u) for u in plan.packs if plan.is_frozen(u)}
 
 
 def fill_kernel(plan: LoopPlan) -> UOp:
-    """Return the kernel that fills the blocks packed once: block k is PARAM 2k, and PARAM 2k + 1 is its source.
+    """Return a SINK: the separate kernel that fills the blocks that are packed once (`kept_blocks`) before the first
+    run.
 
-    Each fill has separate loops: the outermost loop of one may be an inner loop of another.
+    For the k-th block of the plan, PARAM 2k is the packed copy, and PARAM 2k + 1 is the memory that is copied. Each
+    block has its own loop nests, since the outermost loop of one may be an inner loop of another.
     """
     fills: list[UOp] = []
     for k, b in enumerate(kept_blocks(plan).values()):
@@ -131,7 +144,11 @@ def fill_kernel(plan: LoopPlan) -> UOp:
 
 
 def _with_distinct_loops(fill: UOp, others: list[UOp]) -> UOp:
-    """Return a fill whose loops, except those that threads share, are numbered after all loops of `others`."""
+    """Return `fill`, an END that fills a block, with its RANGEs renumbered after all RANGEs among the nodes `others`.
+
+    RANGEs of type THREAD keep their number, as all fills share them. Without RANGEs in `others`, `fill` is returned
+    unchanged.
+    """
     taken = [u.arg[0] for u in others if u.op == "RANGE"]
     numbers = count(max(taken, default=-1) + 1)
     loops = sorted((u for u in toposort(fill) if u.op == "RANGE" and u.arg[1] != "THREAD"), key=lambda r: r.arg[0])
@@ -139,14 +156,18 @@ def _with_distinct_loops(fill: UOp, others: list[UOp]) -> UOp:
 
 
 def apply_actions(sink: UOp, actions: tuple[Action, ...], target: Target) -> UOp:
-    """Return `sink` after `actions`. Raises ActionError for the first illegal one."""
+    """Return the kernel `sink` with its loops rewritten by `actions`. Raises ActionError for the first illegal
+    action.
+    """
     return apply_plan(_plan_of(sink, actions, target))
 
 
 def kernel_name(plan: LoopPlan) -> str:
-    """Return a name with the kernel's kind and sizes: map_128x64, sum_128x64_r10, ...
+    """Return a name made of the kernel's kind and its loop sizes, such as map_128x64 or sum_128x64_r10.
 
-    Of many loops only those of the largest store are named.
+    The kind is map (no reduction), sum, max, prod, scan or scatter. The sizes are those of the output loops, then after
+    r those of the reductions; n means a symbolic size. If there are more than MAX_NAMED_LOOPS output loops, only those
+    around the store with the most iterations are named.
     """
     kinds = {u.arg[0]: None for u in plan.reduces}
     what = "_".join({"ADD": "sum", "MAX": "max", "MUL": "prod"}[k] for k in kinds) or "map"
@@ -164,7 +185,10 @@ def kernel_name(plan: LoopPlan) -> str:
 
 
 def apply_plan(plan: LoopPlan) -> UOp:
-    """Return the kernel with the plan's loops."""
+    """Return the SINK of the plan's kernel, rewritten so that its loops are the parts of `plan.axes`.
+
+    The KernelInfo of the result has a name, the actions and the number of threads, and says `is_applied`.
+    """
     if plan.is_given:
         src, threads = kept_axes(plan)
         return node("SINK", src, KernelInfo(kernel_name(plan), (), threads, is_applied=True))
@@ -198,11 +222,12 @@ def apply_plan(plan: LoopPlan) -> UOp:
 
 
 def _overlapping(plan: LoopPlan) -> set[UOp]:
-    """Return the RANGEs of padded tile rows whose last tile starts earlier, to end with the axis, instead of being
-    guarded.
+    """Return the padded output RANGEs whose last tile of rows is moved back to end exactly at the end of the axis, so
+    that it needs no guard.
 
-    Rows that two tiles share are computed and stored twice, with equal results. That is illegal where a store adds to
-    memory, where the kernel reads an element that it stores, and for rows of a scan.
+    The moved tile overlaps the tile before it: rows in both are computed and stored twice, with equal results. The
+    result is empty where that is illegal: a store adds to memory, the kernel reads an element that it stores, or the
+    rows belong to a scan.
     """
     stored = {x for u in plan.stores for x in (u.src[0].src[1], memory_of(u.src[0]))}
     again = any(u.src[0].src[1] in stored or memory_of(u.src[0]) in stored for u in plan.loads)
@@ -221,12 +246,14 @@ def _overlapping(plan: LoopPlan) -> set[UOp]:
 
 
 def _clamped(plan: LoopPlan, guards: dict[UOp, UOp], exprs: dict[UOp, UOp], packed: dict[UOp, UOp]) -> dict[UOp, UOp]:
-    """Return {load: the same load with its index clamped to the last element}, for loads inside a padded output axis
-    that is not the vector's.
+    """Return {LOAD: the same LOAD with its index clamped to the last element} for ungated loads along padded output
+    axes.
 
-    A tile of vectors is masked by rows instead: clamped rows would be loaded element by element. `guards`: {padded
-    RANGE: condition that is true up to its end}. `exprs`: {RANGE: the expression that replaces it}. `packed`: {packed
-    load: the load from its block}.
+    Without clamping, such a load would read beyond the end of its buffer in the padding iterations. Loads along the
+    vector axis, or of vectors in a tile with padded rows, are left out, because a mask guards them.
+
+    `guards`: {padded RANGE: the condition that its iteration is before its end}. `exprs`: {RANGE of the original
+    kernel: the expression that replaces it}. `packed`: {packed load: the load from its block}.
     """
     last = {r for r in guards if r in plan.outputs}
     if not last:
@@ -249,8 +276,11 @@ def _clamped(plan: LoopPlan, guards: dict[UOp, UOp], exprs: dict[UOp, UOp], pack
 
 
 def _packed(plan: LoopPlan, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
-    """Return {packed load, or the cast that widens it: the load from its block}, on targets without workgroups. `made`:
-    the RANGE of each part.
+    """Return {node of the kernel: the LOAD from the packed block that replaces it}, for each load in `plan.packs`. For
+    targets without workgroups.
+
+    The replaced node is the packed LOAD, or its CAST to a wider dtype if the copy casts. `made`: {part of an axis: its
+    new RANGE}.
     """
     ids = count(len(plan.axes))
     slots = unused_slots(plan.order)
@@ -263,8 +293,9 @@ def _packed(plan: LoopPlan, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
 
 
 def _make_ranges(plan: LoopPlan) -> list[tuple[AxisPart, UOp]]:
-    """Return (part, its RANGE) for each part that needs a loop. The ids of the RANGEs count up in loop order, a THREAD
-    first.
+    """Return a list of (part of an axis, its new RANGE), for each part in `plan.axes` that needs a loop.
+
+    The list is in loop order, outermost first, and the numbers of the RANGEs count up in that order.
     """
     order = sorted(plan.axes, key=lambda p: _nesting_order(plan, p))
     out: list[tuple[AxisPart, UOp]] = []
@@ -290,16 +321,17 @@ def _make_ranges(plan: LoopPlan) -> list[tuple[AxisPart, UOp]]:
 
 
 def _is_single(plan: LoopPlan, p: AxisPart) -> bool:
-    """True for a part p with one iteration that a split left over: it needs no loop."""
+    """Whether the part `p` needs no loop: it is a remainder with one iteration of an axis that SPLIT divided."""
     rest = [q for q in plan.axes if q.root is p.root and q is not p]
     return p.size == 1 and p.type in ("LOOP", "REDUCE") and bool(rest) and not any(q.clipped for q in (p, *rest))
 
 
 def _nesting_order(plan: LoopPlan, p: AxisPart) -> tuple:
-    """Return the sort key of the part p, outermost first: threads, blocks, output loops, UPCAST parts (the vector lane
-    last), reductions.
+    """Return the sort key of the part `p` for the loop order, outermost first.
 
-    Axes of a launch are no loops and come first: workgroups, then lanes, each with the last created first.
+    The order is threads, block loops, output loops, UPCAST parts (the vector lane last), reductions. On a target with
+    workgroups, workgroups (GLOBAL) and then lanes (LOCAL, GROUP_REDUCE) come before all of these, the last created
+    first.
     """
     if plan.workgroup and p.type in ("GLOBAL", "LOCAL", "GROUP_REDUCE"):
         return (False, False, p.type != "GLOBAL", False, -p.created)
@@ -311,20 +343,26 @@ def _nesting_order(plan: LoopPlan, p: AxisPart) -> tuple:
 
 
 def plan_bound(plan: LoopPlan, p: AxisPart) -> UOp:
-    """Return the number of iterations of the part p. For the remaining part of a symbolic axis it is a quotient."""
+    """Return the number of iterations of the part `p` as an index expression: a constant, or, for a part of a symbolic
+    axis, the axis's size divided by the part's stride.
+    """
     return idx(p.size) if p.size else _times(plan, p, p.stride)
 
 
 def _times(plan: LoopPlan, p: AxisPart, stride: int) -> UOp:
-    """Return the number of pieces of `stride` iterations in the symbolic axis of p. They divide it unless it
-    is padded.
+    """Return the number of pieces of `stride` iterations that the whole symbolic axis of the part `p` consists of.
+
+    The quotient is rounded up if the axis is padded; otherwise `stride` divides the size.
     """
     n = p.root.src[0] + (stride - 1) if p.root in plan.padded else p.root.src[0]
     return n if stride == 1 else build("IDIV", n, idx(stride))
 
 
 def _clipped_total(plan: LoopPlan, p: AxisPart) -> int:
-    """Return the number of iterations of the clipped part p and the parts outside of it together."""
+    """Return the total number of iterations of the part `p` over all iterations of the outer parts of its axis.
+
+    The part is clipped: SPLIT did not divide the axis evenly, so the last outer iteration has fewer iterations of `p`.
+    """
     n = plan.size(p.root)
     if p.root in plan.padded:
         inner = [q.size for q in plan.axes if q.root is p.root and q.stride < p.stride]
@@ -344,6 +382,12 @@ def _rebuild(
     peeler: Peeler,
     info: KernelInfo,
 ) -> UOp:
+    """Return the new SINK, with `info` as its arg: every node of the plan's kernel, rebuilt over the new RANGEs.
+
+    `parts`: {RANGE of the original kernel: the RANGEs of its parts}. `exprs`: {node of the original kernel: its known
+    replacement}. `guards`: {padded RANGE: the condition that its iteration is before its end}. `rows`: the row of each
+    scratch buffer for each lane. `peeler`: cuts loops that accumulate partial sums where PEEL cut the original loops.
+    """
     new: dict[UOp, UOp] = dict(exprs)
     blocks = [r for cut in blocks_of_sum(plan)[:1] for r in parts[cut.root] if r.arg[1] == "LOOP"]
     around = blocks  # the block loops that enclose the store
@@ -396,9 +440,10 @@ def _rebuild(
 
 
 def _contracted(plan: LoopPlan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, list[UOp]], closed: list[UOp]) -> UOp:
-    """Return the sum `u` over the loops `closed`, in the form that the plan's matrix unit takes.
+    """Return the sum `u`, a REDUCE over the loops `closed`, rewritten for the plan's matrix unit (TC).
 
-    `new`: the new node of each old one. `parts`: {RANGE of the original kernel: the RANGEs of its parts}.
+    `new`: {node of the original kernel: its new node}. `parts`: {RANGE of the original kernel: the RANGEs of its
+    parts}.
     """
     assert plan.unit is not None
     if plan.unit.threads:
@@ -411,11 +456,12 @@ def _contracted(plan: LoopPlan, u: UOp, new: dict[UOp, UOp], parts: dict[UOp, li
 
 
 def _accumulated(plan: LoopPlan, store: UOp, total: UOp, block: UOp) -> UOp:
-    """Return the store of a blocked reduction into its output: add to the earlier blocks' sum, finish in the last
-    block.
+    """Return `store` rewritten to accumulate the sum of a blocked reduction in the output buffer.
 
-    `block` is the RANGE over the blocks. The output is read after the block's sum `total` is known, so that registers
-    hold that sum alone until then. The next row is prefetched.
+    In each iteration of the block loop `block`, the new STORE adds `total`, the sum of this block, to the output's
+    value (zero in the first block). In the last block it also applies the epilogue. The output is read only after
+    `total` is known, so that registers hold no second sum meanwhile. If the output exceeds the L2 cache, its next row
+    is prefetched.
     """
     target, value, *gate = store.src
     started = less(idx(0), block)
@@ -432,6 +478,11 @@ def _accumulated(plan: LoopPlan, store: UOp, total: UOp, block: UOp) -> UOp:
 
 
 def _gate_for(plan: LoopPlan, u: UOp, guards: dict[UOp, UOp]) -> UOp:
+    """Return the condition under which the LOAD or STORE `u` of the original kernel runs in padded loops; TRUE if
+    always.
+
+    `guards`: {padded RANGE: the condition that its iteration is before its end}.
+    """
     gate = TRUE
     mine = ranges(u.src[0].src[1]) if plan.scratch.reads(u) else ranges(u)
     for root, g in guards.items():
@@ -441,10 +492,10 @@ def _gate_for(plan: LoopPlan, u: UOp, guards: dict[UOp, UOp]) -> UOp:
 
 
 def _may_read_beyond_end(address: UOp, root: UOp) -> bool:
-    """Whether a load may stay unguarded beyond the end of the padded axis `root`.
+    """Whether a LOAD at `address` needs no guard for iterations beyond the end of the padded axis `root`.
 
-    True if `address`, an INDEX, depends on the axis only through values that other loads read, and its index is in
-    bounds for all values that these may have.
+    `address` is an INDEX. The result is True if its index depends on `root` only through values of other loads, as in a
+    gather, and is inside its buffer for all values that these loads may have.
     """
     lo, hi = min_max(address.src[1])
     return (
@@ -458,6 +509,10 @@ def _depends_outside_loads(x: UOp, root: UOp) -> bool:
 
 
 def _gated(plan: LoopPlan, u: UOp, src: tuple[UOp, ...], guards: dict[UOp, UOp]) -> UOp:
+    """Return the LOAD or STORE `u` with the new sources `src`, and with the guards of padded loops added to its gate.
+
+    `guards`: {padded RANGE: the condition that its iteration is before its end}.
+    """
     gate = _gate_for(plan, u, guards)
     if gate is TRUE:
         return rebuild(u, src)
@@ -470,9 +525,10 @@ def _gated(plan: LoopPlan, u: UOp, src: tuple[UOp, ...], guards: dict[UOp, UOp])
 
 
 def _guarded(plan: LoopPlan, body: UOp, u: UOp, guards: dict[UOp, UOp]) -> UOp:
-    """Return the terms `body` of the reduction `u`, replaced by the neutral element beyond the end of a padded axis.
+    """Return `body`, the terms of the reduction `u`, replaced by the neutral element in iterations beyond the end of a
+    padded reduction axis.
 
-    `guards`: {padded RANGE: condition that is true up to its end}.
+    `guards`: {padded RANGE: the condition that its iteration is before its end}.
     """
     neutral = {"ADD": 0, "MUL": 1, "MAX": u.dtype.min}[u.arg[0]]
     for root, g in guards.items():
@@ -482,9 +538,11 @@ def _guarded(plan: LoopPlan, body: UOp, u: UOp, guards: dict[UOp, UOp]) -> UOp:
 
 
 def _is_zero_beyond_end(plan: LoopPlan, x: UOp, root: UOp) -> bool:
-    """Whether x is zero beyond the end of the padded axis `root`: a gated or packed load, or a product of such loads.
+    """Whether `x` is zero in iterations beyond the end of the padded axis `root`, so that a sum needs no guard.
 
-    A guard would keep the product from being fused with the sum into one multiply-add.
+    That holds for a LOAD that moves along `root` and has no gate yet or yields zero where its gate is false, and for
+    products and casts of such loads. A guard would keep the product from being fused with the sum into one
+    multiply-add.
     """
     if x.op == "LOAD":
         at_index = x.src[0].op == "INDEX" and root in ranges(x.src[0]) and not plan.scratch.reads(x)
@@ -493,8 +551,10 @@ def _is_zero_beyond_end(plan: LoopPlan, x: UOp, root: UOp) -> bool:
 
 
 def _thread_special(sink: UOp, plan: LoopPlan, parts: dict[UOp, list[UOp]]) -> UOp:
-    """Replace the RANGE of the THREAD axis by the SPECIAL index that the launch passes to each thread. `parts`: {RANGE
-    of the original kernel: the RANGEs of its parts}.
+    """Return the kernel `sink` with the RANGE of type THREAD replaced by a SPECIAL: the index that the launch passes to
+    each thread.
+
+    `parts`: {RANGE of the original kernel: the RANGEs of its parts}.
     """
     mapping = {r: node("SPECIAL", (r.src[0],), "thread0") for rs in parts.values() for r in rs if r.arg[1] == "THREAD"}
     if not mapping:

@@ -27,7 +27,9 @@ from monolect.optimize.tuning import (
 
 
 class Choices:
-    """The decisions for one kernel so far. `reasons` has one text for each action of `plan.actions`."""
+    """Perform actions on the plan of one kernel and record the reason of each: `reasons[i]` is the text for
+    `plan.actions[i]`.
+    """
 
     def __init__(self, plan: LoopPlan):
         self.plan = plan
@@ -50,10 +52,12 @@ class Choices:
         return True
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = VECTOR_COUNTS) -> bool:
-        """Split r into (rest, vectors, lanes); return False if r is too short or the split is illegal.
+        """Split the axis `r` into (remaining loop, vectors, lanes); return False if r is too short or the split is
+        illegal.
 
         `target`: the axis type of the lanes and vectors, UPCAST or GROUP_REDUCE. `why`: the reason to record.
-        `vectors`: the numbers of vectors at a time to try, best first; the first that divides the rest is taken.
+        `vectors`: candidate numbers of vectors that are computed at a time, best first; the first that divides the
+        remaining loop is taken. Where no whole number of vectors covers the axis, it is padded first.
         """
         n = self.plan.divisor(r)
         if n < MIN_VECTOR_LENGTH and not self.plan.size(r) and self.plan.extent(r) >= self.lanes:
@@ -84,8 +88,10 @@ class Choices:
         return True
 
     def padded_accumulator_count(self, j: UOp, n: int, vectors: tuple[int, ...]) -> int:
-        """Return the first of the accumulator counts `vectors` for which padding the `n` vectors of the reduction j is
-        cheap. It is 1 if there is none, if rows can be interleaved instead, or if the kernel has too many operations.
+        """Return the first of the accumulator counts `vectors` for which padding the reduction j from `n` vectors to a
+        multiple of the count adds little work.
+
+        It is 1 if there is none, if rows can be interleaved instead, or if the kernel has too many operations.
         """
         least = 2 * self.plan.target.n_threads
         rows = any(r in self.profile.scope(j) and self.plan.size(r) >= least for r in self.plan.outputs)
@@ -94,8 +100,8 @@ class Choices:
         return next((k for k in vectors if n >= 2 * k and -n % k * MAX_PADDING_SHARE <= n), 1)
 
     def fitting_lanes(self, n: int) -> int:
-        """Return the full vector length, or for a short axis of n elements a shorter one that holds or exactly divides
-        it.
+        """Return the number of vector lanes for an axis of n elements: the full vector length, or, for a short axis, a
+        shorter vector that holds all n elements or divides n.
         """
         lanes = self.lanes
         while lanes > 4 and (lanes // 2 >= n or n % lanes and n % (lanes // 2) == 0 and n <= 4 * lanes):
@@ -103,15 +109,15 @@ class Choices:
         return lanes
 
     def contains_reduction(self, j: UOp) -> bool:
-        """True when another reduction runs inside the loop j."""
+        """Whether another reduction runs inside the reduction loop j."""
         from_inside = [u for u in self.plan.reduces if j not in u.src[1:]]
         return any(j in ranges(u) for u in from_inside)
 
     def threads_over(self, outputs: list[UOp], uneven: Iterable[UOp] = ()) -> None:
-        """Share out one of the loops of the axes `outputs` among the threads: the first that is long enough and that
-        threads share evenly, else the first that is long enough.
+        """Divide one loop of the axes `outputs` among all threads (SPLIT to THREAD), if a loop is long enough.
 
-        Axes in `uneven` have later iterations with more work: threads take their iterations round-robin.
+        The first loop that divides into equal work is taken, else the first that is long enough. Axes in `uneven` have
+        more work in later iterations; threads take their iterations round-robin.
         """
         n = self.plan.target.n_threads
         if n < 2 or self.profile.operations() < MIN_THREAD_CYCLES * self.lanes:
@@ -128,9 +134,10 @@ class Choices:
                 return
 
     def is_uneven(self, p: AxisPart, n: int) -> bool:
-        """Whether `n` shares of the loop `p`, which must be short, differ in work.
+        """Whether `n` threads that divide the loop `p` get unequal work. False for loops of at least 2 * n iterations.
 
-        Some shares have one iteration more, or the last tile starts early to end with the axis and recomputes elements.
+        Work is unequal if some threads have one iteration more, or if the last tile is moved back to end with the axis
+        and recomputes elements.
         """
         return p.size < 2 * n and bool(p.size % n or not p.size or p.size * p.stride > self.plan.size(p.root))
 

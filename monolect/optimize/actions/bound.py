@@ -2,15 +2,15 @@
 
 This module recognizes such a softmax, proves that the loops may end, and computes their bounds.
 
-A masked softmax has a scratch value `s[k] = where(k < limit, score, hidden)`, whose limit grows with the loops around.
-It has a maximum over s, a scratch value `e[k] = exp(s[k] - maximum)`, and sums whose terms each have a factor e[k].
+A masked softmax has a scratch buffer `s[k] = where(k < limit, score, hidden)`, whose limit grows with the loops around.
+It has a maximum over s, a scratch buffer `e[k] = exp(s[k] - maximum)`, and sums whose terms each have a factor e[k].
 From the limit on, e is zero, and zero times a finite number adds nothing; the maximum is over at least one visible
-score. So no loop over k need exceed the largest limit of the rows that run together, rounded up to whole steps. Where
+score. So no loop over k needs to exceed the largest limit of the rows of one tile, rounded up to whole steps. Where
 rows are cut into blocks of keys, a block may be hidden completely. One step is made then, which finds the maximum -inf,
 and zeros below a maximum that is made finite.
 
 What it is not: exact where a visible score is as low as `hidden`, or where a hidden value is not finite (see
-docs/semantics.md). Invariant: a loop reads only elements of a scratch value that its loop has written.
+docs/semantics.md). Invariant: a loop reads only elements of a scratch buffer that the buffer's own loop has written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HIDDEN = -1e30  # a score; exp of its distance to any visible score is 0
 
 
 class Bound(ActionKind):
-    """End the loops of a masked softmax where the mask hides all later iterations. No search tries it."""
+    """Action BOUND: end the loops of a masked softmax where the mask hides all later iterations. No search tries it."""
 
     op = "BOUND"
     forms = (
@@ -46,7 +46,11 @@ class Bound(ActionKind):
 
 
 def bound(plan: LoopNest, axis: int) -> None:
-    """Bound the loops of a masked softmax. Raises ActionError where `axis` is no such loop."""
+    """Note in `plan.bounded` the mask limit at which the loops of a masked softmax end.
+
+    `axis`: the index in `plan.axes` of a loop that fills the scores or the exponentials. Raises ActionError if it is
+    none.
+    """
     found = mask_limit(plan)
     loops = {*found.readers, *(r for rs in found.readers.values() for r in rs)} if found is not None else set()
     if found is None or plan.axes[axis].root not in found.readers or not all(map(plan.size, (*loops, *found.steps))):
@@ -55,8 +59,8 @@ def bound(plan: LoopNest, axis: int) -> None:
 
 
 def mask_limit(plan: LoopNest) -> Limit | None:
-    """Return the limit beyond which the loops of a masked softmax have no work, or None if the kernel has no such
-    softmax.
+    """Return the limit from which on the mask of a softmax hides all keys, with the loops that it bounds, or None if
+    the kernel has no masked softmax whose loops may end early.
     """
     for scores, end in plan.scratch.fills.items():
         found = _limit(end)
@@ -73,9 +77,10 @@ def mask_limit(plan: LoopNest) -> Limit | None:
 
 
 def _limit(end: UOp) -> tuple[int, dict[UOp, int]] | None:
-    """Return (c, {r: k}) if `end` fills a scratch buffer with masked scores, else None.
+    """Return (constant, {RANGE r around: its step}) if `end`, an END, fills a scratch buffer with masked scores, else
+    None.
 
-    The mask hides the scores from iteration c + sum(k * r) of the END's own loop on, where r are loops around it.
+    The mask hides the scores from iteration `constant + sum(step * r)` of the END's own loop on.
     """
     value, own = end.src[0].src[1], end.src[1:]
     if value.op != "WHERE" or len(own) != 1:
@@ -96,8 +101,8 @@ def _limit(end: UOp) -> tuple[int, dict[UOp, int]] | None:
 
 
 def _as_index(u: UOp) -> UOp | None:
-    """Return integer arithmetic on loop counters as index arithmetic, or None for other nodes and where the dtype might
-    overflow.
+    """Return `u`, integer arithmetic on loop counters, rebuilt in the index dtype, so that it can be compared exactly.
+    None for other nodes, and where the integer dtype of `u` might overflow.
     """
     if u.dtype.kind == "x":
         return u
@@ -114,10 +119,11 @@ def _as_index(u: UOp) -> UOp | None:
 
 
 def _readers(plan: LoopNest, scores: UOp, end: UOp, may_hide_all: bool) -> dict[UOp, tuple[UOp, ...]] | None:
-    """Return {loop that fills a buffer: the loops that read it} for the scores and for the exponentials.
+    """Return {RANGE that fills a scratch buffer: the RANGEs of the loops that read the buffer}, for the buffer of the
+    scores and for that of the exponentials.
 
-    None if another node reads either, or if a completely hidden row would not become zeros. `end`: the END that fills
-    the buffer `scores`. `may_hide_all`: the mask may hide a whole row.
+    None if any other node reads one of the two buffers, or if a row whose scores are all hidden would not become zeros.
+    `scores`: the BUFFER of the scores; `end`: the END that fills it. `may_hide_all`: the mask may hide a whole row.
     """
     k = end.src[1]
     if may_hide_all and not any(s.op == "CONST" and s.arg[0] == -inf for s in end.src[0].src[1].src[1:]):
@@ -143,9 +149,10 @@ def _readers(plan: LoopNest, scores: UOp, end: UOp, may_hide_all: bool) -> dict[
 
 
 def _exponentials(plan: LoopNest, load: UOp, scores: UOp, must_be_finite: bool) -> UOp | None:
-    """Return the scratch buffer that is filled with exp(`load` - maximum of the scores), or None.
+    """Return the scratch BUFFER that is filled with exp(`load` - maximum of the scores), or None.
 
-    If `must_be_finite`, the kernel must replace a maximum of -inf by a finite number.
+    `load`: a LOAD of a score. `scores`: the BUFFER of the scores. If `must_be_finite`, the kernel must replace a
+    maximum of -inf by a finite number, or the result is None.
     """
     for b, end in plan.scratch.fills.items():
         x = end.src[0].src[1]
@@ -167,7 +174,9 @@ def _exponentials(plan: LoopNest, load: UOp, scores: UOp, must_be_finite: bool) 
 
 
 def _sums(plan: LoopNest, exps: UOp) -> tuple[UOp, ...] | None:
-    """Return the loops of the sums whose terms each have a factor from the buffer `exps`; None if it has other uses."""
+    """Return the RANGEs of the sums whose terms each have a factor from the scratch buffer `exps` of exponentials; None
+    if the buffer is read for anything else.
+    """
     out: list[UOp] = []
     for load in plan.scratch.loads(exps):
         at = load.src[0].src[1]
@@ -185,7 +194,7 @@ def _sums(plan: LoopNest, exps: UOp) -> tuple[UOp, ...] | None:
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 class Bounds:
-    """The bounds of the loops that BOUND ends early."""
+    """The numbers of iterations of the loops that BOUND ends early (`plan.bounded`)."""
 
     def __init__(self, plan: LoopNest):
         self.plan, self.limit = plan, plan.bounded
@@ -195,9 +204,10 @@ class Bounds:
                 self._step(r)
 
     def _step(self, r: UOp) -> int:
-        """Return the multiple to which the limit is rounded up for the loop r.
+        """Return the number to a multiple of which the mask limit is rounded up for the loops of the RANGE r.
 
-        A loop fills the elements that its readers read, so its steps are multiples of theirs.
+        It is a multiple of the numbers of all loops that read what r fills, so that r fills all elements that they
+        read.
         """
         if r not in self.steps:
             assert self.limit is not None
@@ -207,18 +217,21 @@ class Bounds:
         return self.steps[r]
 
     def _parts(self, r: UOp) -> list[AxisPart]:
+        """Return the parts of the RANGE r."""
         return [p for p in self.plan.axes if p.root is r]
 
     def _outer(self, r: UOp) -> AxisPart | None:
-        """Return the outermost part of r if its loop may end early, else None."""
+        """Return the outermost part of the RANGE r if it is a loop that may end early (no block loop, no thread), else
+        None.
+        """
         p = max(self._parts(r), key=lambda p: (p.stride * p.size, p.stride))
         clipped = any(q.clipped for q in self._parts(r))
         return p if p.type in ("LOOP", "REDUCE") and not clipped and not p.is_block else None
 
     def bound(self, p: AxisPart, made: dict[int, UOp]) -> UOp | None:
-        """Return the number of iterations of the loop p, or None for all.
+        """Return the number of iterations of the part p as an index expression, or None if BOUND does not end p early.
 
-        `made`: the RANGEs of the loops around, by the id of their AxisPart.
+        `made`: {id of an AxisPart around p: its new RANGE}.
         """
         if p.root not in self.steps or self._outer(p.root) is not p:
             return None

@@ -19,7 +19,10 @@ Moves = Mapping[str, Callable[[LoopNest], Iterator[Move]]]  # by kind; a search 
 
 
 class ActionKind:
-    """One kind of action, (op, subject, argument): a legal transformation of the loops of a kernel."""
+    """One kind of action on the loops of a kernel, such as SPLIT: how it is written, when it is legal, and its effect.
+
+    An action of the kind is a tuple (op, subject, argument).
+    """
 
     op = ""
     forms: tuple[tuple[str, str], ...] = ()  # (how the action is written, what it does)
@@ -31,37 +34,42 @@ class ActionKind:
     may_follow_mask_peel = False  # whether the kernel may have a loop that is peeled at a mask
 
     def row_name(self, action: Action) -> str:
-        """Return the name in `rows` of an action of this kind."""
+        """Return the name by which the setting DISABLE and the tables know `action`, one of the names in `rows`."""
         return self.op
 
     def move_kind(self, action: Action) -> str:
-        """Return the key in `moves` whose function yields actions like this one."""
+        """Return the key in `moves` whose function yields actions like `action`, such as UPCAST for a SPLIT
+        to UPCAST.
+        """
         return self.op
 
     def perform(self, plan: LoopNest, subject: Any, arg: Any) -> None:
-        """Perform the action on `plan`. Raises ActionError naming the rule it breaks; the plan is then unchanged.
+        """Perform the action (op, subject, arg) on `plan`. Raises ActionError with the rule that it breaks; the plan is
+        then unchanged.
 
-        `subject`: the number of an axis, load or store, or None. `arg`: the third member of the action, as `forms`
-        shows.
+        `subject`: the index of an axis part in `plan.axes`, of a load in `plan.loads` or of a store in `plan.stores`,
+        or None. `arg`: the argument of the action, as `forms` shows.
         """
         raise NotImplementedError
 
     @property
     def moves(self) -> Moves:
-        """The moves that a search tries, by kind."""
+        """{kind of move: the function that yields the moves of that kind, which a search tries, for a plan}."""
         return {}
 
 
 def axes_with(plan: LoopNest, *types: str) -> Iterator[tuple[int, int]]:
-    """Yield (axis, size) of the axes of these types with more than one iteration."""
+    """Yield (index in `plan.axes`, number of iterations) of each part that has one of the axis types `types` and more
+    than one iteration.
+    """
     return ((i, p.size) for i, p in enumerate(plan.axes) if p.type in types and p.size > 1)
 
 
 def numbered(plan: LoopNest, op: str, what: str, found: list[UOp], number: Any) -> UOp:
-    """Return the access of that number in `found`, for the action `op` that sets its flag.
+    """Return `found[number]`, the LOAD or STORE for which the action `op` (PREFETCH or NONTEMPORAL) sets a flag.
 
-    Raises ActionError if there is none, if it has a flag already, or if the target cannot bypass its caches. `what`:
-    "load" or "store".
+    `found`: the plan's loads or stores. `what`: "load" or "store", for the error's text. Raises ActionError if there is
+    no such number, if the access has a flag already, or if the target has no non-temporal stores and prefetches.
     """
     if not plan.target.streams:
         raise ActionError(op, expected="a target with stores past its caches", found=plan.target.name)

@@ -31,7 +31,7 @@ FLIPS: dict[DType, DType] = {dtypes.int8: dtypes.uint8, dtypes.uint8: dtypes.int
 
 
 class MatrixUnits(ActionKind):
-    """Make steps of the kernel's only sum one step of a matrix unit."""
+    """Action TC: give several consecutive iterations of the kernel's only sum to one instruction of a matrix unit."""
 
     op = "TC"
     forms = (
@@ -51,10 +51,11 @@ class MatrixUnits(ActionKind):
 
 
 def contract(plan: LoopNest, axis: int, arg: Any) -> None:
-    """Give steps of the kernel's sum to a matrix unit. Raises ActionError where none fits.
+    """Perform TC: let a matrix unit compute the kernel's only sum, several iterations at a time. Raises ActionError
+    where the unit does not fit.
 
-    `axis`: the number of the sum's axis. `arg`: the unit's name, or (name, axis of rows, axis of columns) for a unit
-    that a warp shares.
+    `axis`: the index in `plan.axes` of the sum's reduction. `arg`: the name of a unit of one thread, or (name, index of
+    the axis of rows, index of the axis of columns) for a unit that a warp shares.
     """
     name = arg[0] if isinstance(arg, tuple) else arg
     unit = next((m for m in plan.target.units if m.name == name), None)
@@ -85,10 +86,10 @@ def contract(plan: LoopNest, axis: int, arg: Any) -> None:
 
 
 def matrix_units(plan: LoopNest) -> Iterator[Move]:
-    """Yield TC of each reduction to each matrix unit of the target.
+    """Yield the moves that give a reduction to a matrix unit of the target (TC), for every reduction and unit.
 
-    For a thread's unit, TC also comes after a split that makes the unit's lanes. For a warp's unit, TC has the axes of
-    its rows and of its columns.
+    For a unit of one thread there is also the pair of a SPLIT that makes its vector lanes and TC. For a unit of a warp,
+    TC names an axis for its rows and one for its columns.
     """
     for unit in plan.units:
         for j, _ in axes_with(plan, "REDUCE"):
@@ -103,8 +104,8 @@ def matrix_units(plan: LoopNest) -> Iterator[Move]:
 
 
 def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
-    """Return the two loads (a, b) whose products, cast to its dtype, the REDUCE `u` sums; b moves along `lane`, the
-    RANGE of the vector lanes.
+    """Return the two LOADs (a, b) whose products the REDUCE `u` sums, after a cast to the dtype of `u`. Only b moves
+    along `lane`, the RANGE of the vector lanes.
 
     Raises ActionError where `u` is no such sum, or where not exactly one of the loads moves along `lane`.
     """
@@ -118,8 +119,8 @@ def operands(u: UOp, lane: UOp | None) -> tuple[UOp, UOp]:
 
 
 def check(unit: MatrixUnit, u: UOp, lane: UOp | None, along: UOp) -> None:
-    """Raise ActionError where `unit` cannot compute the REDUCE `u` in steps of the RANGE `along`. `lane`: the RANGE of
-    the vector lanes.
+    """Raise ActionError where `unit`, a matrix unit of one thread, cannot compute the REDUCE `u` in steps of the RANGE
+    `along`: the dtypes differ, or an operand does not move along the sum. `lane`: the RANGE of the vector lanes.
     """
     factors = operands(u, lane)
     if any(along not in ranges(x) for x in factors):
@@ -133,7 +134,9 @@ def check(unit: MatrixUnit, u: UOp, lane: UOp | None, along: UOp) -> None:
 
 
 def flips(unit: MatrixUnit, u: UOp) -> bool:
-    """Whether the operands of the REDUCE `u` have one dtype while `unit` multiplies different dtypes."""
+    """Whether both operands of the REDUCE `u` have one dtype (int8 or uint8) while `unit` multiplies a signed by an
+    unsigned one, so that the top bit of one operand must be flipped.
+    """
     a, b = (x.src[0].dtype for x in u.src[0].src)
     return a is b and unit.a is not unit.b
 
@@ -141,9 +144,11 @@ def flips(unit: MatrixUnit, u: UOp) -> bool:
 def products(
     unit: MatrixUnit, u: UOp, a: UOp, b: UOp, closed: list[UOp], columns: list[UOp], kernel: Iterable[UOp]
 ) -> UOp:
-    """Return the REDUCE `u` of a * b over the ranges `closed`, as sums that the unit can compute.
+    """Return the REDUCE `u`, a sum of a * b over the RANGEs `closed`, in the form that the matrix unit `unit` takes.
 
-    `columns`: the loops of b; `kernel`: the nodes of the kernel so far, whose ranges and slots are taken.
+    Where the unit needs a flipped operand (`flips`), that is a sum of products minus a correction. `a`, `b`: the new
+    LOADs. `columns`: the RANGEs that move b. `kernel`: the nodes of the kernel so far, whose numbers of RANGEs and
+    slots are taken.
     """
 
     def total(x: UOp, y: UOp) -> UOp:
@@ -162,8 +167,10 @@ def products(
 
 
 def _from_local_memory(x: UOp, columns: list[UOp], order: list[UOp]) -> UOp:
-    """Return a load of `x` from local memory, after loops over `columns` that fill that memory. `order`: the kernel's
-    nodes.
+    """Return a LOAD of the value `x` from a new LOCAL buffer that loops over `columns` fill first.
+
+    `columns`: the RANGEs that `x` depends on and that become the buffer's axes. `order`: the nodes of the kernel, whose
+    numbers of RANGEs and slots are taken.
     """
     ids = unused_ranges(order)
     slot = next(unused_slots(order))

@@ -15,7 +15,7 @@ from monolect.optimize.loops.partial_sums import check_sums
 
 
 class NoLocals(ActionKind):
-    """Forbid local memory for the rest of the plan. No search tries it."""
+    """Action NOLOCALS: forbid local memory for all later actions of the plan. No search tries it."""
 
     op = "NOLOCALS"
     forms = (('("NOLOCALS", None, None)', "use no local memory and no workgroup dimensions"),)

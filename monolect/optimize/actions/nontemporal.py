@@ -26,7 +26,7 @@ MIN_NONTEMPORAL_BYTES = 16  # bytes; shorter vectors cannot be stored past the c
 
 
 class Nontemporal(ActionKind):
-    """Set the arg of a STORE so that it bypasses the caches."""
+    """Action NONTEMPORAL: make a STORE bypass the caches, by a flag in its arg."""
 
     op = "NONTEMPORAL"
     forms = (('("NONTEMPORAL", store, None)', "make STORE number `store` bypass the caches"),)
@@ -43,7 +43,9 @@ class Nontemporal(ActionKind):
 
 
 def store_to_bypass(plan: LoopNest, number: Any) -> UOp:
-    """Return STORE number `number`. Raises ActionError where a store past the caches is not provably right."""
+    """Return `plan.stores[number]`. Raises ActionError unless the STORE is proven to write whole aligned vectors,
+    always and once, to memory that the kernel does not read.
+    """
     u = numbered(plan, "NONTEMPORAL", "store", plan.stores, number)
     if u.op != "STORE" or u.arg is not None or u.src[0].src[0].op != "PARAM":
         raise ActionError("NONTEMPORAL", expected="a plain STORE to memory", found=repr(u))
@@ -72,7 +74,7 @@ def store_to_bypass(plan: LoopNest, number: Any) -> UOp:
 
 
 def nontemporal(plan: LoopNest) -> Iterator[Move]:
-    """Yield non-temporal stores where outputs together take at least half of the L3 cache."""
+    """Yield a NONTEMPORAL for each store, if the kernel's outputs together take at least half of the L3 cache."""
     large = plan.target.streams and sum(map(buffer_bytes, plan.stores)) >= plan.target.l3_bytes // 2
     return ((("NONTEMPORAL", i, None),) for i in range(len(plan.stores) * large))
 

@@ -18,7 +18,10 @@ from monolect.optimize.loops.partial_sums import are_sums_local, block_of_sum
 
 
 class Pack(ActionKind):
-    """Copy the block of a load to local memory, into one buffer or into several that take turns."""
+    """Action PACK: copy the block of memory that a LOAD reads to local memory first.
+
+    With several buffers, the next step's block is copied to one buffer while another is read.
+    """
 
     op = "PACK"
     forms = (
@@ -40,8 +43,10 @@ class Pack(ActionKind):
 
 
 def pack(plan: LoopNest, load: int, n_buffers: int) -> None:
-    """Pack the block of LOAD number `load` into `n_buffers` buffers that take turns. Raises ActionError where that is
-    illegal.
+    """Note in `plan.packs` that the block of memory that `plan.loads[load]` reads is copied to local memory first.
+    Raises ActionError where that is illegal.
+
+    `n_buffers`: 1, or the number of buffers that are filled and read in rotation.
     """
     found = plan.loads
     if not isinstance(load, int) or not 0 <= load < len(found):
@@ -61,7 +66,9 @@ def pack(plan: LoopNest, load: int, n_buffers: int) -> None:
 
 
 def packs(plan: LoopNest) -> Iterator[Move]:
-    """Yield PACKs of each load; with workgroups also into two buffers or more, one step ahead."""
+    """Yield a PACK of each load; on targets with workgroups also PACKs into two or more buffers, which are filled one
+    step ahead.
+    """
     buffer_counts = (None, 2, *((3, 4) if plan.target.bulk_copies else ())) if plan.target.workgroups else (None,)
     return ((("PACK", i, n),) for i in range(len(plan.loads)) for n in buffer_counts)
 

@@ -14,7 +14,10 @@ from monolect.optimize.loops.partial_sums import check_sums
 
 
 class Pad(ActionKind):
-    """Grow an axis, or its outer loop, to the next multiple of `m`. The splits that need a pad yield its moves."""
+    """Action PADTO: grow an axis to the next multiple of `m`; masks guard the additional iterations.
+
+    A search tries it only together with the SPLIT that needs it.
+    """
 
     op = "PADTO"
     forms = (
@@ -27,7 +30,9 @@ class Pad(ActionKind):
 
 
 def pad(plan: LoopNest, axis: int, multiple: int) -> None:
-    """Pad the axis number `axis` to a multiple of `multiple`; see `Pad`. Raises ActionError where that is illegal."""
+    """Perform PADTO: grow `plan.axes[axis]` to the next multiple of `multiple` iterations. Raises ActionError where
+    that is illegal.
+    """
     p = plan.axes[axis]
     parts = [q for q in plan.axes if q.root is p.root]
     if p.root in plan.padded:
@@ -48,7 +53,9 @@ def pad(plan: LoopNest, axis: int, multiple: int) -> None:
 
 
 def _may_grow(p: AxisPart, parts: list[AxisPart]) -> bool:
-    """Whether additional iterations of `p` are all beyond the end of its axis, whose parts are `parts`."""
+    """Whether PADTO may add iterations to the part `p` of an axis that was split: they must all be beyond the end of
+    the axis. `parts`: all parts of that axis.
+    """
     outermost = all(q.stride < p.stride for q in parts if q is not p)
     return (
         outermost

@@ -38,7 +38,9 @@ PEEL_COUNTS = sorted(((f, n) for f in range(5) for n in range(5) if f + n), key=
 
 
 class Peel(ActionKind):
-    """Peel iterations off a loop into loops of their own."""
+    """Action PEEL: cut the iterations of a loop into sections (such as first, middle and last), each with its
+    own loop.
+    """
 
     op = "PEEL"
     forms = (
@@ -60,8 +62,10 @@ class Peel(ActionKind):
 
 
 def check_peel(plan: LoopNest, p: AxisPart, ends: Any) -> Ends:
-    """Return `ends`, the section lengths (first, .., last) or ("mask", last), if the loop p may be peeled so. Raises
-    ActionError otherwise.
+    """Return `ends` if the loop p may be peeled so. Raises ActionError otherwise.
+
+    `ends`: the numbers of iterations of the sections, (first, .., last), where the rest of the loop is a section before
+    the last; or ("mask", last).
     """
     if plan.workgroup:
         raise ActionError("PEEL", expected="a target without workgroups", found=plan.target.name)
@@ -87,7 +91,9 @@ def check_peel(plan: LoopNest, p: AxisPart, ends: Any) -> Ends:
 
 
 def body_copies(plan: LoopNest) -> int:
-    """Number of copies of the kernel's body in its code."""
+    """Number of copies of the kernel's body in its code after all PEELs of the plan: the product of their numbers of
+    sections.
+    """
     out = 1
     for ends in plan.peeled.values():
         out *= _sections_of(ends)
@@ -95,15 +101,17 @@ def body_copies(plan: LoopNest) -> int:
 
 
 def _sections_of(ends: Ends) -> int:
+    """Return the number of sections that PEEL with the argument `ends` makes."""
     first, *others = ends
     return 3 + (others[-1] > 0) if first == "mask" else 1 + sum(n > 0 for n in ends)
 
 
 def peel_lengths(plan: LoopNest, p: AxisPart) -> Ends | None:
-    """Return the argument of the PEEL of the loop p that helps most, or None if peeling does not help.
+    """Return the argument of the PEEL that helps the loop p most, or None if no PEEL helps.
 
-    These are the shortest ends, or sections, outside of which all gates along the axis are decided; else three sections
-    around a mask's edge; else the remainder of a padded axis.
+    In order of preference: the fewest first and last iterations, or sections between concat boundaries, outside of
+    which all gates along the axis are constant; ("mask", last) around the edge of a mask; (0, 1) for the remainder of a
+    padded axis.
     """
     found = ends_of_gates(plan, p) or sections_of_gates(plan, p)
     tail = int(p.root in plan.padded)
@@ -113,14 +121,16 @@ def peel_lengths(plan: LoopNest, p: AxisPart) -> Ends | None:
 
 
 def _gates(plan: LoopNest, r: UOp) -> set[UOp]:
+    """Return the conditions, in the gates of the plan's loads and stores, that depend on the RANGE r."""
     return {c for u in (*plan.loads, *plan.stores) for g in u.src[2:] for c in conjuncts(g) if r in ranges(c)}
 
 
 def sections_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, ...] | None:
-    """Return lengths of sections of the loop p, so that gates along its axis change only in sections of one iteration.
+    """Return the argument (first, second, .., last) of a PEEL of the loop p after which all gates along its axis are
+    constant, except in sections of one iteration that contain a concat boundary.
 
-    Those are the iterations that contain a concat boundary. None where a gate depends on more than the axis, or where
-    there are many boundaries or none.
+    Each number is the length of a section; the rest of the loop is a section before the last. None where a gate depends
+    on another axis too, where no gate changes, or where there are too many boundaries.
     """
     r, gates = p.root, _gates(plan, p.root)
     known = [limit for c in gates if (limit := limits([c]).get(r)) is not None]
@@ -137,8 +147,8 @@ def sections_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, ...] | None:
 
 
 def ends_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, int] | None:
-    """Return the fewest (first, last) iterations of the loop p to peel so that all gates along its axis are constant in
-    the others.
+    """Return (first, last): the fewest first and last iterations of the loop p to peel so that all gates along its axis
+    are constant in the iterations between.
 
     None if no gate depends on the axis, or if no (first, last) of PEEL_COUNTS is enough.
     """
@@ -154,8 +164,8 @@ def ends_of_gates(plan: LoopNest, p: AxisPart) -> tuple[int, int] | None:
 
 
 def iterations(plan: LoopNest, p: AxisPart) -> int:
-    """Total number of iterations of the loop p, over all iterations of the outer parts of its axis (threads, blocks).
-    Iterations beyond the end of the axis do not count.
+    """Total number of iterations of the part p over all iterations of the outer parts of its axis (threads, blocks),
+    without those beyond the end of the axis.
     """
     outer = [q for q in plan.axes if q.root is p.root and q.stride > p.stride]
     total = max([p.size, *(q.size * q.stride // p.stride for q in outer)])
@@ -165,8 +175,8 @@ def iterations(plan: LoopNest, p: AxisPart) -> int:
 
 
 def _decided(plan: LoopNest, p: AxisPart, start: int, stop: int) -> dict[UOp, UOp]:
-    """Return {condition: TRUE or FALSE} of the conditions on the axis of the loop p that are constant in iterations
-    start to stop.
+    """Return {comparison: TRUE or FALSE} of the kernel's comparisons of the axis of the part p that are constant in
+    iterations `start` to `stop` (exclusive) of p.
     """
     r, low, high = p.root, start * p.stride, stop * p.stride
     if not low < high <= plan.size(r):
@@ -177,11 +187,14 @@ def _decided(plan: LoopNest, p: AxisPart, start: int, stop: int) -> dict[UOp, UO
 
 
 def _compares(c: UOp, r: UOp) -> bool:
+    """Whether `c` is a comparison of index expressions, of which one depends on the RANGE r."""
     return c.op in ("CMPLT", "CMPNE") and c.src[0].dtype.kind == "x" and r in ranges(c)
 
 
 def peels(plan: LoopNest) -> Iterator[Move]:
-    """Yield peels of the ends of loops that a gate depends on, and of the iterations around the edge of a mask."""
+    """Yield PEELs of the first and last iterations of loops that a gate depends on, and of the iterations around the
+    edge of a mask.
+    """
     gates = [u.src[2] for u in (*plan.loads, *plan.stores) if len(u.src) == 3]
     gated = {*plan.padded, *(r for g in gates for r in ranges(g))}
     for i, _ in axes_with(plan, "LOOP"):
@@ -193,7 +206,9 @@ def peels(plan: LoopNest) -> Iterator[Move]:
 
 # ---- the edge of a mask ----------------------------------------------------------------------------------------------
 class Edge(NamedTuple):
-    """The position on an axis at which a condition changes; `before` is its value at smaller positions."""
+    """The position on an axis, an index expression, at which the value of `condition` changes. `before`: the
+    condition's value at smaller positions.
+    """
 
     condition: UOp
     position: UOp
@@ -201,7 +216,9 @@ class Edge(NamedTuple):
 
 
 def edge_of(plan: LoopNest, p: AxisPart) -> Edge | None:
-    """Return the edge of the only mask that compares the loop p with loops around it, or None."""
+    """Return the edge of the mask that compares the part p with loops around it (such as a causal mask). None if the
+    kernel has no such comparison or several.
+    """
     r, at = p.root, plan.axes.index(p)
     slanted = [c for c in plan.order if _compares(c, r) and len(ranges(c)) > 1]
     if len(slanted) != 1 or slanted[0].op != "CMPLT":
@@ -224,8 +241,9 @@ Section = tuple[UOp, UOp, dict[UOp, UOp]]  # start, iterations, what is known of
 class Peeler:
     """Rewrite the loops of a plan that PEEL cuts into sections, one loop for each section.
 
-    `made`: the RANGE of each part; `exprs`: the expression of each axis in those RANGEs; `known`: facts in all
-    iterations of a padded axis but the last, partial one: its guard is true, and its loads need no clamping.
+    `made`: {part of an axis: its new RANGE}. `exprs`: {RANGE of the original kernel: its expression in the new RANGEs}.
+    `known`: {padded RANGE of the original kernel: {node: its simpler form}}, which holds in all iterations but the
+    last, partial one: the guard is TRUE, and the clamped index is the index.
     """
 
     def __init__(
@@ -234,17 +252,19 @@ class Peeler:
         self.plan, self.made, self.exprs, self.known = plan, made, exprs, known
 
     def run(self, ends: Iterable[UOp], taken: Iterable[UOp] = ()) -> tuple[UOp, ...]:
-        """Return the effects `ends` of a kernel with the peeled loops in sections, the outermost loop first.
+        """Return the effects `ends` of a kernel (ENDs and STOREs) with each peeled loop replaced by one loop for each
+        section, the outermost peeled loop first.
 
-        New loops take no number of a RANGE in `taken`.
+        New RANGEs get numbers that are not those of a RANGE in `ends` or `taken`.
         """
         self.ids = unused_ranges([*toposort(*ends), *taken])
         parts = sorted((p for p in self.plan.peeled if p in self.made), key=lambda p: self.made[p].arg[0])
         return tuple(self._peeled(list(ends), parts, {}))
 
     def _peeled(self, ends: list[UOp], parts: list[AxisPart], new: dict[UOp, UOp]) -> list[UOp]:
-        """Return `ends`, after the loops `parts` are cut into sections. `new` maps the plan's RANGEs to their
-        replacements.
+        """Return the effects `ends` after the loops of `parts`, outermost first, are cut into sections.
+
+        `new`: {RANGE of the plan: the expression that replaces it in the current section}.
         """
         if not parts:
             return ends
@@ -266,7 +286,9 @@ class Peeler:
         return out
 
     def _sections(self, p: AxisPart, new: dict[UOp, UOp]) -> list[Section]:
-        """Return (start, iterations, known facts) of each section of p. `new` maps RANGEs to their replacements."""
+        """Return (first iteration, number of iterations, {node: its simpler form in the section}) of each section of
+        the part p, the nonempty ones only. `new`: {RANGE of the plan: its replacement}.
+        """
         plan, last = self.plan, self.plan.peeled[p][-1]
         size = replace_ranges(self.made[p].src[0], new)
         outer = [q for q in plan.axes if q.root is p.root and q.stride > p.stride]
@@ -285,8 +307,10 @@ class Peeler:
         return [s for s in found if s[1] is not idx(0)]
 
     def _cuts(self, p: AxisPart, new: dict[UOp, UOp], stop: int) -> list[tuple[UOp, dict[UOp, UOp]]]:
-        """Return (the iteration where it ends, known facts) of each section of the loop p but the last. `stop`: the
-        iteration where the last starts. `new` maps RANGEs to their replacements.
+        """Return (first iteration after the section, {node: its simpler form in the section}) of each section of the
+        part p but the last.
+
+        `stop`: the first iteration of the last section. `new`: {RANGE of the plan: its replacement}.
         """
         plan, (*lengths, _) = self.plan, self.plan.peeled[p]
         if lengths[0] != "mask":
@@ -304,14 +328,15 @@ class Peeler:
         return [(cut, decided | (self._facts({edge.condition: x}) if x is not None else {})) for cut, x in sections]
 
     def _facts(self, known: dict[UOp, UOp]) -> dict[UOp, UOp]:
-        """Rewrite the facts `known`, {condition: its value}, about the kernel's original nodes as facts about its new
-        nodes.
+        """Return `known`, {condition over the original RANGEs: its value}, as {condition over the new RANGEs: its
+        value}; conditions that become constants are left out.
         """
         now = {replace_ranges(c, self.exprs): x for c, x in known.items()}
         return {c: x for c, x in now.items() if c.op != "CONST"}
 
 
 def _loop_number(r: UOp) -> int:
+    """Return the number of the RANGE r, by which loops are ordered."""
     return r.arg[0]
 
 
@@ -321,11 +346,11 @@ def _within(x: UOp, low: UOp, high: UOp) -> UOp:
 
 
 def _close_section(end: UOp, mapping: dict[UOp, UOp], fresh: dict[UOp, UOp | None], single: tuple[UOp, ...]) -> UOp:
-    """Return `end` for one section, or only its body if no loop is left.
+    """Return the effect `end`, an END, for one section of a peeled loop; only its body if no loop is left.
 
-    `mapping`: what replaces nodes of the body. `fresh`: the section's loop for each old one, None for a single
-    iteration. `single`: the start of a section of one iteration, else (); it keeps an ATOMICADD distinct from equal
-    additions in other sections.
+    `mapping`: {node of the body: its replacement in the section}. `fresh`: {old RANGE: the section's RANGE, or None if
+    the section has one iteration}. `single`: (first iteration,) for a section of one iteration, else (); as a
+    dependency it keeps an ATOMICADD distinct from equal additions in other sections.
     """
     body = replace_ranges(end.src[0], mapping)
     body = with_dependencies(body, single) if body.op == "ATOMICADD" else body

@@ -40,22 +40,28 @@ ROWS = Family(
 
 
 def row_name(action: Action) -> str:
-    """Return the name of an action in ROWS: its op, followed by the axis type for a SPLIT."""
+    """Return the name by which the setting DISABLE and the table ROWS know `action`: its op, for a SPLIT with the axis
+    type, such as SPLIT_UPCAST.
+    """
     kind = ACTIONS.get(action[0])
     return kind.row_name(action) if kind is not None else action[0]
 
 
 def allowed(actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """Return `actions` up to the first that DISABLE names; later actions depend on it."""
+    """Return `actions` up to the first that the setting DISABLE names. Later actions are dropped too, as they depend on
+    it.
+    """
     first = next((k for k, a in enumerate(actions) if not is_on(row_name(a))), len(actions))
     return actions[:first]
 
 
 class LoopPlan(LoopNest):
-    """The loops of a kernel, and the actions performed on them so far."""
+    """The axes of one kernel with the actions performed on them so far, and the method `act` that performs one more."""
 
     def act(self, action: Action) -> None:
-        """Perform `action`. Raises ActionError naming the rule it breaks; the plan is then unchanged."""
+        """Perform `action`, (op, subject, argument), on the plan. Raises ActionError with the rule that it breaks; the
+        plan is then unchanged.
+        """
         op, subject, arg = action
         if not is_on(name := row_name(action)):
             raise ActionError(f"{name} is switched off", expected="DISABLE without it", found=settings.DISABLE)
@@ -73,7 +79,9 @@ class LoopPlan(LoopNest):
         self.actions.append(action)
 
     def _check_loop_change(self, kind: ActionKind, axis: int) -> None:
-        """Raise ActionError unless an action of this kind may still change the loops of the axis."""
+        """Raise ActionError if an earlier action forbids that an action of this kind changes the loop `axes[axis]`, or
+        if there is no such loop.
+        """
         op = kind.op
         if self.packs or self.flags:
             raise ActionError(f"{op} after PACK, NONTEMPORAL or PREFETCH", expected="only one of those", found=op)
@@ -85,7 +93,9 @@ class LoopPlan(LoopNest):
             raise ActionError(f"{op} after PEEL at a mask", expected="no further change of the loops", found=op)
 
     def split_as_given(self, axis: int, target: str) -> None:
-        """Make a whole axis one of type `target`, as a user wrote it. Raises ActionError where a SPLIT would."""
+        """Make the whole part `axes[axis]` one of axis type `target`, as a user fixed it. Raises ActionError where
+        SPLIT would.
+        """
         split_as_given(self, axis, target)
 
 

@@ -2,7 +2,7 @@
 
 With n bytes, each load also prefetches the line n bytes after its address: more of a stream, or the next rows of tiles.
 With "next", each pass over a block that is packed once prefetches its share of the next block (`optimize.blocks`).
-With ("rows", n), a kernel that reads rows named by an index tensor prefetches the row of n iterations later; it clamps
+With ("rows", n), a gather of rows prefetches the row that its index tensor names n iterations later; the kernel clamps
 the iteration to the last one, so the index itself is always read inside its buffer. The prefetched addresses need not
 be valid.
 
@@ -34,8 +34,10 @@ PREFETCH_ROW_COUNTS = (1, 2, 4)  # iterations ahead, for rows that an index name
 
 
 class Prefetch(ActionKind):
-    """Note in the plan that a LOAD prefetches: by its own arg, by its share of the next block, or by PREFETCH nodes of
-    rows.
+    """Action PREFETCH: note in the plan that a LOAD prefetches memory ahead of its address.
+
+    The code is one of three: a prefetch distance in the LOAD's arg, PREFETCH nodes for a share of the next packed
+    block, or PREFETCH nodes for rows that a gather loads later.
     """
 
     op = "PREFETCH"
@@ -58,7 +60,12 @@ class Prefetch(ActionKind):
 
 
 def checked_prefetch(plan: LoopNest, number: Any, ahead: Any) -> tuple[UOp, LoadArg | str | tuple[str, int]]:
-    """Return (LOAD number `number`, the flag for its distance `ahead`). Raises ActionError where it cannot prefetch."""
+    """Return (LOAD, flag to note for it in `plan.flags`) for the action PREFETCH of `plan.loads[number]`. Raises
+    ActionError where the load cannot prefetch so.
+
+    `ahead`: the action's argument: a distance in bytes, "next" or ("rows", n). The flag is a LoadArg for a distance in
+    bytes, else `ahead` itself.
+    """
     u = numbered(plan, "PREFETCH", "load", plan.loads, number)
     if isinstance(ahead, tuple):
         return u, _check_rows(plan, u, ahead)
@@ -78,9 +85,8 @@ def checked_prefetch(plan: LoopNest, number: Any, ahead: Any) -> tuple[UOp, Load
 
 
 def _check_rows(plan: LoopNest, u: UOp, ahead: tuple) -> tuple[str, int]:
-    """Return `ahead`, ("rows", n), if `u` loads vectors of rows whose index can be read n iterations early.
-
-    Raises ActionError otherwise.
+    """Return `ahead`, ("rows", n), if `u` is a gather that loads vectors of rows, and its index can be read n
+    iterations early. Raises ActionError otherwise.
     """
     good = len(ahead) == 2 and ahead[0] == "rows" and isinstance(ahead[1], int) and 0 < ahead[1] <= MAX_PREFETCH_ROWS
     if not good:
@@ -97,9 +103,10 @@ def _check_rows(plan: LoopNest, u: UOp, ahead: tuple) -> tuple[str, int]:
 
 
 def row_prefetches(plan: LoopNest, new: dict[UOp, UOp]) -> list[UOp]:
-    """Return the PREFETCHes of rows, each in the loops of every store that uses its LOAD.
+    """Return the ENDs with a PREFETCH of the row that each flagged gather loads n iterations later, one in a copy of
+    every loop nest that uses the gather.
 
-    `new`: the new nodes of the kernel's ranges and effects.
+    `new`: {RANGE or effect of the original kernel: its new node}.
     """
     out = []
     for u, ahead in plan.flags.items():
@@ -114,7 +121,7 @@ def row_prefetches(plan: LoopNest, new: dict[UOp, UOp]) -> list[UOp]:
 
 
 def prefetches(plan: LoopNest) -> Iterator[Move]:
-    """Yield prefetches of loads from memory that exceeds the L2 cache."""
+    """Yield PREFETCHes of each load from a buffer that exceeds the L2 cache, for several distances."""
     for i, u in enumerate(plan.loads):
         if plan.target.streams and buffer_bytes(u) > plan.target.l2_bytes:
             yield from ((("PREFETCH", i, n),) for n in PREFETCH_DISTANCES)

@@ -1,8 +1,8 @@
 """SPLIT: split an axis into two loops; the new part may be a block, a thread, lanes, a vector, or steps written out.
 
-A SPLIT to LOOP from the top makes blocks: loops around all others but threads, the first made outermost. They are the
-cache blocks; a PACK copies at the innermost block loop that its load depends on. A sum may have two block loops:
-groups, and blocks.
+A SPLIT to LOOP with `top` makes a block loop: a loop around all others but threads, of several the first made
+outermost. Its iterations are cache blocks; a PACK copies memory in the innermost block loop that its load depends on. A
+sum may have two block loops: over groups of blocks, and over the blocks of a group.
 
 Before: END(STORE(..r0..), r0:64)                        SPLIT(0, (16, "UPCAST", False))
 After:  END(STORE(..r0*16 + r1..), r0:4 LOOP, r1:16 UPCAST)
@@ -48,7 +48,9 @@ _MOVE_KINDS = {"LOOP": "BLOCK", "GLOBAL": "WORKGROUP", "LOCAL": "WORKGROUP", "RE
 
 
 class Split(ActionKind):
-    """Split an axis of n iterations into (n/k, k), or (k, n/k) if `top`; the new part has axis type `target`."""
+    """Action SPLIT: cut an axis of n iterations into two parts, outer and inner, with n/k and k iterations. The part
+    with k iterations has axis type `target`; if `top`, it is the outer one.
+    """
 
     op = "SPLIT"
     forms = (
@@ -92,8 +94,10 @@ class Split(ActionKind):
 
 # ---- legality and effect ---------------------------------------------------------------------------------------------
 def split(plan: LoopNest, axis: int, k: int, target: str, top: bool = False) -> None:
-    """Split axis number `axis` into two, of which the new part has `k` iterations and axis type `target`; the new part
-    is the outer one if `top`. See `Split`. Raises ActionError where that is illegal.
+    """Perform SPLIT: cut `plan.axes[axis]` into two parts. Raises ActionError where that is illegal.
+
+    One part has `k` iterations and axis type `target`; it is the inner part, or the outer one if `top`. The other part
+    keeps the axis type and gets the remaining factor.
     """
     p = plan.axes[axis]
     if target not in SPLIT_RULES:
@@ -171,7 +175,9 @@ def split(plan: LoopNest, axis: int, k: int, target: str, top: bool = False) -> 
 
 
 def split_as_given(plan: LoopNest, axis: int, target: str) -> None:
-    """Make a whole axis one of type `target`, as a user wrote it. Raises ActionError where a SPLIT would."""
+    """Make the whole part `plan.axes[axis]` one of axis type `target`, as a user fixed it. Raises ActionError where
+    SPLIT would, and for a symbolic size.
+    """
     n = plan.axes[axis].size
     if not n:
         raise ActionError(f"a {target} range", expected="a constant number of iterations", found="a symbolic one")
@@ -179,13 +185,17 @@ def split_as_given(plan: LoopNest, axis: int, target: str) -> None:
 
 
 def _may_scan(plan: LoopNest, p: AxisPart) -> bool:
-    """Whether consecutive iterations of the scan loop p may be lanes: their results are a SCAN of a value with axes."""
+    """Whether consecutive iterations of the part p of a scan may be vector lanes: the scan carries only running sums,
+    products or maxima, which one SCAN of a vector computes.
+    """
     lanes = any(q.root is p.root and q.type == "UPCAST" for q in plan.axes)
     return p.root in plan.running and p.stride == 1 and not lanes
 
 
 def _check_thread(plan: LoopNest, p: AxisPart, k: int) -> None:
-    """Raise ActionError unless all loops and stores of the kernel are inside the loop `p` that k threads share."""
+    """Raise ActionError if `k` threads may not divide the loop `p`: there are threads already, k is too large, or a
+    loop or store of the kernel is outside of `p`.
+    """
     if any(q.type == "THREAD" for q in plan.axes):
         raise ActionError("SPLIT to THREAD", expected="at most one THREAD axis", found="a second")
     if k > 4 * plan.target.n_threads:
@@ -202,8 +212,10 @@ def _check_thread(plan: LoopNest, p: AxisPart, k: int) -> None:
 
 
 def _check_blocked(plan: LoopNest, p: AxisPart, k: int, top: bool) -> None:
-    """Raise ActionError unless SPLIT may cut the reduction `p` into `k` blocks: it must be the kernel's only one and a
-    sum, and the blocks its outer part (`top`).
+    """Raise ActionError unless SPLIT may cut the reduction `p` into block loops of `k` blocks.
+
+    The kernel must have one sum, one store in the same loops, no other blocked reduction; the blocks must be the outer
+    part (`top`).
     """
     what = "SPLIT of a reduction to LOOP"
     if not top:
@@ -220,14 +232,14 @@ def _check_blocked(plan: LoopNest, p: AxisPart, k: int, top: bool) -> None:
 
 # ---- moves -----------------------------------------------------------------------------------------------------------
 def _vectors(plan: LoopNest) -> tuple[int, ...]:
-    """Lengths of vectors to try: that of a 4-byte element, and half and twice that."""
+    """Numbers of vector lanes that a search tries: the lanes of a 4-byte element, half as many and twice as many."""
     lanes = plan.target.lanes(4)
     return tuple(k for k in (lanes // 2, lanes, lanes * 2) if k > 1)
 
 
 def _shaped(plan: LoopNest, source: str, target: str, sizes: Iterable[int]) -> Iterator[Move]:
-    """Yield splits of axes of type `source` into parts of type `target`, of these sizes. Where a size does not divide a
-    whole axis, pad it first.
+    """Yield the moves that SPLIT a part of axis type `source` into a loop and a part of type `target`, for each number
+    of iterations in `sizes`. Where it does not divide an unsplit axis, the move pads the axis first.
     """
     for i, n in axes_with(plan, source):
         whole = plan.axes[i].root not in plan.padded and sum(q.root is plan.axes[i].root for q in plan.axes) == 1
@@ -240,29 +252,31 @@ def _shaped(plan: LoopNest, source: str, target: str, sizes: Iterable[int]) -> I
 
 
 def upcasts(plan: LoopNest) -> Iterator[Move]:
-    """Yield UPCAST splits: vectors, and rows that share operands."""
+    """Yield SPLITs of loops to UPCAST: vector lanes, or rows of a tile that share operands."""
     return _shaped(plan, "LOOP", "UPCAST", (*UPCAST_ROW_COUNTS, *_vectors(plan)))
 
 
 def unrolls(plan: LoopNest) -> Iterator[Move]:
-    """Yield UNROLL splits of reductions."""
+    """Yield SPLITs of reductions to UNROLL: iterations as straight-line code."""
     return _shaped(plan, "REDUCE", "UNROLL", UNROLL_FACTORS)
 
 
 def partial_sums(plan: LoopNest) -> Iterator[Move]:
-    """Yield GROUP_REDUCE splits: one partial result per lane, in one or several vectors."""
+    """Yield SPLITs of reductions to GROUP_REDUCE: lanes that each keep a partial result, which are combined
+    at the end.
+    """
     lanes = LANE_COUNTS if plan.target.workgroups else ()
     return _shaped(plan, "REDUCE", "GROUP_REDUCE", (2, 4, 8, *_vectors(plan), *lanes))
 
 
 def threads(plan: LoopNest) -> Iterator[Move]:
-    """Yield splits that share a loop out among all threads."""
+    """Yield SPLITs that divide one loop among all threads."""
     n = plan.target.n_threads
     return (((("SPLIT", i, (n, "THREAD", True)),)) for i, size in axes_with(plan, "LOOP") if 1 < n <= size)
 
 
 def blocks(plan: LoopNest) -> Iterator[Move]:
-    """Yield block loops around all other loops, so that the operands of a block stay in a cache."""
+    """Yield SPLITs that make a block loop around all other loops, so that the operands of a block stay in a cache."""
     for i, n in axes_with(plan, "LOOP", "REDUCE"):
         for k in BLOCK_LENGTHS:
             if k < n and not plan.axes[i].is_block:
@@ -270,7 +284,9 @@ def blocks(plan: LoopNest) -> Iterator[Move]:
 
 
 def workgroups(plan: LoopNest) -> Iterator[Move]:
-    """Yield splits of loops into workgroups, and into the lanes of one."""
+    """Yield SPLITs of loops to GLOBAL (workgroups) and to LOCAL (lanes of a workgroup); none on targets without
+    workgroups.
+    """
     if plan.target.workgroups:
         for i, n in axes_with(plan, "LOOP"):
             yield (("SPLIT", i, (n, "GLOBAL", True)),)
@@ -279,7 +295,9 @@ def workgroups(plan: LoopNest) -> Iterator[Move]:
 
 
 def steps(plan: LoopNest) -> Iterator[Move]:
-    """Yield splits of a reduction into steps, in each of which all lanes copy the operands."""
+    """Yield SPLITs of a reduction into steps, in each of which the lanes of a workgroup copy the operands to local
+    memory; none on targets without workgroups.
+    """
     if plan.target.workgroups:
         for i, n in axes_with(plan, "REDUCE"):
             yield from ((("SPLIT", i, (n // k, "REDUCE", True)),) for k in STEP_LENGTHS if n % k == 0 and n > k)

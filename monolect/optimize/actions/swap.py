@@ -15,7 +15,7 @@ from monolect.optimize.loops.order import nests, sequential_pairs
 
 
 class Swap(ActionKind):
-    """Interchange two output axes or two reduction axes."""
+    """Action SWAP: interchange two output loops or two reduction loops."""
 
     op = "SWAP"
     forms = (('("SWAP", axis, other)', "interchange two axes of one kind"),)
@@ -31,7 +31,7 @@ class Swap(ActionKind):
 
 
 def swap(plan: LoopNest, a: int, b: int) -> None:
-    """Exchange the axes `a` and `b`. Raises ActionError where that is illegal."""
+    """Perform SWAP: exchange the loops `plan.axes[a]` and `plan.axes[b]`. Raises ActionError where that is illegal."""
     if not isinstance(b, int) or not 0 <= b < len(plan.axes):
         raise ActionError("SWAP: no such axis", expected=f"0..{len(plan.axes) - 1}", found=b)
     pa, pb = plan.axes[a], plan.axes[b]

@@ -1,4 +1,4 @@
-"""Describe the memory accesses of a plan: bytes, contiguous parts, prefetch distances, rows that an index names."""
+"""Describe the memory accesses of a plan: bytes, contiguous parts, prefetch distances, and rows that a gather loads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from monolect.optimize.tuning import LINE_BYTES, MAX_PREFETCH_BYTES, PAGE_BYTES
 
 
 def buffer_bytes(u: UOp) -> int:
-    """Bytes of the PARAM that the LOAD or STORE `u` accesses; 0 for other memory."""
+    """Size in bytes of the whole PARAM that the LOAD or STORE `u` accesses; 0 if `u` accesses a BUFFER."""
     memory = u.src[0].src[0]
     return memory.dtype.itemsize * size_max(count(memory.shape)) if memory.op == "PARAM" else 0
 
 
 def vector_of(plan: LoopNest, u: UOp) -> AxisPart | None:
-    """Return the UPCAST or GROUP_REDUCE part along which the load or store `u` is contiguous, or None."""
+    """Return the part of type UPCAST or GROUP_REDUCE (vector lanes) along which the LOAD or STORE `u` accesses
+    consecutive elements, or None.
+    """
     if u.src[0].op != "INDEX" or len(u.src[0].src) != 2:
         return None
     steps = dict(linear(u.src[0].src[1])[1])
@@ -28,11 +30,12 @@ def vector_of(plan: LoopNest, u: UOp) -> AxisPart | None:
 
 
 def next_row_distance(plan: LoopNest, u: UOp) -> int:
-    """Return the distance in bytes from an access to the same access in the next row of tiles, or 0.
+    """Return the distance in bytes between the addresses of the LOAD or STORE `u` in consecutive rows of tiles, for a
+    prefetch; 0 if none pays.
 
-    The row loop is the outermost loop inside the blocks that moves the access and whose inner loops read at most half
-    of the L2 cache. It is 0 if there is no such loop, if the hardware prefetches that near, or if the distance is too
-    large.
+    A row of tiles is one iteration of the row loop: the outermost loop inside the block loops that moves `u` and whose
+    inner loops access at most half of the L2 cache. The result is 0 if there is no such loop, if the distance is so
+    short that the hardware prefetches it, or if it exceeds MAX_PREFETCH_BYTES.
     """
     steps, itemsize = dict(linear(u.src[0].src[1])[1]), u.src[0].dtype.itemsize
     inner = [p for p in plan.axes if steps.get(p.root) and not p.is_block and p.type != "THREAD"]
@@ -48,14 +51,16 @@ def next_row_distance(plan: LoopNest, u: UOp) -> int:
 
 
 def index_loads(u: UOp) -> list[UOp]:
-    """Return the LOADs from whose values the index of the access `u` is computed."""
+    """Return the LOADs from whose values the index of the LOAD or STORE `u` is computed, as in a gather."""
     terms = linear(u.src[0].src[1])[1] if len(u.src[0].src) == 2 else ()
     return [v for v in toposort(*(x for x, _ in terms if x.op != "RANGE")) if v.op == "LOAD"]
 
 
 def row_loop(plan: LoopNest, u: UOp) -> AxisPart | None:
-    """Return the innermost loop that moves the index loads of `u`; each of its iterations loads one row. None without
-    one.
+    """Return the innermost LOOP part along which the index of the gather `u` changes, or None; each of its iterations
+    loads one row.
+
+    `u` is a LOAD whose index is computed from other loads (`index_loads`).
     """
     moved = {r for v in index_loads(u) for r in ranges(v)}
     loops = [p for p in plan.axes if p.root in moved and p.type == "LOOP" and not p.is_block]
@@ -63,7 +68,7 @@ def row_loop(plan: LoopNest, u: UOp) -> AxisPart | None:
 
 
 def clamped_to_last(r: UOp, e: UOp) -> UOp:
-    """Return the smaller of `e` and the last iteration of the range r."""
+    """Return min(e, n - 1) as a node, where n is the number of iterations of the RANGE r."""
     return smaller(e, r.src[0] + -1)
 
 

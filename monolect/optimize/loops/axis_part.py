@@ -1,4 +1,4 @@
-"""Define the part of an axis that one loop of a plan runs over."""
+"""Define the parts into which SPLIT cuts an axis (a RANGE of the original kernel); a part is one loop of a plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from monolect.ir.uop import UOp
 
 
 class AxisPart:
-    """One loop of a split axis: `size` iterations, each worth `stride` elements of the axis. Size 0 is symbolic."""
+    """One part of an axis: one of the loops into which SPLIT cut the RANGE `root` of the original kernel.
+
+    The part has `size` iterations (0: symbolic), each of which advances `stride` elements of the axis, and the axis
+    type `type`, such as LOOP or UPCAST.
+    """
 
     def __init__(self, root: UOp, size: int, stride: int, type: str, clipped: bool = False, created: int = 0):
         self.root, self.size, self.stride, self.type = root, size, stride, type
@@ -15,17 +19,21 @@ class AxisPart:
         self.round_robin_with: AxisPart | None = None  # the threads that take the iterations round-robin
 
     def has_iterations_for(self, n: int) -> bool:
-        """Whether the loop has at least n iterations; True for a symbolic size."""
+        """Whether the part has at least n iterations; True for a symbolic size."""
         return self.size >= n or not self.size
 
     @property
     def is_block(self) -> bool:
-        """True for a LOOP that SPLIT took from the top of an output or reduction axis: it encloses the other loops."""
+        """Whether the part is a block loop: the outer part of type LOOP that SPLIT made with `top`. It encloses all
+        loops but threads.
+        """
         return self.type == "LOOP" and self.created > 0
 
     @property
     def is_step(self) -> bool:
-        """True for a reduction loop that SPLIT took from the top: a step through blocks of a workgroup's memory."""
+        """Whether the part is the outer part of type REDUCE that SPLIT made with `top`: a loop over steps of a
+        reduction. In each step the lanes of a workgroup copy operands to local memory.
+        """
         return self.type == "REDUCE" and self.created > 0
 
 

@@ -1,8 +1,8 @@
 """List the axes of a kernel, and the facts that decide which actions on them are legal.
 
 Output axes come first, in loop order, then reduction axes. Parts of type UPCAST or UNROLL, and without workgroups
-GROUP_REDUCE, become shape: axes of a value, not loops. A part that SPLIT took from the top as LOOP is a block loop: it
-encloses all loops but threads. The first that was made is outermost.
+GROUP_REDUCE, are "shaped": axes of a value (a vector or tile), not loops. An outer part of type LOOP that SPLIT made
+with `top` is a block loop: it encloses all loops but threads. Of several block loops the first made is outermost.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ Ends = tuple[Any, ...]  # lengths of the sections of a peeled loop, or ("mask", 
 
 
 class Limit(NamedTuple):
-    """The limit `k < constant + sum(step * r)` of the loops k of a masked softmax.
+    """The limit `constant + sum(step * r)` of a masked softmax: the mask hides all keys k at or above it.
 
-    `readers[k]`: the loops that read the scratch value that k fills. `lowest`: the smallest value of the limit; 0 or
-    less where all scores may be hidden.
+    `steps`: {loop r around the softmax: its step}. `readers`: {loop that fills a scratch buffer: the loops that read
+    that buffer}, for the buffers of the scores and of the exponentials. `lowest`: the smallest value of the limit; 0 or
+    less if the mask may hide all scores of a row.
     """
 
     constant: int
@@ -51,9 +52,11 @@ class Limit(NamedTuple):
 
 
 class LoopNest:
-    """The axes of a kernel as the actions so far left them, and the facts that decide which actions are legal.
+    """The axes of the kernel `sink` after the actions performed so far, and the facts that decide which actions are
+    legal.
 
-    `LoopPlan` (`optimize.actions.plan`) performs actions on it.
+    `axes` lists the parts of the axes. The subclass `LoopPlan` (`optimize.actions.plan`) has the method that performs
+    actions.
     """
 
     def __init__(self, sink: UOp, target: Target):
@@ -94,16 +97,20 @@ class LoopNest:
 
     @property
     def units(self) -> list[MatrixUnit]:
-        """The matrix units of the target that may be chosen; those that round float32 only if TF32 allows it."""
+        """The matrix units of the target that TC may choose. Units of a warp that take float32 operands round them, so
+        they are left out unless the setting TF32 is on.
+        """
         return [u for u in self.target.units if settings.TF32 or u.a is not dtypes.float32 or not u.threads]
 
     @property
     def next_created(self) -> int:
-        """The value of `created` for the next part; one action may make several parts."""
+        """The value of `AxisPart.created` for the part that the next action makes. Values are 64 apart, as one action
+        may make several parts.
+        """
         return 64 * (len(self.actions) + 1)
 
     def copy(self) -> Self:
-        """Return a plan to try actions on; they do not affect this plan."""
+        """Return a copy of the plan on which actions can be tried without a change of this plan."""
         out = copy(self)
         out.axes, out.actions = list(self.axes), list(self.actions)
         out.padded, out.packs, out.flags = dict(self.padded), dict(self.packs), dict(self.flags)
@@ -112,18 +119,20 @@ class LoopNest:
 
     @staticmethod
     def size(r: UOp) -> int:
-        """The constant size of the RANGE r, 0 when it is symbolic."""
+        """Number of iterations of the RANGE r; 0 if it is symbolic."""
         return r.src[0].value if r.src[0].op == "CONST" else 0
 
     def divisor(self, r: UOp) -> int:
-        """Return a known divisor of the number of iterations of the RANGE r: for a constant range, its size."""
+        """Return a number that is known to divide the number of iterations of the RANGE r: its size if that is
+        constant; else the constant factor of the symbolic size, or the multiple to which the axis is padded. At least
+        1.
+        """
         n = r.src[0].src[1] if r.src[0].op == "MUL" else r.src[0]
         return max(n.value if n.op == "CONST" else 1, self.padded.get(r, 1) if not self.size(r) else 1)
 
     def extent(self, r: UOp) -> int:
-        """Return the number of iterations of the RANGE r to estimate with.
-
-        For a symbolic range it is a quarter of the maximum, or the minimum if that is larger.
+        """Return the number of iterations of the RANGE r, or an estimate of it for a symbolic size: a quarter of the
+        maximum, or the minimum if that is larger.
         """
         if n := self.size(r):
             return n
@@ -131,29 +140,39 @@ class LoopNest:
         return max(1, low, high // 4)
 
     def axis_of(self, root: UOp, type_: str | None = None) -> int:
-        """Return the index in `axes` of the first part of `root` that has the type `type_`, if one is given."""
+        """Return the index in `axes` of the first part of the RANGE `root`; if `type_` is given, of the first part of
+        that axis type.
+        """
         return next(i for i, p in enumerate(self.axes) if p.root is root and type_ in (None, p.type))
 
     @property
     def factors(self) -> list[UOp]:
-        """The two loads whose products the kernel's only sum adds up. Only for plans with a matrix unit of a warp."""
+        """The two LOADs whose products the kernel's only sum adds up, without casts. Only for plans with a matrix unit
+        of a warp.
+        """
         return [x.src[0] if x.op == "CAST" else x for x in self.reduces[0].src[0].src]
 
     @cached_property
     def loads(self) -> list[UOp]:
-        """The loads at an index, in an order that is the same in every process."""
+        """The LOADs with an index, in an order that is the same in every process. Actions number loads by this
+        order.
+        """
         return self._in_stable_order(
             [u for u in self.order if u.op == "LOAD" and u.src[0].op == "INDEX" and len(u.src[0].src) > 1]
         )
 
     @cached_property
     def stores(self) -> list[UOp]:
-        """The stores at an index, in an order that is the same in every process."""
+        """The STOREs and ATOMICADDs with an index, in an order that is the same in every process. Actions number stores
+        by this order.
+        """
         found = [u for u in self.order if u.op in ("STORE", "ATOMICADD") and u.src[0].op == "INDEX"]
         return self._in_stable_order(found)
 
     def _in_stable_order(self, accesses: list[UOp]) -> list[UOp]:
-        """Sort `accesses` by slot, then by their digests, which are the same in every process."""
+        """Return the LOADs or STOREs `accesses`, sorted by PARAM slot, then by their digests, which are the same in
+        every process.
+        """
         names = digests(self.sink)
         return sorted(
             accesses, key=lambda u: (u.src[0].src[0].arg.slot if u.src[0].src[0].op == "PARAM" else -1, names[u])
@@ -161,40 +180,45 @@ class LoopNest:
 
     @property
     def shapes(self) -> tuple[str, ...]:
-        """The axis types that become axes of a value ("shape") instead of loops. With workgroups, GROUP_REDUCE axes are
-        lanes of the workgroup instead.
+        """The axis types whose parts are "shaped": axes of a value (a vector or tile) instead of loops. These are
+        UPCAST and UNROLL, and GROUP_REDUCE on targets without workgroups; with workgroups, GROUP_REDUCE parts are lanes
+        of the workgroup.
         """
         return ("UPCAST", "UNROLL") if self.workgroup else ("UPCAST", "UNROLL", "GROUP_REDUCE")
 
     def shaped_elements(self, root: UOp) -> int:
-        """Number of elements of the largest value inside the loop `root`: the product of the sizes of the axes that
-        become axes of that value (`shapes`).
+        """Number of elements of the largest vector or tile computed inside the loop of the RANGE `root`: the product of
+        the sizes of the parts in its loop nest that are axes of a value (types `shapes`).
         """
         shaped = [p for p in self.axes if p.type in self.shapes]
         nests = {ranges(u.src[0]) for u in self.order if u.op in ("END", "REDUCE")}
         return max((prod(p.size for p in shaped if p.root in rs) for rs in nests if root in rs), default=1)
 
     def lane(self, u: UOp) -> UOp | None:
-        """Return the RANGE whose UPCAST part is the vector lane where `u` is computed, or None. That is the UPCAST part
-        made first.
+        """Return the RANGE whose elements are the vector lanes of the node `u`, or None if `u` is not vectorized. Among
+        the UPCAST parts of the loops around `u`, the part created first makes the lanes.
         """
         nest = self.scratch.nest(u) if self.scratch.fills else None
         shaped = (p for p in self.axes if p.type == "UPCAST" and (nest is None or p.root in nest))
         return next((p.root for p in sorted(shaped, key=lambda p: p.created)), None)
 
     def is_frozen(self, u: UOp) -> bool:
-        """Whether the load `u` reads memory that has the same contents at every run."""
+        """Whether the LOAD `u` reads a PARAM that has the same contents at every run, such as a weight."""
         memory = memory_of(u.src[0])
         return memory.op == "PARAM" and memory.arg.slot in self.frozen
 
     @property
     def epilogue(self) -> list[UOp]:
-        """The nodes of the kernel's store that are not below its only sum."""
+        """The nodes from the kernel's store down to its only sum: the elementwise work on the sum and the sum itself,
+        without the sum's sources.
+        """
         return toposort(self.stores[0], stop=lambda u: u is self.reduces[0])
 
 
 def _is_vector(u: UOp) -> bool:
-    """Whether a node with a shape is a value or a vector of indices, rather than memory or a memory's shape."""
+    """Whether the node `u`, which has a shape, is a vector of values or indices, rather than memory or the shape of a
+    memory.
+    """
     return u.op not in ("PARAM", "BUFFER", "AFTER") and (u.op != "STACK" or u.dtype is not dtypes.index)
 
 

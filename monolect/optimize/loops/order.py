@@ -12,19 +12,20 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def sequential_pairs(plan: LoopNest, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
-    """Pair each part of a sequential axis in the plan's order with the part at the same position in `order`.
+    """Return (part now, part then) for each position of a part whose axis must run in order, in `plan.axes` and in the
+    candidate order `order`.
 
-    A pair of two different parts means that `order` reorders them.
+    A pair of two different parts means that `order` would reorder sequential loops, which is illegal.
     """
     now, then = ([p for p in ps if p.root in plan.sequential] for ps in (plan.axes, order))
     return list(zip(now, then, strict=True))
 
 
 def nests(plan: LoopNest, order: list[AxisPart]) -> bool:
-    """Whether `order` is a legal loop nest.
+    """Whether the loops of the plan may be nested in `order`, a permutation of parts, outermost first.
 
-    Of the loops of a nest, those that a reduction or store depends on must be the outermost ones. Loops that carry an
-    accumulator must be innermost.
+    Each reduction or store must depend on the outermost loops of its nest: no loop that it does not depend on may be
+    outside of a loop that it depends on. Loops that carry an accumulator must be innermost.
     """
     apart = ("UPCAST", "THREAD", "GLOBAL", "LOCAL")  # axis types that are no loops
     inner = [p for p in order if p.root in plan.outputs and p.type not in apart]

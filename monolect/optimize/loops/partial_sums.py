@@ -21,19 +21,21 @@ from monolect.optimize.tuning import MIN_BLOCKS_TO_GROUP, MIN_GROUPING_GAIN, SHO
 
 
 def blocks_of_sum(plan: LoopNest) -> list[AxisPart]:
-    """Return the block loops of the reduction that is cut into blocks: the loop over groups of blocks first, if any."""
+    """Return the block loops of the reduction that SPLIT cut into blocks, outermost first: one, or two if the blocks
+    are divided into groups (the loop over groups first). Empty if no reduction is cut.
+    """
     found = [p for p in plan.axes if p.is_block and p.root in plan.reduced and p.size > 1]
     return sorted(found, key=lambda p: p.created)
 
 
 def block_of_sum(plan: LoopNest) -> AxisPart | None:
-    """Return the innermost block loop of the reduction that is cut into blocks, or None if no reduction is."""
+    """Return the innermost block loop of the reduction that SPLIT cut into blocks, or None if no reduction is cut."""
     return next(reversed(blocks_of_sum(plan)), None)
 
 
 def loops_in_block(plan: LoopNest) -> list[AxisPart]:
-    """Return the parts of output axes inside the innermost block loop of the sum: all but threads and block loops
-    around it.
+    """Return the parts of output axes whose loops run inside the innermost block loop of the blocked reduction: all but
+    threads and the block loops around it.
     """
     block = block_of_sum(plan)
     outputs = (p for p in plan.axes if p.root not in plan.reduced and p.type != "THREAD")
@@ -41,15 +43,17 @@ def loops_in_block(plan: LoopNest) -> list[AxisPart]:
 
 
 def partial_sum_bytes(plan: LoopNest) -> int:
-    """Bytes of local memory for the partial sums of one iteration of the loops around; 0 for axes of symbolic size."""
+    """Bytes of local memory that the partial sums of the blocked reduction need at a time: one sum for each iteration
+    of `loops_in_block`. 0 if a loop has a symbolic size.
+    """
     return prod(p.size for p in loops_in_block(plan)) * plan.reduces[0].dtype.itemsize
 
 
 def are_sums_local(plan: LoopNest) -> bool:
-    """Whether the partial sums are kept in local memory: they fit there, and the blocks of the sum are divided into
-    groups (`has_groups`) or the output is unsuitable (`needs_local_accumulator`).
+    """Whether the partial sums of the blocked reduction are kept in local memory instead of the output.
 
-    Always False on a target with workgroups and after NOLOCALS.
+    They are if they fit and either the blocks are divided into groups (`has_groups`) or the output buffer is unsuitable
+    (`needs_local_accumulator`). Always False on a target with workgroups and after the action NOLOCALS.
     """
     if plan.workgroup or not plan.locals or not (has_groups(plan) or needs_local_accumulator(plan)):
         return False
@@ -57,21 +61,23 @@ def are_sums_local(plan: LoopNest) -> bool:
 
 
 def group_count(n: int) -> int:
-    """Return the number of groups for `n` blocks, close to sqrt(n).
+    """Return the number of groups into which to divide `n` blocks of a reduction: a divisor of n close to sqrt(n).
 
-    1 where blocks are few or no divisor is close.
+    It is 1 (no groups) where blocks are few or no divisor is close.
     """
     best = min((k for k in range(2, n) if n % k == 0), key=lambda k: max(k, n // k), default=n)
     return best if MIN_BLOCKS_TO_GROUP <= n >= MIN_GROUPING_GAIN * max(best, n // best) else 1
 
 
 def has_groups(plan: LoopNest) -> bool:
-    """Whether the blocks of the sum are divided into groups."""
+    """Whether the blocks of the blocked reduction are divided into groups, by a second block loop."""
     return len(blocks_of_sum(plan)) > 1
 
 
 def has_accumulator(plan: LoopNest) -> bool:
-    """Whether the output or local memory can hold the partial sums; with groups, both must."""
+    """Whether the output or local memory can hold the partial sums of the blocked reduction; with groups of blocks,
+    both must. True if no reduction is cut into blocks.
+    """
     if not (blocks := blocks_of_sum(plan)):
         return True
     accumulators = are_sums_local(plan), is_result_wide_enough(plan)
@@ -79,24 +85,29 @@ def has_accumulator(plan: LoopNest) -> bool:
 
 
 def needs_local_accumulator(plan: LoopNest) -> bool:
-    """Whether partial sums must be kept in local memory instead of the output buffer.
+    """Whether the output buffer is unsuitable for the partial sums of the blocked reduction, so that local memory must
+    hold them.
 
-    The sum feeds an epilogue, or its layout differs from the output's, or the reduction blocks are too short.
+    It is unsuitable if the kernel stores a function of the sum (an epilogue), if vectors of sums are not contiguous in
+    the output, or if the blocks are too short (`are_blocks_short`).
     """
     return plan.stores[0].src[1] is not plan.reduces[0] or is_layout_transposed(plan) or are_blocks_short(plan)
 
 
 def is_layout_transposed(plan: LoopNest) -> bool:
-    """Whether the lanes of the kernel's only sum are not contiguous in its output."""
+    """Whether the vector lanes of the kernel's only sum are not contiguous in its output. False with several sums or
+    stores, or without a vector axis.
+    """
     if len(plan.stores) > 1 or len(plan.reduces) > 1 or (lane := plan.lane(plan.stores[0])) is None:
         return False
     return dict(linear(plan.stores[0].src[0].src[1])[1]).get(lane) != 1
 
 
 def are_blocks_short(plan: LoopNest) -> bool:
-    """Whether blocks are so short that the sums of a tile are loaded and stored about as often as the operands.
+    """Whether the blocks of the reduction have at most SHORT_BLOCK_STEPS iterations, in a tile of several rows.
 
-    In the output such rows may share L1 cache sets with each other, and cache lines with other threads.
+    Partial sums are then loaded and stored about as often as operands. In the output buffer, such rows may share L1
+    cache sets with each other, and cache lines with other threads.
     """
     block = block_of_sum(plan)
     rows = {p.root for p in plan.axes if p.type == "UPCAST" and p.root not in plan.reduced}
@@ -105,12 +116,14 @@ def are_blocks_short(plan: LoopNest) -> bool:
 
 
 def is_result_wide_enough(plan: LoopNest) -> bool:
-    """Whether the output has the dtype of the sum, so that it can hold partial sums."""
+    """Whether the output has the dtype of the kernel's sum, so that it can hold partial sums without a rounding."""
     return plan.stores[0].src[1].dtype is plan.reduces[0].dtype
 
 
 def check_sums(plan: LoopNest, **changes: Any) -> None:
-    """Raise ActionError unless, after `changes`, some memory can hold the partial sums of blocks of a reduction."""
+    """Raise ActionError if no memory can hold the partial sums of a reduction in blocks, once the attributes of `plan`
+    have the values `changes` (such as `axes`). The plan itself is not changed.
+    """
     then = copy(plan)
     vars(then).update(changes)
     if not has_accumulator(then):

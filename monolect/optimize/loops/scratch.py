@@ -19,12 +19,14 @@ from monolect.ir.uop import UOp, toposort
 
 
 def is_local(u: UOp) -> bool:
-    """True for a LOCAL BUFFER."""
+    """Whether the node `u` is a BUFFER in local memory."""
     return u.op == "BUFFER" and u.arg.addrspace == "LOCAL"
 
 
 def is_scratch(u: UOp) -> bool:
-    """True for AFTER(LOCAL, END(STORE(INDEX(LOCAL, ...), ...), ...)): memory written once before it is read."""
+    """Whether `u` is a scratch value: AFTER(LOCAL, END(STORE(INDEX(LOCAL, ...), ...), ...)), a LOCAL BUFFER that one
+    loop nest fills before it is read.
+    """
     if u.op != "AFTER" or len(u.src) != 2 or not is_local(u.src[0]) or u.src[1].op != "END":
         return False
     store = u.src[1].src[0]
@@ -32,7 +34,11 @@ def is_scratch(u: UOp) -> bool:
 
 
 class ScratchBuffers:
-    """The scratch buffers of a kernel: `fills[buffer]` is the END that fills it, in execution order."""
+    """The scratch buffers of a kernel, whose nodes are `order`: LOCAL BUFFERs that one loop nest fills and later loops
+    read.
+
+    `fills`: {BUFFER: the END that fills it}, in execution order. `own`: the RANGEs that those ENDs close.
+    """
 
     def __init__(self, order: list[UOp]):
         self.order = order
@@ -41,7 +47,9 @@ class ScratchBuffers:
 
     @cached_property
     def members(self) -> dict[UOp, UOp]:
-        """Map from each node to the first END, in topological order, that depends on it other than through an AFTER."""
+        """{node of the kernel: the first END, in topological order, whose loop nest contains the node}. Nodes below an
+        AFTER belong to an earlier END.
+        """
         out: dict[UOp, UOp] = {}
         ends = [u for u in self.order if u.op == "END"]
         for e in ends:
@@ -51,7 +59,7 @@ class ScratchBuffers:
 
     @cached_property
     def users(self) -> dict[UOp, list[UOp]]:
-        """Map from each node to the nodes that have it among their sources."""
+        """{node of the kernel: the nodes that have it as a source}."""
         out: dict[UOp, list[UOp]] = {}
         for u in self.order:
             for s in dict.fromkeys(u.src):
@@ -63,24 +71,26 @@ class ScratchBuffers:
         return memory_of(u.src[0]) in self.fills
 
     def loads(self, buffer: UOp) -> list[UOp]:
-        """Return the loads from a scratch buffer."""
+        """Return the LOADs that read the scratch buffer `buffer`."""
         return [u for u in self.order if u.op == "LOAD" and memory_of(u.src[0]) is buffer]
 
     def nest(self, u: UOp) -> frozenset[UOp]:
-        """Return the loops that the END of the node `u` (see `members`) closes, and those around it. Empty without an
-        END.
+        """Return all RANGEs of the loop nest that contains the node `u`: those that its END (see `members`) closes, and
+        those around that END. Empty if no END contains `u`.
         """
         e = self.members.get(u)
         return frozenset() if e is None else ranges(e.src[0])
 
     def loops(self, end: UOp) -> frozenset[UOp]:
-        """Return the loops that the END `end` closes; if it fills a scratch buffer, also the loops around it, which
-        must be further out.
+        """Return the RANGEs that `end` closes; if `end` fills a scratch buffer, also the RANGEs around it, which must
+        enclose the closed ones.
         """
         return frozenset(end.src[1:]) | (ranges(end) if end in self.fills.values() else frozenset())
 
     def around(self, buffer: UOp) -> frozenset[UOp]:
-        """Return the loops around the END that fills `buffer`."""
+        """Return the RANGEs around the END that fills the scratch buffer `buffer`: the buffer is filled once in each of
+        their iterations.
+        """
         return ranges(self.fills[buffer])
 
 

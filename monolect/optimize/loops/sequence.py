@@ -25,8 +25,8 @@ from monolect.optimize.loops.scratch import is_local, is_scratch
 
 
 def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Return the RANGEs of a kernel with the nodes `order` that carry an accumulator or a table from one iteration to
-    the next: they must run in order, inside of all other loops.
+    """Return the RANGEs that carry an accumulator (a scalar in a register) or a table (an array) from one iteration to
+    the next. They must run in order, inside of all other loops. `order`: the nodes of the kernel.
     """
     out: set[UOp] = set()
     for u in order:
@@ -36,7 +36,9 @@ def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Return the RANGEs that must run in order, of a kernel whose nodes are `order`."""
+    """Return the RANGEs whose iterations must run in order: they carry a value, or their iterations may write one
+    address twice. `order`: the nodes of the kernel.
+    """
     out: set[UOp] = {*carried_ranges(order)}
     for u in order:
         if u.op == "ATOMICADD":
@@ -50,16 +52,18 @@ def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def atomic_ranges(order: list[UOp], atomics: frozenset[DType]) -> frozenset[UOp]:
-    """Return the RANGEs of a kernel with the nodes `order` that must run in order only because of additions that a
-    target does atomically: those whose dtype is one of `atomics`.
+    """Return the RANGEs that must run in order only because of ATOMICADDs that the target can do atomically, so that it
+    may run them in any order after all.
+
+    `order`: the nodes of the kernel. `atomics`: the dtypes that the target adds atomically.
     """
     rest = [u for u in order if u.op != "ATOMICADD" or u.src[1].dtype not in atomics]
     return sequential_ranges(order) - sequential_ranges(rest)
 
 
 def running_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Return the RANGEs of a kernel with the nodes `order` that carry only running sums, products or maxima: several of
-    their iterations may be one SCAN.
+    """Return the RANGEs of scans that carry only running sums, products or maxima, so that several of their iterations
+    may be computed at once as one SCAN of a vector. `order`: the nodes of the kernel.
     """
     uses = Counter(s for u in order for s in u.src)
     carried: dict[UOp, frozenset[UOp]] = {}  # accumulator -> the loops it is carried through
@@ -77,10 +81,11 @@ def running_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def scan_depths(order: list[UOp]) -> dict[UOp, int]:
-    """Return, for each RANGE of the nodes `order` that carries an accumulator or a table, the number of RANGEs that
-    must enclose it.
+    """Return {RANGE of a scan: number of RANGEs that must enclose it}, for each RANGE that carries an accumulator or a
+    table.
 
-    The accumulator or table starts again in each iteration of the enclosing RANGEs.
+    The accumulator or table starts from its initial value in each iteration of the enclosing RANGEs. `order`: the nodes
+    of the kernel.
     """
     starts: dict[UOp, frozenset[UOp]] = {}
     around: dict[UOp, frozenset[UOp]] = {}
@@ -99,10 +104,11 @@ def scan_depths(order: list[UOp]) -> dict[UOp, int]:
 
 
 def private_local_ranges(order: list[UOp]) -> frozenset[UOp]:
-    """Return the RANGEs of the nodes `order` whose iterations each need local memory or an indexed register array of
-    their own.
+    """Return the RANGEs each of whose iterations needs a private LOCAL buffer or a private register array with a
+    computed index.
 
-    They cannot become vector lanes. Scratch buffers do not count, as they can have a row for each lane.
+    They cannot become vector lanes. Scratch buffers do not count, as they can have a row for each lane. `order`: the
+    nodes of the kernel.
     """
     out: frozenset[UOp] = frozenset()
     tables = {memory_of(u.src[0]) for u in order if u.op == "INDEX" and is_memory(u) and len(u.src) > 1}
@@ -113,13 +119,17 @@ def private_local_ranges(order: list[UOp]) -> frozenset[UOp]:
 
 
 def _is_register_array(u: UOp, tables: set[UOp]) -> bool:
-    """Whether the AFTER `u` is a register array; `tables`: all memory that the kernel accesses at an index."""
+    """Whether the AFTER `u` is an array in registers that the kernel accesses at an index. `tables`: all memory that
+    the kernel accesses at an index.
+    """
     b = memory_of(u)
     return b in tables and b.op == "BUFFER" and b.arg.addrspace == "REG" and is_memory(u)
 
 
 def owners(u: UOp) -> frozenset[UOp]:
-    """Return the RANGEs whose different iterations never write the same address through the effect `u`."""
+    """Return the RANGEs that own the addresses of `u`: the STORE or ATOMICADD `u` never writes one address in two
+    different iterations of such a RANGE.
+    """
     terms = _terms(u)
     if any(x.op != "RANGE" for x, _ in terms) and (whole := _whole_rows(terms)):
         return whole
@@ -129,9 +139,10 @@ def owners(u: UOp) -> frozenset[UOp]:
 
 
 def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
-    """Return the RANGEs of an index that counts whole rows, r0*n1*n2 + r1*n2 + r2, with constant or symbolic sizes.
+    """Return the RANGEs of an index of the form r0*n1*n2 + r1*n2 + r2, where n1, n2 are the constant or symbolic sizes
+    of r1, r2; empty for any other index.
 
-    `terms`: the (term, factor) pairs whose products add up to the index. Empty for any other index.
+    `terms`: the (term, factor) pairs whose products add up to the index.
     """
     rest, left = set(terms), {r for x, _ in terms for r in ranges(x)}
     found: set[UOp] = set()
@@ -149,6 +160,11 @@ def _whole_rows(terms: tuple[tuple[UOp, int], ...]) -> frozenset[UOp]:
 
 
 def _owns(r: UOp, c: int, others: list[tuple[UOp, int]], sizes: dict[UOp, int]) -> bool:
+    """Whether the RANGE r, whose factor in an index is c, owns its addresses (see the module's docstring).
+
+    `others`: the (term, factor) pairs of the rest of the index. `sizes`: {term: largest minus smallest value where the
+    gates are open}.
+    """
     c, small, large = abs(c), 0, 0
     for x, k in others:
         if k % c == 0 and abs(k) > c:
@@ -159,10 +175,14 @@ def _owns(r: UOp, c: int, others: list[tuple[UOp, int]], sizes: dict[UOp, int]) 
 
 
 def _terms(u: UOp) -> tuple[tuple[UOp, int], ...]:
+    """Return the (term, factor) pairs whose products add up to the index of the STORE or ATOMICADD `u`, without the
+    constant; empty if it has no index.
+    """
     return linear(u.src[0].src[1])[1] if u.src[0].op == "INDEX" and len(u.src[0].src) > 1 else ()
 
 
 def _memory(view: UOp) -> UOp:
+    """Return the PARAM or BUFFER below the INDEX and AFTER nodes of `view`."""
     while view.op in ("INDEX", "AFTER"):
         view = view.src[0]
     return view

@@ -3,9 +3,9 @@
 Workgroups run in any order, and so do the lanes of one between two BARRIERs. So an axis may be shared out if no
 iteration reads memory that another writes. A kernel that contains a LOCAL buffer before any action (a table or
 scratch values) has one lane per workgroup, as all lanes would share the buffer. Lanes, workgroups and local memory are
-counted as `device_axes` counts them.
+counted as the pass `lower.gpu.device_axes` counts them.
 
-Invariant: `device_axes` accepts a kernel that is legal here.
+Invariant: that pass accepts a kernel that is legal here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LANES = ("LOCAL", "GROUP_REDUCE")
 
 
 class Workgroup:
-    """Facts about a kernel with nodes `order` and reductions `reduces`, and checks of actions on a target with
-    workgroups.
+    """Facts about one kernel on a target with workgroups, and checks that an action exceeds no limit of the target.
 
-    Methods that depend on the axes take them as an argument.
+    `order`: the nodes of the kernel. `reduces`: its REDUCEs over RANGEs. Methods that depend on the parts of the axes
+    take them as the argument `axes`.
     """
 
     def __init__(self, order: list[UOp], reduces: list[UOp], target: Target):
@@ -43,44 +43,50 @@ class Workgroup:
 
     @cached_property
     def fills(self) -> frozenset[UOp]:
-        """The loops that end with a store to a BUFFER of the kernel: each workgroup runs all of their iterations."""
+        """The RANGEs of loops that end with a store to a BUFFER (local memory or registers) of the kernel: each
+        workgroup runs all of their iterations.
+        """
         ends = [u for u in self.order if u.op == "END" and u.src[0].op == "STORE"]
         return frozenset(r for u in ends if memory_of(u.src[0].src[0]).op == "BUFFER" for r in u.src[1:])
 
     @cached_property
     def reads_back(self) -> bool:
-        """Whether the kernel reads or rewrites memory that it writes, other than at the same index."""
+        """Whether the kernel reads or rewrites an element that it writes, other than at the same index. Then lanes and
+        workgroups must not divide loops freely.
+        """
         writes = [u for u in self.order if u.op in ("STORE", "ATOMICADD")]
         written = {m: u.src[0] for u in writes if (m := memory_of(u.src[0])).op == "PARAM"}
         accesses = (u for u in self.order if u.op in ("LOAD", "STORE", "ATOMICADD"))
         return any(written.get(memory_of(u.src[0]), u.src[0]) is not u.src[0] for u in accesses)
 
     def encloses(self, r: UOp) -> bool:
-        """Whether every loop and every store to a PARAM is inside of the loop r."""
+        """Whether every loop and every store to a PARAM is inside of the loop of the RANGE r."""
         loops = [u for u in self.order if u.op == "END" or (u.op == "REDUCE" and len(u.src) > 1)]
         writes = [u for u in self.order if u.op in ("STORE", "ATOMICADD") and memory_of(u.src[0]).op == "PARAM"]
         return all(r in u.src or r in ranges(u) for u in loops) and all(r in ranges(u) for u in writes)
 
     @cached_property
     def nests(self) -> frozenset[frozenset[UOp]]:
-        """The sets of loops that nodes of the kernel depend on, each set once."""
+        """The sets of RANGEs that the kernel's nodes depend on: one set for each distinct loop nest."""
         return frozenset(ranges(u) for u in self.order)
 
     # ---- the axes ----------------------------------------------------------------------------------------------------
     def dims(self, axes: list[AxisPart]) -> list[list[AxisPart]]:
-        """Return the dimensions of a workgroup, fastest-varying lanes first, where the plan's axes are `axes`. Each is
-        the list of lane axes that share it.
+        """Return the dimensions of a workgroup, fastest-varying first, for a plan whose parts are `axes`. Each
+        dimension is a list of LOCAL or GROUP_REDUCE parts whose iterations are the same lanes, in different loop nests.
         """
         lanes = sorted((p for p in axes if p.type in LANES), key=lambda p: p.created)
         nests = {frozenset(p for p in lanes if p.root in rs) for rs in self.nests}
         return shared_lanes([(p, p.size) for p in lanes], nests)
 
     def n_lanes(self, axes: list[AxisPart]) -> int:
-        """Number of lanes of a workgroup, where the plan's axes are `axes`."""
+        """Number of lanes (work-items) of a workgroup, for a plan whose parts are `axes`."""
         return prod(mine[0].size for mine in self.dims(axes))
 
     def slot_bytes(self, axes: list[AxisPart]) -> int:
-        """Bytes of local memory in which lanes combine their partial results, where the plan's axes are `axes`."""
+        """Bytes of local memory through which the lanes of a workgroup combine their partial results (GROUP_REDUCE),
+        for a plan whose parts are `axes`.
+        """
         lanes, total, dims = self.n_lanes(axes), 0, self.dims(axes)
         sizes = [mine[0].size for mine in dims]
         for u in self.reduces:
@@ -97,9 +103,9 @@ class Workgroup:
 
     # ---- checks ------------------------------------------------------------------------------------------------------
     def check_split(self, target: str, root: UOp, axes: list[AxisPart], has_locals: bool) -> None:
-        """Raise ActionError when the split of `root` that leads to `axes` is illegal.
+        """Raise ActionError if a SPLIT of the RANGE `root` to the axis type `target` is illegal on the target.
 
-        `has_locals`: False after NOLOCALS.
+        `axes`: the parts after the split. `has_locals`: False after the action NOLOCALS.
         """
         what = f"SPLIT to {target}"
         if target in ("GLOBAL", "LOCAL"):
@@ -120,6 +126,9 @@ class Workgroup:
             self._check_bytes(what, self.slot_bytes(axes))
 
     def _check_lanes(self, what: str, axes: list[AxisPart]) -> None:
+        """Raise ActionError if the parts `axes` make more lanes in a workgroup, or in one of its dimensions, than the
+        target allows. `what`: the action, for the error's text.
+        """
         dims = [mine[0].size for mine in self.dims(axes)]
         if self.target.max_local and prod(dims) > self.target.max_local:
             raise ActionError(f"{what}: too many lanes", expected=f"<= {self.target.max_local}", found=prod(dims))
@@ -127,17 +136,21 @@ class Workgroup:
             fitted(dims, self.target.max_block, "lidx")
 
     def _check_grid(self, axes: list[AxisPart]) -> None:
+        """Raise ActionError if the GLOBAL parts of `axes` (workgroups) exceed the dimensions of the target's grid."""
         groups = [p.size for p in sorted(axes, key=lambda p: p.created) if p.type == "GLOBAL"]
         if self.target.max_grid:
             fitted(groups, self.target.max_grid)
 
     def _check_bytes(self, what: str, n: int) -> None:
+        """Raise ActionError if `n` bytes exceed the local memory of a workgroup. `what`: the action, for the error's
+        text.
+        """
         if n > self.target.local_bytes:
             raise ActionError(f"{what}: local memory is too large", expected=f"<= {self.target.local_bytes}", found=n)
 
     def check_blocks(self, axes: list[AxisPart], n_bytes: int) -> None:
-        """Raise ActionError when packed blocks of `n_bytes` and the other local memory that `axes` need exceed the
-        target's.
+        """Raise ActionError if packed blocks of `n_bytes`, plus the local memory through which lanes combine partial
+        results, exceed the local memory of a workgroup. `axes`: the parts of the plan.
         """
         self._check_bytes("PACK", self.slot_bytes(axes) + n_bytes)
 
