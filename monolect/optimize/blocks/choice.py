@@ -16,8 +16,11 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def block_of(plan: LoopNest, u: UOp, n_buffers: int = 1) -> PackedBlock:
-    """Return the block that PACK makes for the load `u`, with `n_buffers` buffers in the local memory of a thread or
-    workgroup. Raises ActionError for several buffers on a target without workgroups.
+    """Return the layout of the packed block (`PackedBlock` or a subclass) into which PACK copies the memory that the
+    LOAD `u` reads.
+
+    `n_buffers`: 1, or the number of copies of the block in local memory that are filled and read in rotation. Raises
+    ActionError where PACK is illegal, and for several buffers on a target without workgroups.
     """
     if plan.workgroup and unit_reads_local(plan, u):
         return _block_of_unit(plan, u, n_buffers)
@@ -29,9 +32,10 @@ def block_of(plan: LoopNest, u: UOp, n_buffers: int = 1) -> PackedBlock:
 
 
 def _block_of_unit(plan: LoopNest, u: UOp, n_buffers: int) -> PackedBlock:
-    """Return the block of an operand that a matrix unit reads from local memory.
+    """Return the block of an operand `u` that a matrix unit reads from local memory.
 
-    TMA copies it if there are several buffers and boxes fit, else the lanes copy it.
+    It is a `BoxBlock`, which TMA copies, if there are several buffers and TMA boxes fit, else a `CoresBlock`, which the
+    lanes copy. `n_buffers`: as in `block_of`.
     """
     if plan.target.bulk_copies and n_buffers > 1:
         try:
@@ -43,7 +47,9 @@ def _block_of_unit(plan: LoopNest, u: UOp, n_buffers: int) -> PackedBlock:
 
 
 def shared_loads(plan: LoopNest, made: dict[AxisPart, UOp]) -> dict[UOp, UOp]:
-    """Return {packed load: the load from its block in the workgroup's local memory}. `made`: the RANGE of each part."""
+    """Return {LOAD of the kernel: the LOAD from its packed block that replaces it}, for each load in `plan.packs`. For
+    targets with workgroups, whose blocks are in a workgroup's local memory. `made`: {part of an axis: its new RANGE}.
+    """
     ids = count(len(plan.axes))
     slots = unused_slots(plan.order)
     return {u: block_of(plan, u, n_buffers).packed(made, ids, slots) for u, n_buffers in plan.packs.items()}

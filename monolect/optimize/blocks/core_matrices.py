@@ -21,19 +21,23 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def unit_reads_local(plan: LoopNest, load: UOp) -> bool:
-    """Whether `load` loads an operand that the plan's matrix unit reads from local memory."""
+    """Whether `load` is an operand of the plan's matrix unit, and that unit reads its operands from local memory."""
     return plan.unit is not None and plan.unit.from_memory and load in plan.factors
 
 
 class CoresBlock(SharedBlock):
-    """The block of an operand, stored as core matrices. Raises ActionError where PACK is not possible."""
+    """The packed block of an operand of a matrix unit, stored as core matrices: groups of 8 rows by lines of 16 bytes.
+    Raises ActionError where PACK is not possible.
+    """
 
     def _windows(self) -> list[SlidingWindow]:
+        """Return no windows: each row stores its own steps, also where rows overlap in memory."""
         return []  # each row stores its own steps, also where rows overlap
 
     def _dims(self) -> list[BlockDim]:
-        """Return the dimensions: steps in a line, lines of steps, rows in a group, groups of rows, then the other
-        loops.
+        """Return the dimensions of the block in this order: steps in a line, lines of steps, rows in a group of 8,
+        groups of rows, then one for each other loop. Steps are iterations of the reduction; rows are rows or columns of
+        the product.
         """
         self._check_parts()
         assert self.plan.unit is not None
@@ -47,7 +51,7 @@ class CoresBlock(SharedBlock):
         return [*self._cut(steps, k), *self._cut(side, CORE_LINES), *(d for d in others if d.size > 1)]
 
     def _cut(self, r: UOp, k: int) -> tuple[BlockDim, BlockDim]:
-        """Split the loop r into groups of k consecutive iterations; return the dimensions (inside a group, over the
+        """Split the RANGE r into groups of k consecutive iterations; return two dimensions: (inside a group, over the
         groups).
         """
         n, mine = self.extent(r), [p for p in self.inner if p.root is r]
@@ -60,6 +64,9 @@ class CoresBlock(SharedBlock):
         )
 
     def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
+        """Return the dimensions `dims` with the strides `dst` in the block that give the fewest bank conflicts during
+        the copy.
+        """
         step, steps, row, rows, *others = dims
         turned = self.load.dtype.itemsize == 2 and row.step == 1 and step.step != 1
         line, lines = (row, step) if turned else (step, row)
@@ -76,7 +83,9 @@ class CoresBlock(SharedBlock):
         return min(found, key=self._fill_cycles)
 
     def _fill_cycles(self, dims: list[BlockDim]) -> tuple[int, int]:
-        """Return (bank cycles in which the first warp fills the block of dimensions `dims`, its size in elements)."""
+        """Return (cycles in which the first warp stores its elements to a block with the dimensions `dims`, size of the
+        block in elements). Bank conflicts add cycles.
+        """
         target, itemsize, v = self.plan.target, self.load.dtype.itemsize, self._vector(dims)
         fills = [self._fill_offset(dims, lane * v) * itemsize for lane in range(target.warp)]
         side = v if self._in_memory_order(dims)[0].dst == 1 else 1

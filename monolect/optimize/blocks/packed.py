@@ -49,10 +49,11 @@ from monolect.optimize.tuning import (
 
 
 class BlockDim(NamedTuple):
-    """One dimension of a block.
+    """One dimension of a packed block, with `size` iterations v.
 
-    Iteration v is `v * step` elements further in memory, `v * dst` further in the block, and adds `v * weights[r]` to
-    the loop r. When reading, v is the sum of the iterations of `parts` times their weights.
+    Iteration v is the element `v * step` further in the memory that is copied, and `v * dst` further in the block. In
+    terms of the kernel's loops, it advances each RANGE r by `v * weights[r]` iterations. When the kernel reads the
+    block, v is the sum over `parts` of the part's iteration times its weight.
     """
 
     size: int
@@ -63,8 +64,11 @@ class BlockDim(NamedTuple):
 
 
 class SlidingWindow(NamedTuple):
-    """Two loops of which only the sum of `weights` times their iterations matters. `unit`: iterations of the loops
-    whose weighted sum is 1.
+    """Two RANGEs (rows and taps of a convolution) that the address depends on only through the sum w of `weights[r]`
+    times r's iteration. They make one dimension of a packed block.
+
+    `size`: number of values of w. `step`: elements in memory from w to w + 1. `unit`: {RANGE r: iterations of r} that
+    add up to w = 1.
     """
 
     size: int
@@ -74,10 +78,10 @@ class SlidingWindow(NamedTuple):
 
 
 class PackedBlock:
-    """The block of memory that the load `u` reads inside the innermost block loop that `u` depends on, and its layout
-    in local memory.
+    """The block of memory that the LOAD `u` reads in one iteration of the innermost block loop that it depends on, and
+    the layout of its packed copy.
 
-    Raises ActionError where PACK is not possible.
+    Raises ActionError where PACK is not possible. For targets without workgroups; subclasses are for workgroups.
     """
 
     has_panels = True
@@ -110,12 +114,15 @@ class PackedBlock:
             raise ActionError("PACK makes a block too large", expected=f"<= {plan.target.local_bytes}", found=found)
 
     def is_outside(self, p: AxisPart) -> bool:
-        """Whether the copy is made inside of the loop p."""
+        """Whether the part p is a loop around the copy (a thread or block loop), so that each of its iterations has its
+        own block.
+        """
         return p.type == "THREAD" or p.is_block
 
     def _linear(self) -> dict[UOp, int]:
-        """Return {loop: the load's stride in memory along it, in elements}. Raises ActionError where the load cannot be
-        packed.
+        """Return {RANGE: the stride in elements of the load's address along it}. Raises ActionError where the load
+        cannot be packed: its index is not linear, it is written by the kernel, or its gate depends on other loops or on
+        loads.
         """
         plan, known = self.plan, {*self.plan.outputs, *self.plan.reduced}
         steps: dict[UOp, int] = {}
@@ -134,24 +141,26 @@ class PackedBlock:
         return steps
 
     def extent(self, r: UOp) -> int:
-        """Number of iterations of the loop r that one block covers."""
+        """Number of iterations of the RANGE r that one block covers: those of its parts inside of the copy's loops."""
         return prod(p.size for p in self.inner if p.root is r)
 
     @property
     def local_bytes(self) -> int:
-        """Bytes of local memory that the block takes."""
+        """Bytes that the block takes in local memory."""
         return self.elements * self.dtype.itemsize
 
     def _widened(self) -> UOp:
-        """Return the load, or its cast to a wider dtype if that is its only user."""
+        """Return the node of the kernel that a load from the block replaces: the LOAD's CAST to a wider dtype if that
+        is its only user, so that the copy casts; else the LOAD.
+        """
         users = self.plan.scratch.users.get(self.load, [])
         is_cast = len(users) == 1 and users[0].op == "CAST" and users[0].dtype.itemsize > self.load.dtype.itemsize
         return users[0] if is_cast and self.has_panels and self.plan.unit is None else self.load
 
     # ---- dimensions --------------------------------------------------------------------------------------------------
     def _dims(self) -> list[BlockDim]:
-        """Return the dimensions of more than one element, innermost in the block first, without their strides in the
-        block.
+        """Return the dimensions of the block with more than one element, innermost first. Their strides `dst` in the
+        block are not set yet.
         """
         self._check_parts()
         windows = [self._of_window(w) for w in self.windows]
@@ -173,24 +182,32 @@ class PackedBlock:
         return [d for d in out if d.size > 1]
 
     def _check_parts(self) -> None:
+        """Raise ActionError if a block loop is inside of a loop over the block: blocks must be cut from the outer part
+        of an axis.
+        """
         if any(o.root is p.root and o.stride < p.stride for o in self.outer for p in self.inner):
             raise ActionError("PACK", expected="blocks of the outer part of an axis", found="of an inner one")
 
     def _of_part(self, p: AxisPart) -> BlockDim:
+        """Return the dimension that the iterations of the part p alone make."""
         return BlockDim(p.size, self.steps[p.root] * p.stride, 0, {p.root: p.stride}, ((p, 1),))
 
     def _of_root(self, r: UOp) -> BlockDim:
-        """Return the dimension of all parts of the loop r, except the steps that a matrix unit takes at once."""
+        """Return the dimension that all parts of the RANGE r make together, except its CONTRACT parts (steps that a
+        matrix unit takes at once).
+        """
         mine = [p for p in self.inner if p.root is r and p.type != "CONTRACT"]
         k = self.extent(r) // prod(p.size for p in mine)
         return BlockDim(self.extent(r) // k, self.steps[r] * k, 0, {r: k}, tuple((p, p.stride // k) for p in mine))
 
     def _of_window(self, w: SlidingWindow) -> BlockDim:
+        """Return the dimension that the two RANGEs of the window w make together."""
         parts = tuple((p, w.weights[p.root] * p.stride) for p in self.inner if p.root in w.weights)
         return BlockDim(w.size, w.step, 0, w.unit, parts)
 
     def _has_rows(self) -> bool:
-        """Whether the load is a broadcast operand whose tile rows are contiguous in memory.
+        """Whether the load is a broadcast operand (it does not move along the vector lanes) whose tile rows are
+        consecutive in memory, so that they are stored next to each other.
 
         False for a matrix unit with several rows, which has its own layout.
         """
@@ -206,7 +223,8 @@ class PackedBlock:
         )
 
     def _windows(self) -> list[SlidingWindow]:
-        """Find pairs of an output loop and a reduction that occur only as a weighted sum.
+        """Return the windows of the load: pairs of an output RANGE and a reduction RANGE that its address depends on
+        only through a weighted sum.
 
         A padded reduction is in no window: elements beyond its end read as zero, not as the next row.
         """
@@ -222,6 +240,9 @@ class PackedBlock:
         return out
 
     def _window(self, a: UOp, b: UOp) -> SlidingWindow | None:
+        """Return the RANGEs a and b as a window, or None if they are none: the sum has as many values as there are
+        pairs of iterations, or the load's gate depends on more than the sum.
+        """
         g = gcd(self.steps[a], self.steps[b])
         ka, kb = self.steps[a] // g, self.steps[b] // g
         na, nb = self.extent(a), self.extent(b)
@@ -239,7 +260,7 @@ class PackedBlock:
         return SlidingWindow(size, g, {a: ka, b: kb}, unit)
 
     def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
-        """Return `dims` with their strides `dst` in the block.
+        """Return the dimensions `dims` with their strides `dst` in the block set.
 
         Rows are padded to whole vectors, and so that adjacent rows use different cache sets.
         """
@@ -260,42 +281,45 @@ class PackedBlock:
         return out
 
     def _padded_size(self, d: BlockDim, dims: list[BlockDim]) -> int:
-        """Number of iterations of d, one of the block's dimensions `dims`, that the block has room for.
-
-        Where a panel is transposed along d, it is rounded up to whole squares.
+        """Number of iterations of the dimension d that the block has room for. Where the copy transposes squares of d
+        by the vector lanes, it is rounded up to whole squares. `dims`: all dimensions of the block, innermost first.
         """
         room = -(-d.size // self._lanes()) * self._lanes()
         return room if self._are_words(d, dims) or self._is_transposed(d, dims) else d.size
 
     def _is_transposed(self, d: BlockDim, dims: list[BlockDim]) -> bool:
-        """Whether the copy transposes squares of d by the lanes; the last square may be partly outside. `dims`: the
-        block's dimensions, innermost first.
+        """Whether the copy transposes squares (the vector lanes by as many iterations of the dimension d) in registers.
+        The last square may be partly outside of the block. `dims`: all dimensions of the block, innermost first.
         """
         along_lanes = self.is_panel or self.summed is not None
         return along_lanes and self.pair == 1 and dims[0].step != 1 and d.step == 1 and d.size >= MIN_ROW_TO_TRANSPOSE
 
     def _are_words(self, d: BlockDim, dims: list[BlockDim]) -> bool:
-        """Whether the pairs of adjacent elements that a matrix unit takes are consecutive in memory along d, and enough
-        of them to transpose in squares. `dims`: the block's dimensions, innermost first.
+        """Whether the dimension d consists of words (the pairs of adjacent elements that a matrix unit takes) that are
+        consecutive in memory, and of enough words to copy them in transposed squares. `dims`: all dimensions of the
+        block, innermost first.
         """
         words = self.is_panel and self.pair > 1 and dims[0].step == 1 and d.step == self.pair
         return words and d.size >= MIN_WORDS_TO_TRANSPOSE and dims[1].size % self._lanes() == 0
 
     @property
     def pair(self) -> int:
-        """Number of elements that a matrix unit takes as one contiguous word."""
+        """Number of elements of the reduction that the plan's matrix unit takes as one contiguous word; 1 without a
+        matrix unit.
+        """
         unit = self.plan.unit
         return unit.pair if unit is not None and any(p.type == "CONTRACT" for p in self.inner) else 1
 
     def _lanes(self) -> int:
-        """Number of words of `pair` elements in a vector."""
+        """Number of words of `pair` elements in a vector register."""
         return self.plan.target.lanes(self.dtype.itemsize) // self.pair
 
     # ---- code --------------------------------------------------------------------------------------------------------
     def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
-        """Return the load from the block in local memory, after the copy. `made`: the RANGE of each part.
+        """Return the LOAD from the block in local memory that replaces the packed load, AFTER the loops that copy the
+        block.
 
-        `ids`, `slots`: free numbers of RANGEs, and of BUFFERs.
+        `made`: {part of an axis: its new RANGE}. `ids`, `slots`: free numbers of RANGEs, and of BUFFERs.
         """
         u = self.load
         # copying whole vectors may write beyond the end
@@ -305,7 +329,9 @@ class PackedBlock:
         return node("LOAD", (node("INDEX", (filled, self._element_offset(made))),), u.arg)
 
     def load_packed_once(self, made: dict[AxisPart, UOp], slot: int) -> UOp:
-        """Return the load from the block that was packed once into PARAM `slot`. `made`: the RANGE of each part."""
+        """Return the LOAD that replaces the packed load, from the PARAM number `slot` that holds all blocks, which a
+        separate kernel filled once. `made`: {part of an axis: its new RANGE}.
+        """
         memory = self._blocks(slot)
         if self.plan.flags.get(self.load) == "next":
             prefetches = [node("PREFETCH", (node("INDEX", (memory, at)),)) for at in self._next(made)]
@@ -314,11 +340,11 @@ class PackedBlock:
         return node("LOAD", (address,), self.load.arg)
 
     def _next(self, made: dict[AxisPart, UOp]) -> list[UOp]:
-        """Return the offsets, among all blocks, of the cache lines of the next block to prefetch in this step of this
-        pass. `made`: the RANGE of each part.
+        """Return index expressions: the elements, in the PARAM of all blocks, whose cache lines this iteration
+        prefetches. They are in the block after the current one.
 
-        A pass is one loop over the current block. Each pass prefetches its share of the next block, so that memory is
-        used evenly.
+        A pass is one run of the loops over the current block, which several rows of tiles read. Each pass prefetches
+        its share of the next block, so that memory is used evenly. `made`: {part of an axis: its new RANGE}.
         """
         readers = [ranges(s) for s in self.plan.stores if self.load in toposort(s)]
         around = [p for p in self.plan.axes if p in made and p.type == "LOOP" and p.root not in self.steps]
@@ -337,7 +363,9 @@ class PackedBlock:
         return [self._start(made) + (self._stride() + i) + at for i in range(0, share, line)]
 
     def fill(self, slot: int) -> list[UOp]:
-        """Return the loops that fill all blocks of PARAM `slot` from PARAM `slot + 1`."""
+        """Return the loop nests (ENDs) of the separate kernel that copies all blocks to PARAM `slot` from the original
+        memory, which is PARAM `slot + 1` there.
+        """
         ids = count()
         made = {p: node("RANGE", (idx(p.size),), (next(ids), "LOOP")) for p in self._nest()}
         old = self.load.src[0].src[0]
@@ -347,39 +375,42 @@ class PackedBlock:
         return self._peeled_copies(copy, ids, len(around))
 
     def _nest(self) -> list[AxisPart]:
-        """The loops around the block, outermost first."""
+        """The parts whose loops are around the copy of a block, outermost first."""
         return sorted((p for p in self.outer if p.size > 1), key=lambda p: (p.type != "THREAD", p.created))
 
     def _stride(self) -> int:
-        """Elements from the start of one block packed once to the next: whole vectors, with room for copies beyond the
-        end.
+        """Number of elements from the start of a block to the start of the next one in the PARAM of blocks that are
+        packed once: whole vectors, with room for copies that write beyond a block's end.
         """
         lanes = self.plan.target.lanes(self.dtype.itemsize)
         return (-(-self.elements // lanes) + 1) * lanes
 
     def _blocks(self, slot: int) -> UOp:
+        """Return the PARAM number `slot` that holds all blocks that are packed once."""
         n = self.kept_bytes // self.dtype.itemsize
         arg = self.load.src[0].src[0].arg._replace(slot=slot, dtype=self.dtype)
         return node("PARAM", (shape_source((n,)),), arg)
 
     @property
     def source_slot(self) -> int:
-        """The slot of the PARAM that is packed."""
+        """Slot of the PARAM whose memory is packed."""
         return int(self.load.src[0].src[0].arg.slot)
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of all blocks that are packed once."""
+        """Bytes of the PARAM that holds all blocks that are packed once."""
         return self._stride() * prod(p.size for p in self._nest()) * self.dtype.itemsize
 
     @property
     def has_next(self) -> bool:
-        """Whether the load is packed once, into several blocks for each thread: then a block has a next one."""
+        """Whether the load is packed once, and each thread reads several blocks, so that a PREFETCH of the next block
+        is possible.
+        """
         return self.is_packed_once and any(p.type != "THREAD" for p in self._nest())
 
     def _start(self, made: dict[AxisPart, UOp]) -> UOp:
-        """Offset of the current block among all blocks packed once, which have the order of the loops around. `made`:
-        the RANGE of each part.
+        """Offset in elements, as an index expression, of the current block in the PARAM of all blocks that are packed
+        once. `made`: {part of an axis: its new RANGE}.
         """
         at: UOp = idx(0)
         for p in self._nest():
@@ -387,7 +418,9 @@ class PackedBlock:
         return at * self._stride()
 
     def _element_offset(self, made: dict[AxisPart, UOp]) -> UOp:
-        """Offset inside the block of the element that the kernel loads. `made`: the RANGE of each part."""
+        """Offset in elements, as an index expression, inside of the block, of the element that the kernel loads.
+        `made`: {part of an axis: its new RANGE}.
+        """
         return _sum((made[p], w * d.dst) for d in self.dims for p, w in d.parts if p in made)
 
     def _copy(
@@ -399,9 +432,11 @@ class PackedBlock:
         start: UOp | None = None,
         around: tuple[UOp, ...] = (),
     ) -> UOp:
-        """Return the loops that copy the block from `origin` to `memory`, at offset `start`, by default 0.
+        """Return the loop nest (an END) that copies one block from the memory `origin` to `memory`, at the offset
+        `start` (None: 0).
 
-        `made`: the RANGE of each part. `ids`: free numbers of RANGEs. `around`: more loops to close, around the copy.
+        `made`: {part of an axis: its new RANGE}. `ids`: free numbers of RANGEs. `around`: RANGEs around the copy that
+        the END closes too.
         """
         u = self.load
         outer = {r: _sum((made[p], p.stride) for p in self.outer if p.root is r and p in made) for r in self.steps}
@@ -431,24 +466,25 @@ class PackedBlock:
         return node("END", (store, *loops)) if loops else store
 
     def _peeled_copies(self, copy: UOp, ids: count, n_around: int = 0) -> list[UOp]:
-        """Return the copy as loop nests: several, with the last iterations of its loops peeled, if it consists of
-        squares.
+        """Return the loop nest `copy` as a list of loop nests. If it copies in transposed squares, the last iterations
+        of its loops are peeled into loop nests of their own, so that only those are gated; otherwise the list is
+        [copy].
 
-        Only the peeled iterations are gated. One loop nest remains where a row overwrites the start of the next row,
-        which must be written later. `ids`: free numbers of RANGEs. The outermost `n_around` loops are not peeled.
+        Nothing is peeled where a copied row overwrites the start of the next row, which must be written later. `ids`:
+        free numbers of RANGEs. The outermost `n_around` loops are not peeled.
         """
         in_squares = self.pair > 1 or any(self._is_transposed(d, self.dims) for d in self.dims)
         return _peel_last(copy, ids, n_around) if in_squares and not self._overlaps() else [copy]
 
     def _overlaps(self) -> bool:
-        """Whether copying one row of the block overwrites the start of the next."""
+        """Whether the copy of one row, in whole vectors, overwrites the start of the next row in the block."""
         pieces = self._copy_loops()
         dims = [d for d, _ in pieces]
         return any(_end_of_copy(d, prod(n for n, _, _ in cut)) > _next_row(d, dims) for d, cut in pieces)
 
     def _prefetch_arg(self) -> Any:
-        """Return the arg of the copy's LOAD: a prefetch distance where short runs of tile rows come from beyond the L2
-        cache, else the arg of the load that is packed.
+        """Return the arg of the LOAD in the copy: a prefetch distance if the copy reads short runs of tile rows from a
+        buffer that exceeds the L2 cache, else the arg of the packed load.
         """
         far = prod(memory_of(self.load.src[0]).shape) * self.load.dtype.itemsize > self.plan.target.l2_bytes
         if not self.in_tiles or self.is_panel or not far or not self.plan.target.streams:
@@ -456,9 +492,10 @@ class PackedBlock:
         return LoadArg(prefetch_bytes=RUNS_PREFETCHED * max(abs(d.step) for d in self.dims) * self.load.dtype.itemsize)
 
     def _gate(self, values: dict[UOp, UOp]) -> UOp:
-        """Return the load's own gate, AND a bound for each loop that the copy runs beyond its end.
+        """Return the gate of the LOAD in the copy: the gate of the packed load, AND a bound for each loop that the copy
+        runs beyond its end.
 
-        `values`: {loop: its iteration in the copy}.
+        `values`: {RANGE of the original kernel: its iteration, as an expression in the loops of the copy}.
         """
         gate = substitute(self.gate, values)
         for r, n in (self._bounds() | self._squares()).items():
@@ -471,24 +508,26 @@ class PackedBlock:
         return gate
 
     def _bounds(self) -> dict[UOp, int]:
-        """Return {loop: its size} of the loops whose parts together exceed that size: padded, or cut into unequal
-        parts.
+        """Return {RANGE: its size} of the RANGEs whose parts together have more iterations than the RANGE: it is
+        padded, or cut into unequal parts.
         """
         clipped = {p.root: self.plan.size(p.root) for p in self.inner if p.clipped}
         return clipped | {r: self.plan.size(r) for r in self.plan.padded if r in self.steps}
 
     def _squares(self) -> dict[UOp, int]:
-        """Return {loop: its size} where a copy in whole squares of words runs beyond the end, so that its gate needs a
-        bound.
+        """Return {RANGE: its size} of the RANGEs along which a copy in whole squares of words runs beyond the end, so
+        that the copy's gate needs a bound.
         """
         words = (d for d in self.dims if self._are_words(d, self.dims) and self._padded_size(d, self.dims) > d.size)
         return {r: self.plan.size(r) for d in words for r in d.weights}
 
     def _copy_loops(self) -> list[tuple[BlockDim, list[tuple[int, int, str]]]]:
-        """Return each dimension with its loops in the copy, as (size, stride, type), slowest in memory first.
+        """Return (dimension, its loops in the copy) for each dimension of the block, the one with the largest stride in
+        memory first. Each loop is (number of iterations, stride in iterations of the dimension, axis type LOOP or
+        UPCAST).
 
-        Vectors run along the dimension that is contiguous in the block, and also along the one that is contiguous in
-        memory.
+        Vectors run along the dimension that is contiguous in the block; where another is contiguous in memory, also
+        along that one, which makes squares.
         """
         lanes, pair = self.plan.target.lanes(self.dtype.itemsize), self.pair
         dims = self._merged()
@@ -528,7 +567,9 @@ class PackedBlock:
         return out
 
     def _merged(self) -> list[BlockDim]:
-        """Return the dimensions with those merged that are adjacent in memory and in the block."""
+        """Return the dimensions of the block, with neighbours merged into one where one continues the other both in
+        memory and in the block.
+        """
         out: list[BlockDim] = []
         for d in self.dims:  # innermost first
             p = out[-1] if out else None
@@ -539,28 +580,31 @@ class PackedBlock:
         return out
 
     def _can_gate_merged(self, d: BlockDim, p: BlockDim) -> bool:
-        """Whether the merged dimension of d and p can still express the gate of the copy."""
+        """Whether the copy's gate can still be expressed if the dimension d is merged into the inner dimension p."""
         if d.weights == {r: w * p.size for r, w in p.weights.items()}:
             return True
         return not self.gated and self._squares().keys().isdisjoint({*d.weights, *p.weights})
 
 
 def _end_of_copy(d: BlockDim, k: int) -> int:
-    """Offset in the block after the last element that a copy of the dimension d in steps of k writes."""
+    """Offset in the block after the last element that a copy of the dimension d writes, if it copies k iterations at a
+    time.
+    """
     return -(-d.size // k) * k * d.dst
 
 
 def _next_row(d: BlockDim, dims: list[BlockDim]) -> float:
-    """Offset from one run of elements along d to the next: the next larger `dst` of the block's dimensions `dims`, or
-    inf if d is outermost.
+    """Offset in the block from one run of elements along the dimension d to the next run: the next larger stride `dst`
+    among the block's dimensions `dims`; inf if d is outermost.
     """
     return min((x.dst for x in dims if x.dst > d.dst), default=inf)
 
 
 def _peel_last(copy: UOp, ids: count, n_around: int) -> list[UOp]:
-    """Peel the last iteration of each loop of a copy if only that iteration needs the gate's bound.
+    """Return the loop nest `copy` as a list of loop nests, with the last iteration of each loop peeled if only that
+    iteration needs the gate.
 
-    Return the copies. The outermost `n_around` loops stay around all of them. `ids`: free numbers of RANGEs.
+    The outermost `n_around` loops are around all of them and are not peeled. `ids`: free numbers of RANGEs.
     """
     store, *loops = copy.src if copy.op == "END" else (copy,)
     gates = store.src[1].src[2:]
@@ -578,12 +622,16 @@ def _peel_last(copy: UOp, ids: count, n_around: int) -> list[UOp]:
 
 
 def _in_new_loops(store: UOp, around: list[UOp], inner: dict[UOp, UOp], ids: count) -> UOp:
-    """Return `store` in new loops of `inner` sizes, inside of those `around`. `ids`: free numbers of RANGEs."""
+    """Return an END that runs `store` in the loops `around` and, inside of them, in new RANGEs.
+
+    `inner`: {RANGE that `store` uses: the size of the new RANGE that replaces it}. `ids`: free numbers of RANGEs.
+    """
     new = {r: node("RANGE", (inner[r],), (next(ids), r.arg[1])) for r in sorted(inner, key=lambda r: r.arg[0])}
     return node("END", (replace_ranges(store, new), *around, *(new[r] for r in inner)))
 
 
 def _sum(terms: Any) -> UOp:
+    """Return the index expression sum(x * k) for the pairs (node x, factor k) in `terms`."""
     out: UOp = idx(0)
     for x, k in terms:
         out = out + x * k

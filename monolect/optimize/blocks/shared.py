@@ -33,8 +33,11 @@ from monolect.optimize.tuning import PIPELINE_REGISTER_SHARE
 
 
 def bank_cycles(offsets: Sequence[int], n_bytes: int, banks: int, word_bytes: int) -> int:
-    """Return the cycles in which lanes access `n_bytes` at each of the byte offsets `offsets`, with one word of
-    `word_bytes` per bank a cycle. `banks`: number of banks.
+    """Return the number of cycles in which the lanes of a warp access `n_bytes` each in local memory, with bank
+    conflicts.
+
+    `offsets`: the byte offset of each lane. `banks`: the number of banks; each serves one word of `word_bytes` per
+    cycle.
 
     Example: 32 lanes of 4 bytes: contiguous 1 cycle; at strides of 128 bytes 32 cycles; at strides of 132 bytes 1
     cycle.
@@ -52,10 +55,10 @@ def bank_cycles(offsets: Sequence[int], n_bytes: int, banks: int, word_bytes: in
 
 
 class SharedBlock(PackedBlock):
-    """The block that a workgroup's lanes copy and share, for the load `u`, in each step and block loop that `u` depends
-    on.
+    """The packed block in a workgroup's local memory: all lanes copy the memory that the LOAD `u` reads and then share
+    the block. It is copied in each step and block loop that `u` depends on.
 
-    Raises ActionError where PACK is not possible.
+    `n_buffers`: 1, or 2 for a double buffer. Raises ActionError where PACK is not possible.
     """
 
     has_panels = False
@@ -68,10 +71,10 @@ class SharedBlock(PackedBlock):
             self._check_buffers()
 
     def _check_buffers(self) -> None:
-        """Raise ActionError unless the block may have several buffers.
+        """Raise ActionError unless the block may have `n_buffers` buffers.
 
-        The number must be supported, the registers must hold a copy through them, and the copy must be in the kernel's
-        only loop, one over steps of its only sum.
+        The target must support the number. A copy that is not asynchronous must fit a share of the lanes' registers.
+        The copy must be in the kernel's only loop, a loop over steps of its only sum.
         """
         what = "PACK to several buffers"
         if not 2 <= self.n_buffers <= self.max_buffers:
@@ -93,8 +96,10 @@ class SharedBlock(PackedBlock):
 
     @property
     def is_async(self) -> bool:
-        """Whether the copy bypasses registers: the target can, there are several buffers, the load has no gate, and a
-        lane copies at least 4 bytes that are adjacent in memory and in the block.
+        """Whether the copy goes to local memory without registers, asynchronously.
+
+        It does if the target can, if there are several buffers, if the load has no gate, and if a lane copies at least
+        4 bytes at once that are adjacent both in memory and in the block.
         """
         v, mine = self._vector(self.dims), self._in_memory_order(self.dims)
         side_by_side = v == 1 or mine[0].dst == 1
@@ -103,7 +108,7 @@ class SharedBlock(PackedBlock):
 
     @property
     def stride(self) -> int:
-        """Elements from one buffer to the next."""
+        """Number of elements from the start of one buffer to the start of the next."""
         lanes = self.plan.target.lanes(self.load.dtype.itemsize)
         return -(-self.elements // lanes) * lanes
 
@@ -113,17 +118,17 @@ class SharedBlock(PackedBlock):
         return ((self.n_buffers - 1) * self.stride + self.elements) * self.load.dtype.itemsize
 
     def is_outside(self, p: AxisPart) -> bool:
-        """Whether the copy is made inside of the loop p: workgroups have a block each, and the lanes of one
-        share it.
+        """Whether the part p is a loop around the copy (workgroups, block loops or steps of a reduction), so that each
+        of its iterations has its own block. All lanes of a workgroup share one block.
         """
         return p.type == "GLOBAL" or p.is_block or p.is_step
 
     # ---- layout ------------------------------------------------------------------------------------------------------
     def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
-        """Order the dimensions `dims` and pad them for the fewest bank conflicts; return them with their strides in the
-        block.
+        """Return the dimensions `dims` of the block, innermost first, with their strides `dst` in the block.
 
-        The elements in a lane's registers come first, then those of adjacent lanes, then the order of memory.
+        The order is the elements that a lane holds in registers, those of adjacent lanes, then the order of memory. The
+        innermost dimension is padded if that gives fewer bank conflicts.
         """
         dims = sorted(dims, key=lambda d: self._rank(d))
         if len(dims) < 2:
@@ -133,10 +138,11 @@ class SharedBlock(PackedBlock):
 
     @property
     def in_warp(self) -> bool:
-        """Whether a matrix unit that a warp shares takes the loaded elements."""
+        """Whether the load is an operand of a matrix unit that a warp shares."""
         return self.plan.unit is not None and any(r in self.steps for r in self.plan.sides)
 
     def _rank(self, d: BlockDim) -> tuple[int, int, int]:
+        """Return the sort key of the dimension d: dimensions with smaller keys are further inside the block."""
         if any(p.type == "CONTRACT" for p, _ in d.parts):  # steps that a lane passes to a matrix unit together
             return -1, 0, 0
         shaped = min((p.created for p, w in d.parts if p.type == "UPCAST" and w == 1), default=1 << 20)
@@ -144,6 +150,9 @@ class SharedBlock(PackedBlock):
         return shaped, lane, abs(d.step)
 
     def _padded(self, dims: list[BlockDim], pad: int) -> list[BlockDim]:
+        """Return the dimensions `dims` with their strides `dst`, where the innermost dimension has room for `pad` more
+        elements.
+        """
         out, at = [], 1
         for k, d in enumerate(dims):
             out.append(d._replace(dst=at))
@@ -151,7 +160,7 @@ class SharedBlock(PackedBlock):
         return out
 
     def _width(self, d: BlockDim) -> int:
-        """Number of adjacent elements along d that a lane reads from the block at once, to compute with them."""
+        """Number of adjacent elements along the dimension d that a lane loads from the block by one access."""
         if self.in_warp:
             first = next(r for r in runs(self._words) if r.axis == 1)
             return 1 if first.is_lane else 1 << first.n_bits
@@ -160,8 +169,8 @@ class SharedBlock(PackedBlock):
         return next(k for k in range(min(wide, lanes), 0, -1) if wide % k == 0 and d.size % k == 0)
 
     def _cycles(self, dims: list[BlockDim]) -> tuple[int, int, int]:
-        """Return (bank cycles in which the first warp reads the block of dimensions `dims`, cycles in which it fills
-        the block, the block's size in elements).
+        """Return (cycles in which the first warp reads its elements from the block, cycles in which it stores them to
+        the block, size of the block in elements), for a block with the dimensions `dims`. Bank conflicts add cycles.
         """
         target, itemsize = self.plan.target, self.load.dtype.itemsize
         width = self._width(dims[0])
@@ -176,7 +185,9 @@ class SharedBlock(PackedBlock):
         )
 
     def _read_offsets(self, dims: list[BlockDim]) -> list[int]:
-        """Return the offsets, in elements, in the block of dimensions `dims` that the lanes of the first warp read."""
+        """Return, for each lane of the first warp, the offset in elements at which it reads a block with the dimensions
+        `dims`.
+        """
         if self.in_warp:
             return self._operand_offsets(dims)
         assert self.plan.workgroup is not None
@@ -192,16 +203,15 @@ class SharedBlock(PackedBlock):
 
     @property
     def _words(self) -> tuple[str, str]:
-        """The matrix unit's map of the loaded operand, from (lane, element of the lane) to an element's coordinates.
-
-        It has one word of bits for each axis (see `base.matrix_units`).
+        """The map of the matrix unit for the loaded operand, as two words of bits, one for each axis of the operand.
+        The map says which element of the operand each lane holds as its n-th element (see `base.matrix_units`).
         """
         assert self.plan.unit is not None
         return self.plan.unit.maps[0 if self.plan.sides[0] in self.steps else 1]
 
     def _operand_offsets(self, dims: list[BlockDim]) -> list[int]:
-        """Return the offset, in the block of dimensions `dims`, of the first element that each lane of a warp holds for
-        a matrix unit.
+        """Return, for each lane of a warp, the offset in elements of the first element that the lane holds for the
+        matrix unit, in a block with the dimensions `dims`.
         """
         unit = self.plan.unit
         assert unit is not None
@@ -217,7 +227,9 @@ class SharedBlock(PackedBlock):
         return out
 
     def _fill_offset(self, dims: list[BlockDim], e: int) -> int:
-        """Return the offset, in the block of dimensions `dims`, of element number `e` in the order of memory."""
+        """Return the offset in elements, in a block with the dimensions `dims`, of the element that is number `e` of
+        the block in the order of memory.
+        """
         at = 0
         for d in self._in_memory_order(dims):
             at += e % d.size * d.dst
@@ -226,11 +238,12 @@ class SharedBlock(PackedBlock):
 
     @staticmethod
     def _in_memory_order(dims: list[BlockDim]) -> list[BlockDim]:
+        """Return the dimensions sorted by their stride in memory, smallest first."""
         return sorted(dims, key=lambda d: abs(d.step))
 
     def _vector(self, dims: list[BlockDim]) -> int:
-        """Number of elements that a lane copies at once into the block of dimensions `dims`: contiguous in memory, and
-        aligned in every iteration.
+        """Number of elements that a lane copies by one access into a block with the dimensions `dims`: elements that
+        are contiguous in memory, and aligned in every iteration.
         """
         mine = self._in_memory_order(dims)
         if not mine or mine[0].step != 1 or self.gated:
@@ -245,9 +258,9 @@ class SharedBlock(PackedBlock):
 
     # ---- code --------------------------------------------------------------------------------------------------------
     def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
-        """Return the load from the block, after the copy. `made`: the RANGE of each part.
+        """Return the LOAD from the block that replaces the packed load, AFTER the copy by all lanes.
 
-        `ids`, `slots`: free numbers of RANGEs, and of BUFFERs.
+        `made`: {part of an axis: its new RANGE}. `ids`, `slots`: free numbers of RANGEs, and of BUFFERs.
         """
         u = self.load
         n = self.local_bytes // u.dtype.itemsize

@@ -25,13 +25,16 @@ from monolect.optimize.loops.axis_part import AxisPart
 
 
 class BoxBlock(CoresBlock):
-    """The block of an operand that TMA copies as boxes, with `n_buffers` buffers used in turn. Raises ActionError where
-    no box fits.
+    """The packed block of an operand of a matrix unit that TMA (the asynchronous copy unit) copies as boxes of memory,
+    into one of `n_buffers` buffers in rotation. Raises ActionError where no box fits.
     """
 
     max_buffers = 4
 
     def _check_buffers(self) -> None:
+        """Raise ActionError unless the block may have `n_buffers` buffers: also, there must be at least as many steps,
+        and the tensor map must be possible.
+        """
         super()._check_buffers()
         if (n := next(p.size for p in self.plan.axes if p.is_step)) < self.n_buffers:
             raise ActionError("PACK to several buffers", expected=f"at most {n}", found=self.n_buffers)
@@ -39,12 +42,14 @@ class BoxBlock(CoresBlock):
 
     @property
     def is_async(self) -> bool:
-        """Always True: the copied elements pass through no lane's registers."""
+        """Always True: TMA copies to local memory without registers."""
         return True
 
     # ---- layout ------------------------------------------------------------------------------------------------------
     def _dims(self) -> list[BlockDim]:
-        """Return the dimensions: the contiguous elements in a panel's line, its lines, the panels."""
+        """Return three dimensions: the contiguous elements in one line (128 bytes) of a panel, the lines of a panel,
+        the panels of the block. Each panel is one box.
+        """
         self._check_parts()
         side = next(r for r in self.plan.sides if r in self.steps)
         steps = next(p.root for p in self.plan.axes if p.type == "CONTRACT")
@@ -66,15 +71,21 @@ class BoxBlock(CoresBlock):
         return [near, BlockDim(lines, self.steps[self.lines], 0, {self.lines: 1}, mine), far]
 
     def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
+        """Return the dimensions `dims` with their strides `dst`: panels are stored one after another, without gaps."""
         near, lines, far = dims
         return [near._replace(dst=1), lines._replace(dst=near.size), far._replace(dst=near.size * lines.size)]
 
     # ---- the box -----------------------------------------------------------------------------------------------------
     def _axes(self) -> list[UOp]:
-        """Return the loops that are the axes of the tensor map, innermost in memory first."""
+        """Return the RANGEs that are the axes of the tensor map (TMA's description of the memory), innermost in memory
+        first.
+        """
         return sorted(self.steps, key=lambda r: (self.steps[r], r is not self.inner_axis))
 
     def _arg(self) -> TmaCopyArg:
+        """Return the arg of the TMACOPY nodes: offset, strides and sizes of the tensor map, the box, and the number of
+        buffers. Raises ActionError where the target's limits of a tensor map are exceeded.
+        """
         axes, itemsize, limits = self._axes(), self.load.dtype.itemsize, self.plan.target.tensor_map
         strides, sizes = tuple(self.steps[r] for r in axes), tuple(self.plan.size(r) or 0 for r in axes)
         start = linear(self.index)[0]
@@ -89,9 +100,10 @@ class BoxBlock(CoresBlock):
         return TmaCopyArg(start, strides, sizes, box, self.n_buffers)
 
     def packed(self, made: dict[AxisPart, UOp], ids: count, slots: count) -> UOp:
-        """Return the load from the block, after the copy of its panels. `made`: the RANGE of each part.
+        """Return the LOAD from the block that replaces the packed load, AFTER one TMACOPY for each panel.
 
-        `slots`: free numbers of BUFFERs. `ids` is not used, as no loop is made.
+        `made`: {part of an axis: its new RANGE}. `slots`: free numbers of BUFFERs. `ids` is not used, as no loop is
+        made.
         """
         u, arg = self.load, self._arg()
         shape = shape_source((self.local_bytes // u.dtype.itemsize,))

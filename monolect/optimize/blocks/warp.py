@@ -20,7 +20,8 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def in_warp(plan: LoopNest, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[AxisPart]:
-    """Return the axes of the plan after TC of `unit`. Raises ActionError where the unit does not fit.
+    """Return `plan.axes` as TC of the matrix unit `unit`, which a warp shares, changes it. The plan is not changed.
+    Raises ActionError where the unit does not fit.
 
     `axis`, `rows`, `columns`: indices in `plan.axes` of the reduction, of the rows and of the columns. -1, for an axis
     that the action does not name, is illegal.
@@ -45,9 +46,10 @@ def in_warp(plan: LoopNest, unit: MatrixUnit, axis: int, rows: int = -1, columns
 
 
 def check_operands(unit: MatrixUnit, u: UOp, rows: UOp, columns: UOp) -> None:
-    """Raise ActionError unless the REDUCE `u` sums products of two loads of the unit's dtypes.
+    """Raise ActionError unless the REDUCE `u` sums products of two LOADs that have the dtypes of `unit`.
 
-    The first must move along the rows only, the second along the columns only.
+    The first operand must move along the RANGE `rows` and not along `columns`, the second along `columns` and not along
+    `rows`.
     """
     body = u.src[0]
     if u.arg[0] != "ADD" or body.op != "MUL" or u.dtype is not unit.acc:
@@ -63,6 +65,9 @@ def check_operands(unit: MatrixUnit, u: UOp, rows: UOp, columns: UOp) -> None:
 
 
 def _steps(p: AxisPart, unit: MatrixUnit) -> list[AxisPart]:
+    """Return the parts into which TC splits the reduction p: a REDUCE loop over steps of the unit, then the iterations
+    inside a step as CONTRACT parts.
+    """
     part = type(p)
     rest = part(p.root, p.size // unit.k, p.stride * unit.k, "REDUCE", created=p.created)
     if unit.from_memory:
@@ -73,11 +78,11 @@ def _steps(p: AxisPart, unit: MatrixUnit) -> list[AxisPart]:
 
 
 def _split_side(p: AxisPart, unit: MatrixUnit, side: int, created: int) -> list[AxisPart]:
-    """Split the axis `p` of rows (side 0) or columns (1) into the loop over tiles, then parts for the bits of an index
-    in a tile, highest first.
+    """Return the parts into which TC splits p, the axis of rows (`side` 0) or of columns (`side` 1): a loop over the
+    unit's tiles, then parts for groups of bits of an index in a tile, highest bits first.
 
-    The unit's map makes each part LOCAL (lanes of the warp) or UPCAST (elements of a lane). `created`: first free value
-    for their `created`.
+    By the unit's map of the result, each of these parts is LOCAL (lanes of the warp) or UPCAST (elements of a lane).
+    `created`: the first free value for `AxisPart.created`.
     """
     part, n = type(p), (unit.m, unit.n)[side]
     out = [part(p.root, p.size // n, p.stride * n, p.type)]

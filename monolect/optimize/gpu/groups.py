@@ -29,7 +29,9 @@ from monolect.optimize.tuning import (
 
 
 class Groups:
-    """Choose and apply the actions of one kernel, through `chooser.act`."""
+    """Choose the workgroups and lanes of one kernel on a target with workgroups, and perform the actions through
+    `chooser.act`.
+    """
 
     def __init__(self, chooser: Choices):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
@@ -40,7 +42,7 @@ class Groups:
         self.free = [r for r in self.plan.outputs if r not in in_order and self.size(r) > 1]
 
     def run(self) -> None:
-        """Choose all actions of the kernel."""
+        """Choose and perform all actions of the kernel."""
         workgroup = self.plan.workgroup
         assert workgroup is not None
         if not workgroup.has_local_buffer:
@@ -54,22 +56,24 @@ class Groups:
         self.workgroups()
 
     def n_lanes(self) -> int:
-        """Number of lanes of a workgroup so far."""
+        """Number of lanes that a workgroup has after the actions so far."""
         assert self.plan.workgroup is not None
         return self.plan.workgroup.n_lanes(self.plan.axes)
 
     # ---- lanes -------------------------------------------------------------------------------------------------------
     def fastest(self) -> UOp | None:
-        """Return the axis along which most stores are contiguous; loads decide between equals. None without a free
-        axis.
+        """Return the output axis along which most stores are contiguous; contiguous loads decide between equals. None
+        if no axis may run in any order.
         """
         accesses = [*self.profile.stores * len(self.profile.accesses), *self.profile.loads]
         scores = {r: sum(a.step(r) == 1 for a in accesses) for r in self.free}
         return max(reversed(self.free), key=lambda r: scores[r], default=None)
 
     def lanes(self, c: UOp | None, most: int = 0) -> None:
-        """Make lanes along the axis c (None: no lanes), then along the remaining loops of other axes, until the
-        workgroup has `most` lanes (0: as many as it may have).
+        """Make lanes of a workgroup along the axis c, then along other output axes, until the workgroup has `most`
+        lanes.
+
+        c is None: do nothing. `most` is 0: as many lanes as a workgroup may have.
         """
         if c is None:
             return
@@ -80,7 +84,9 @@ class Groups:
                 self.act("SPLIT", self.axis_of(r), (k, "LOCAL", False), "lanes that c leaves room for")
 
     def lanes_along(self, c: UOp, most: int) -> None:
-        """Split c into vectors and at most `most` lanes; pad a long axis that no number of lanes divides."""
+        """Split the axis c into vectors (UPCAST) and at most `most` lanes (LOCAL). Where no good number of lanes
+        divides a long axis, pad the axis first.
+        """
         n, v = self.size(c), self.vector(c)
         left = n // v
         k = left if left <= most else largest_divisor(left, most)
@@ -96,8 +102,8 @@ class Groups:
             self.act("SPLIT", self.axis_of(c), (k, "LOCAL", False), "neighbouring lanes, neighbouring elements")
 
     def vector(self, c: UOp) -> int:
-        """Number of elements along c that every access reads or writes as one aligned vector; 1 if there are too few
-        elements.
+        """Number of elements along the axis c that one lane should take: as many as every access can read or write as
+        one aligned vector. 1 if that would leave too few lanes for the device.
         """
         v = self.chooser.lanes
         mine = [a for a in self.profile.accesses if c in a.steps]
@@ -110,8 +116,9 @@ class Groups:
 
     # ---- reductions shared by lanes ----------------------------------------------------------------------------------
     def shared_reductions(self) -> bool:
-        """Let lanes share each reduction that has contiguous operands or few outputs. Return False if there is none, so
-        that one lane per result is as good.
+        """Let several lanes of a workgroup divide each reduction that has contiguous operands or few outputs.
+
+        Return False if no reduction was divided, so that each lane computes whole results.
         """
         done = False
         ready: set[UOp] = set()  # reductions whose loop has lanes already
@@ -132,10 +139,11 @@ class Groups:
         return done
 
     def columns(self, j: UOp, c: UOp, n_out: int) -> bool:
-        """Make lanes along the output axis c; where outputs are few, several lanes share the reduction over j of each
-        of them.
+        """Make lanes along the output axis c, and let several lanes divide the reduction over j of each output where
+        outputs are few.
 
-        `n_out`: number of outputs. Return False if outputs are many, or if c has lanes already.
+        `n_out`: number of outputs. Return False, and do nothing, if there are enough outputs for all lanes of the
+        device, or if c has lanes already.
         """
         wanted = self.target.n_units * self.most
         if n_out >= wanted or any(p.root is c and p.type == "LOCAL" for p in self.plan.axes):
@@ -148,10 +156,11 @@ class Groups:
         return True
 
     def rows(self, j: UOp, scope: list[UOp], n_out: int) -> bool:
-        """Let the lanes of a workgroup, or a part of them, share the reduction over j for each result; False if that is
-        illegal.
+        """Let the lanes of a workgroup, or some of them, divide the reduction over j of each result. Return False if
+        that is illegal.
 
-        `scope`: the output axes around the reduction, which have `n_out` results.
+        `scope`: the output axes around the reduction. `n_out`: number of its results. Loops that use the result get the
+        same lanes.
         """
         n = self.size(j)
         k = 1 << max(1, min(self.most, max(n // MIN_TERMS_PER_LANE, min(n // 2, self.target.warp))).bit_length() - 1)
@@ -183,7 +192,8 @@ class Groups:
 
     # ---- squares -----------------------------------------------------------------------------------------------------
     def squares(self) -> bool:
-        """Transpose squares through local memory, so that loads and stores are both coalesced.
+        """If the kernel is a transpose, copy square blocks through local memory, so that loads and stores are both
+        coalesced.
 
         Return False if the kernel is no transpose, or if its axes are too short.
         """
@@ -211,7 +221,9 @@ class Groups:
 
     # ---- workgroups --------------------------------------------------------------------------------------------------
     def workgroups(self) -> None:
-        """Make workgroups of the remaining loops around all reductions, the fastest axis first."""
+        """Make workgroups (GLOBAL) of all remaining loops that are around every reduction, the axis with the first
+        lanes first.
+        """
         if self.plan.packs:
             return
         around = [self.profile.scope(j) for j in self.plan.reduced]
@@ -223,14 +235,15 @@ class Groups:
 
 
 def largest_divisor(n: int, most: int) -> int:
-    """Return the largest divisor of n up to `most`; 1 if there is no larger one."""
+    """Return the largest divisor of n that is at most `most`; 1 if there is no larger one."""
     return next((k for k in range(min(n, most), 1, -1) if n % k == 0), 1)
 
 
 def aligned(a: StridedAccess, c: UOp, v: int) -> bool:
-    """Whether v elements along c can be one access: all other strides and the constant offset are multiples of v.
+    """Whether v consecutive elements along the axis c can be one aligned access: all other strides of the access `a`
+    and its constant offset are multiples of v.
 
-    True if the access does not move along c. Contiguity along c is not checked.
+    True if the access does not move along c. Whether it is contiguous along c is not checked.
     """
     if a.step(c) == 0:
         return True

@@ -33,9 +33,8 @@ from monolect.optimize.tuning import (
 
 
 class WorkgroupTile(NamedTuple):
-    """The tile of a workgroup: `lanes`, and elements `each` lane computes, both as (columns, rows).
-
-    `cost`: cycles of a multiprocessor.
+    """The tile of results that a workgroup computes: `lanes` and the elements that `each` lane computes, both as
+    (columns, rows). `cost`: cycles of a multiprocessor for the whole kernel.
     """
 
     cost: float
@@ -44,12 +43,16 @@ class WorkgroupTile(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Columns and rows of the workgroup's tile."""
+        """(Columns, rows) of the workgroup's tile."""
         return self.lanes[0] * self.each[0], self.lanes[1] * self.each[1]
 
 
 class WorkgroupTiles:
-    """Choose the tile of one kernel, with or without a matrix unit, and act through `chooser.act`."""
+    """Choose the tile of one sum of products on a target with workgroups, with or without a matrix unit, and perform
+    the actions through `chooser.act`.
+
+    `contracted`: the reduction RANGEs whose operands are reused.
+    """
 
     def __init__(self, chooser: Choices, contracted: list[UOp]):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
@@ -60,8 +63,8 @@ class WorkgroupTiles:
         self.inside = list({a.uop: a for j in contracted for a in self.profile.inside(j)}.values())
 
     def run(self) -> bool:
-        """Choose a tile and act. Return False if no two axes share operands, or if the kernel reads memory that it
-        writes.
+        """Choose a tile and perform its actions. Return False if no two output axes share operands, or if the kernel
+        reads memory that it writes.
         """
         sides = self.sides()
         if sides is None or self.plan.workgroup is None or self.plan.workgroup.reads_back:
@@ -89,7 +92,9 @@ class WorkgroupTiles:
         return True
 
     def sides(self) -> tuple[UOp, UOp] | None:
-        """Return (the axis of the tile's columns, the axis of its rows), or None if no two axes share operands."""
+        """Return (RANGE of the tile's columns, RANGE of its rows), or None if there are no two axes of which each moves
+        loads that the other does not.
+        """
         long = [r for r in self.scope if self.size(r) >= MIN_TILE_SIDE]
         stored = [r for r in long if all(a.step(r) == 1 for a in self.profile.stores)]
         read = [r for r in long if any(a.step(r) == 1 for a in self.inside)]
@@ -102,8 +107,8 @@ class WorkgroupTiles:
         return None
 
     def share(self, u: UOp) -> None:
-        """Let all lanes copy the block of the load `u` to local memory; one step ahead, if more than one buffer is
-        legal.
+        """Perform PACK of the LOAD `u`: let all lanes of a workgroup copy the memory that it reads to local memory.
+        Where several buffers are legal, the copy is one step ahead.
         """
         load, why = self.plan.loads.index(u), "lanes share what they read"
         if self.target.bulk_copies and unit_reads_local(self.plan, u):
@@ -117,8 +122,10 @@ class WorkgroupTiles:
 
     # ---- the tile ----------------------------------------------------------------------------------------------------
     def candidates(self, c: UOp, m: UOp) -> list[WorkgroupTile]:
-        """Return every tile whose lanes fit a workgroup and whose sums and operands fit a lane's registers. `c`, `m`:
-        the axes of the columns and of the rows.
+        """Return every tile whose lanes fit a workgroup and whose sums and operands fit the registers of a lane, with
+        its cost.
+
+        `c`: the RANGE of the columns. `m`: the RANGE of the rows.
         """
         most = min(MAX_LANES, self.target.max_local or MAX_LANES)
         sides = product(*LANES_PER_SIDE, *ELEMENTS_PER_LANE)
@@ -129,10 +136,10 @@ class WorkgroupTiles:
         ]
 
     def cost(self, c: UOp, m: UOp, lanes: tuple[int, int], each: tuple[int, int]) -> float:
-        """Cycles until the last multiprocessor is done, with columns along c and rows along m; partly filled warps cost
-        as much as full ones.
+        """Return the cycles until the last multiprocessor has finished, for tiles with columns along the RANGE c and
+        rows along the RANGE m. Partly filled warps cost as much as full ones.
 
-        `lanes` of a workgroup, and elements of `each` lane, both as (columns, rows).
+        `lanes`: lanes of a workgroup; `each`: elements of each lane; both as (columns, rows).
         """
         columns, rows = lanes[0] * each[0], lanes[1] * each[1]
         others = prod(self.size(x) or SYMBOLIC_EXTENT for x in self.scope if x not in (c, m))
@@ -156,9 +163,10 @@ class WorkgroupTiles:
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def side(self, r: UOp, lanes: int, each: int, why: str) -> None:
-        """Split r into contiguous elements of a lane, then `lanes` lanes, then the remaining elements of a lane.
+        """Split the axis r into, from the inside: contiguous elements of a lane (one vector), `lanes` lanes, and the
+        remaining elements of a lane.
 
-        `each`: elements of a lane in total. `why`: the reason to record.
+        `each`: number of elements of a lane in total. `why`: the reason to record.
         """
         wide = min(each, self.chooser.lanes)
         if wide > 1:
@@ -169,7 +177,9 @@ class WorkgroupTiles:
             self.act("SPLIT", self.axis_of(r), (each // wide, "UPCAST", False), "registers as far apart as lanes reach")
 
     def step(self, tile: WorkgroupTile) -> None:
-        """Split the longest reduction into steps whose blocks, for a workgroup's `tile`, fit half of local memory."""
+        """Split the longest reduction into steps whose operands, for the workgroup's tile `tile`, fit half of local
+        memory.
+        """
         j = max(self.contracted, key=self.size)
         axis, n = self.axis_of(j), self.size(j)
         others = prod(self.size(x) or SYMBOLIC_EXTENT for x in self.contracted if x is not j)

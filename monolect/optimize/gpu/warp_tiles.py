@@ -38,8 +38,8 @@ from monolect.optimize.tuning import (
 
 
 class WarpTile(NamedTuple):
-    """`warps` of a workgroup, and tiles of the unit for `each` warp, both as (rows, columns). `cost`: multiprocessor
-    cycles.
+    """The tile of results that a workgroup computes by a matrix unit: `warps` of the workgroup, and tiles of `unit` for
+    `each` warp, both as (rows, columns). `cost`: cycles of a multiprocessor for the whole kernel.
     """
 
     cost: float
@@ -49,14 +49,16 @@ class WarpTile(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Rows and columns of the workgroup's tile."""
+        """(Rows, columns) of the workgroup's tile."""
         return self.warps[0] * self.each[0] * self.unit.m, self.warps[1] * self.each[1] * self.unit.n
 
 
 class WarpTiles:
-    """Choose the warp tile of one kernel with the axes `m` of rows and `c` of columns; act through `choices.act`.
+    """Choose the tiles of one sum of products by a matrix unit that a warp shares, and perform the actions through
+    `choices.act`.
 
-    `contracted`: the reductions whose operands are shared; `scope`: the output axes around them.
+    `c`: the output RANGE of the columns; `m`: that of the rows. `contracted`: the reduction RANGEs whose operands are
+    reused; `scope`: the output RANGEs around them.
     """
 
     def __init__(self, choices: Choices, contracted: list[UOp], scope: list[UOp], c: UOp, m: UOp):
@@ -65,13 +67,15 @@ class WarpTiles:
         self.j = max(contracted, key=self.plan.size)
 
     def best(self) -> WarpTile | None:
-        """The tile with the lowest cost, or None where no unit fits."""
+        """The tile with the lowest cost over all matrix units of the target, or None where no unit fits."""
         units = [u for u in self.plan.units if u.threads and self.fits(u)]
         found = sorted((t for u in units for t in self.candidates(u)), key=lambda t: t.cost)
         return next((t for t in found if not t.unit.from_memory or self.has_operands(t)), None)
 
     def has_operands(self, tile: WarpTile) -> bool:
-        """Whether local memory has room for the operands that the tile's unit reads there."""
+        """Whether all actions of `tile`, and PACKs of both operands for a unit that reads local memory, are legal. They
+        are tried on a copy of the plan.
+        """
         trial = self.plan.copy()
         try:
             self.perform(tile, trial, lambda op, axis, arg, why: trial.act((op, axis, arg)))
@@ -84,7 +88,7 @@ class WarpTiles:
         return True
 
     def fits(self, unit: MatrixUnit) -> bool:
-        """Whether TC of the unit is legal, after padding."""
+        """Whether TC with `unit` is legal for this kernel, after padding of its rows, columns and reduction."""
         trial = self.plan.copy()
         try:
             for r, n in ((self.m, unit.m), (self.c, unit.n), (self.j, unit.k)):
@@ -96,8 +100,8 @@ class WarpTiles:
         return True
 
     def candidates(self, unit: MatrixUnit) -> list[WarpTile]:
-        """Return every tile whose lanes fit a workgroup, whose sums and operands fit the registers, and whose copies
-        fit local memory.
+        """Return every tile of `unit` whose lanes fit a workgroup, whose sums and operands fit the registers, and whose
+        copied operands fit local memory, with its cost.
         """
         target, held = self.plan.target, [n_elements(words) for words in unit.maps]
         out = []
@@ -114,10 +118,10 @@ class WarpTiles:
         return out
 
     def steps_per_copy(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> int:
-        """Number of steps of `unit` copied at once: the most preferred that divides the steps and whose operands fit
-        half of local memory; 0 if none does.
+        """Number of steps of `unit` whose operands are copied to local memory at once: the first candidate that divides
+        the number of steps and whose operands fit half of local memory; 0 if none does.
 
-        `warps` of a workgroup, and tiles of the unit for `each` warp, both as (rows, columns).
+        `warps`: warps of a workgroup; `each`: tiles of the unit for each warp; both as (rows, columns).
         """
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
         others = prod(self.plan.size(x) or SYMBOLIC_EXTENT for x in self.contracted if x is not self.j)
@@ -133,8 +137,9 @@ class WarpTiles:
         return next((k for k in fits if n % k == 0), 0)
 
     def cost(self, unit: MatrixUnit, warps: tuple[int, int], each: tuple[int, int]) -> float:
-        """Cycles until the last multiprocessor is done. `warps` of a workgroup, and tiles of `unit` for `each` warp,
-        both as (rows, columns).
+        """Return the cycles until the last multiprocessor has finished.
+
+        `warps`: warps of a workgroup; `each`: tiles of `unit` for each warp; both as (rows, columns).
         """
         size, target = self.plan.size, self.plan.target
         rows, columns = warps[0] * each[0] * unit.m, warps[1] * each[1] * unit.n
@@ -160,14 +165,14 @@ class WarpTiles:
         return -(-groups // target.n_units) * (steps * (busy + unit.k) + stored)
 
     def act(self, tile: WarpTile) -> None:
-        """Perform the actions of the warp tile `tile` on the kernel's plan."""
+        """Perform the actions of `tile` on the kernel's plan, with their reasons."""
         self.perform(tile, self.plan, self.choices.act)
 
     def perform(self, tile: WarpTile, plan: LoopPlan, act: Callable[..., Any]) -> None:
-        """Perform the actions of `tile` on `plan` through `act(op, axis, arg, why)`.
+        """Perform the actions of `tile` on `plan` by calls of `act(op, axis, argument, reason)`.
 
-        PADTO and TC come first; then splits into the tiles of a warp, the warps, and the steps of the reduction that
-        are copied at once.
+        PADTO and TC come first; then SPLITs into the tiles of a warp, the warps of a workgroup, and the steps of the
+        reduction whose operands are copied at once.
         """
         unit = tile.unit
         why = f"{unit.name}, {tile.sizes[0]} x {tile.sizes[1]}, about {tile.cost / 1e3:.0f} k cycles"
