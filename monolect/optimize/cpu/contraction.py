@@ -47,22 +47,28 @@ from monolect.optimize.tuning import (
 
 
 class Contraction(TileCosts):
-    """Choose and apply the actions of one contraction, through `chooser.act`."""
+    """Choose and perform the actions of one contraction (a sum of products whose operands are reused) by register
+    tiles, through `chooser.act`.
+    """
 
     # ---- the tile ----------------------------------------------------------------------------------------------------
     def best(self) -> RegisterTile | None:
-        """The tile with the lowest cost, or None if no tile fits."""
+        """The register tile with the lowest cost over all vector axes, or None if no tile fits."""
         found = [t for c in self.scope for t in self.tiles(c)]
         return min(found, key=lambda t: t.cost, default=None)
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def reuse(self, tile: RegisterTile, panel: list[StridedAccess]) -> int:
-        """Number of register tiles that read the same part of `panel`, the loads that move along the lanes."""
+        """Number of register tiles that read the same elements of `panel`, the loads that move along the vector lanes
+        of `tile`.
+        """
         free = [x for x in self.scope if all(x not in a.steps for a in panel)]
         return prod(-(-self.plan.extent(x) // (tile.rows if x is tile.row else 1)) for x in free)
 
     def commit(self, tile: RegisterTile) -> None:
-        """Split, thread, block and pack for `tile`, in an order that keeps every later action legal."""
+        """Perform all actions for the register tile `tile`: SPLITs into vectors and rows, threads, block loops, PACKs
+        and PREFETCHes, in an order that keeps every later action legal.
+        """
         act, axis, plan = self.chooser.act, self.plan.axis_of, self.plan
         panel = self.panel_of(tile)
         broadcasts = [a for a in self.inside if tile.c not in a.steps]
@@ -125,17 +131,18 @@ class Contraction(TileCosts):
                 act("PREFETCH", plan.loads.index(a.uop), n, "rows that stream from memory")
 
     def panel_of(self, tile: RegisterTile) -> list[StridedAccess]:
-        """The panel of `tile`: the loads that move along its lanes."""
+        """The panel of `tile`: the loads that move along its vector lanes."""
         return [a for a in self.inside if tile.c in a.steps]
 
     def threads(
         self, tile: RegisterTile, panel: list[StridedAccess], broadcasts: list[StridedAccess], packs: bool
     ) -> None:
-        """Share out batches, columns or rows among the threads, whichever balances best. Each thread packs its own
-        columns.
+        """Divide one loop over batches, columns or rows among the threads: the one for which the slowest thread has the
+        least work.
 
-        `panel`: the loads that move along the lanes of `tile`. `broadcasts`: the other loads. `packs`: the panel is
-        packed.
+        `panel`: the loads that move along the vector lanes of `tile`. `broadcasts`: the other loads. `packs`: the panel
+        is packed. Batches are output axes that all operands move along; each thread packs the operands that its share
+        needs.
         """
         n = self.target.n_threads
         if n < 2 or self.profile.work() * max(1, self.profile.n_ops // OPS_PER_WORK_UNIT) < MIN_THREAD_MULTIPLY_ADDS:
@@ -156,10 +163,10 @@ class Contraction(TileCosts):
                 return
 
     def imbalance(self, p: AxisPart, n: int, tile: RegisterTile, packs: bool) -> float:
-        """Time of the longest share when n threads share out the loop p, relative to the mean share.
+        """Return the time of the slowest thread if n threads divide the loop p, as a multiple of the mean time.
 
-        It includes packing that all threads repeat (`packs`: the panel is packed), and cache lines that move between
-        the threads. Both are relative to the cost of `tile`.
+        It includes packing that all threads repeat, and cache lines that two threads write, both relative to the cost
+        of `tile`. `packs`: the loads along the vector lanes of `tile` are packed.
         """
         more = (n - 1) * self.duplicated_packing_cycles(p, tile, packs)
         more += n * SHARED_LINE_CYCLES * self.shared_lines(p, n)
@@ -168,7 +175,8 @@ class Contraction(TileCosts):
     def duplicated_packing_cycles(self, p: AxisPart, tile: RegisterTile, packs: bool) -> float:
         """Return the cycles in which one thread packs the operands of `tile` that do not move along the loop p.
 
-        If threads share out p, each of them packs these operands. `packs`: the loads along the lanes are packed.
+        If threads divide p, each of them repeats this packing. `packs`: the loads along the vector lanes of `tile` are
+        packed.
         """
         cycles, steps = 0.0, tile.unit.k if tile.unit is not None else 1
         for a in [a for a in self.inside if not a.step(p.root) and not self.plan.is_frozen(a.uop)]:
@@ -180,9 +188,10 @@ class Contraction(TileCosts):
         return cycles
 
     def shared_lines(self, p: AxisPart, n: int) -> int:
-        """Number of cache lines of the result that two threads write if n threads share out the loop p.
+        """Number of cache lines of the result that two threads write if n threads divide the loop p.
 
-        These are lines where their pieces of a row meet, and lines between rows that padding or row length misaligns.
+        These are lines where the threads' pieces of a row meet, and lines that the end of one row shares with the start
+        of the next.
         """
         lines = 0
         for a in [a for a in self.profile.stores if a.step(p.root) == 1]:
@@ -196,26 +205,26 @@ class Contraction(TileCosts):
     def prefetches_next_block(
         self, tile: RegisterTile, panel: list[StridedAccess], broadcasts: list[StridedAccess]
     ) -> bool:
-        """Whether each pass over a block of a panel that is packed once prefetches its share of the next block.
+        """Whether PREFETCH "next" pays: while a block of the panel is read, its next block is prefetched from memory.
 
-        A model reads its weights once per call, so they come from memory. Prefetching does not pay where memory is busy
-        all the time, or where each block of columns reads all broadcast rows from memory again. `panel`: the loads that
-        move along the lanes of `tile`. `broadcasts`: the other loads.
+        That needs a panel that is packed once (such as weights). It does not pay where memory is busy all the time, or
+        where each block of columns reads all broadcast rows from memory again. `panel`: the loads that move along the
+        vector lanes of `tile`. `broadcasts`: the other loads.
         """
         busy = self.target.l2_miss_cycles > self.reuse(tile, panel) * tile.rows / 2
         once = all(self.plan.is_frozen(a.uop) for a in panel) and not any(map(self.exceeds_l2, broadcasts))
         return once and self.target.streams and not busy
 
     def loop_of(self, x: UOp) -> int | None:
-        """Return the index in `plan.axes` of the remaining LOOP part of the axis x with more than one iteration, or
-        None.
+        """Return the index in `plan.axes` of the part of the RANGE x that is still a loop of more than one iteration
+        (type LOOP, no block loop), or None.
         """
         mine = (i for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP" and not p.is_block)
         return next((i for i in mine if self.plan.axes[i].size > 1), None)
 
     def cut(self, x: UOp, most: int, why: str) -> None:
-        """Split the remaining loop of the axis x into blocks of at most `most` iterations; equal blocks where a divisor
-        is close.
+        """Make a block loop over the remaining loop of the RANGE x, with at most `most` iterations in a block; with
+        blocks of equal size if a divisor is close.
 
         Where that is illegal, each iteration is a block. `why`: the reason to record.
         """
@@ -228,10 +237,12 @@ class Contraction(TileCosts):
             self.chooser.act("SPLIT", i, (n, "LOOP", True), why)
 
     def block_panel(self, tile: RegisterTile, panel: list[StridedAccess], again: bool, ahead: bool) -> None:
-        """Block batches one by one, then columns and the reduction, so that a panel block takes half of the L2 cache.
+        """Make block loops over batches (one at a time), columns and the reduction, so that a block of the panel takes
+        half of the L2 cache.
 
-        `panel`: the loads that move along the lanes of `tile`. `again`: broadcast operands are packed again for each
-        block of columns. `ahead`: the next block is prefetched into the same half, so blocks are half as large.
+        `panel`: the loads that move along the vector lanes of `tile`. `again`: broadcast operands are packed again for
+        each block of columns. `ahead`: the next block is prefetched into the same half of the cache, so blocks are half
+        as large.
         """
         for x in self.scope:
             if x is not tile.c and x is not tile.row and any(x in a.steps for a in panel):
@@ -249,10 +260,10 @@ class Contraction(TileCosts):
             self.chooser.act("SPLIT", self.plan.axis_of(deepest), (n_blocks, "LOOP", True), why)
 
     def block_rows_for_sums(self, panel: list[StridedAccess], tile: RegisterTile) -> None:
-        """Block the rows, outside the reduction blocks, so that local memory holds the partial sums of one block of
-        rows.
+        """Make block loops over rows, around the blocks of the reduction, so that local memory holds the partial sums
+        of one block of rows. Nothing is done if partial sums are kept in the output.
 
-        `panel`: the loads that move along the lanes of `tile`.
+        `panel`: the loads that move along the vector lanes of `tile`.
         """
         room = self.target.local_bytes
         if not room or not needs_local_accumulator(self.plan):
@@ -263,11 +274,11 @@ class Contraction(TileCosts):
                 self.cut(x, self.plan.axes[i].size * room // n, "their sums stay in local memory")
 
     def stream(self, tile: RegisterTile, panel: list[StridedAccess]) -> None:
-        """Stream a few rows of `panel`, the loads along the lanes of `tile`, in parallel, with the reduction outermost,
-        within the capacity of their L1 cache sets.
+        """Make the reduction a block loop in whose iterations a few rows of the panel are read from memory in parallel
+        (streamed), as many as their L1 cache sets hold.
 
-        The accumulators are loaded and stored for each block of rows, so batches and columns are blocked until they fit
-        L2.
+        The accumulators are loaded and stored for each block of rows, so batches and columns are cut into blocks whose
+        sums fit L2. `panel`: the loads that move along the vector lanes of `tile`.
         """
         for x in self.scope:
             if x is not tile.c and x is not tile.row and any(x in a.steps for a in panel):
@@ -283,14 +294,15 @@ class Contraction(TileCosts):
         self.chooser.act("SPLIT", self.plan.axis_of(j), (blocks, "LOOP", True), f"{rows} rows stream at once")
 
     def panel_exceeds_l3(self, tile: RegisterTile) -> bool:
-        """Whether all columns of a panel of `tile`, over the whole reduction, exceed the L3 cache."""
+        """Whether the panel of `tile`, all columns over the whole reduction, exceeds the L3 cache."""
         return prod(map(self.plan.extent, self.contracted)) * self.plan.size(tile.c) * self.item > self.target.l3_bytes
 
     def next_rows_distance(self, tile: RegisterTile, panel: list[StridedAccess]) -> int:
-        """Bytes from the streamed rows of `panel`, the loads along the lanes of `tile`, to the next few rows, if those
-        should be prefetched meanwhile; else 0.
+        """Return the distance in bytes from the rows of the panel that are streamed at a time to the next rows, if
+        those should be prefetched meanwhile; else 0.
 
-        That pays with two multiply-adds a cycle and many sums, where L2 holds many rows of a thread's columns.
+        That pays on cores that start two multiply-adds a cycle, for tiles of many rows, where L2 holds many rows of a
+        thread's columns. `panel`: the loads that move along the vector lanes of `tile`.
         """
         piece = self.plan.size(tile.c) * self.item // self.target.n_threads // self.column_pieces(tile.c, tile.row)
         few = (
@@ -303,10 +315,11 @@ class Contraction(TileCosts):
         return FEW_STREAMED_ROWS * step * self.item if self.target.multiply_adds > 1 and few and whole else 0
 
     def block_rows(self, tile: RegisterTile, broadcasts: list[StridedAccess]) -> None:
-        """Block the rows of tiles so that their packed broadcast operands take at most a quarter of the L2 cache.
+        """Make block loops over rows of the result, so that the packed broadcast operands of one block take at most a
+        quarter of the L2 cache.
 
-        They may take half where all of them are copied in short runs, as larger blocks have longer runs. `broadcasts`:
-        the loads that do not move along the lanes of `tile`.
+        They may take half if all of them are copied in short runs, as larger blocks have longer runs. `broadcasts`: the
+        loads that do not move along the vector lanes of `tile`.
         """
         mine = [a for a in broadcasts if self.wants_pack(a)]
         if not mine:
@@ -329,33 +342,38 @@ class Contraction(TileCosts):
 
     @staticmethod
     def packed_bytes(plan: LoopPlan, a: StridedAccess) -> int:
-        """Bytes of the packed block of an access, also if the block is too large to be legal."""
+        """Bytes of the packed block of the load `a` under the actions of `plan`, also if the block is too large to be
+        legal; 0 if `a` cannot be packed.
+        """
         try:
             return PackedBlock(plan, a.uop).local_bytes
         except ActionError as e:
             return e.found if isinstance(e.found, int) else 0
 
     def has_overlapping_windows(self, a: StridedAccess, r: UOp | None, j: UOp) -> bool:
-        """True when one step along the row axis r moves `a` as far as several steps of the reduction j, so that
-        neighbouring rows read the same elements some steps later. False where r is None.
+        """Whether one step along the row axis r moves the load `a` as far as several steps of the reduction j.
+
+        Then neighbouring rows read the same elements a few steps later, as in a strided convolution. False where r is
+        None.
         """
         if r is None or not (step := a.step(j)) or not (wide := a.step(r)):
             return False
         return bool(wide % step == 0 and 1 < wide // step < self.plan.size(j))
 
     def unroll(self, row: UOp | None) -> None:
-        """Unroll the innermost reduction loop of each sum: completely if it is short and not the only loop, else by
-        UNROLL_STEPS.
+        """Unroll (UNROLL) the innermost reduction loop of each sum: completely if it is short and not the sum's only
+        loop, else by UNROLL_STEPS.
 
-        A short loop stays where a row of the tile reads the next row's elements some steps later. Unrolled, the code
-        generator would keep these elements in registers that the tile needs. `row`: the axis of the tile's rows, or
-        None.
+        `row`: the axis of the tile's rows, or None. A short loop stays if rows of the tile read the same elements a few
+        steps later: unrolled, the code generator would keep these elements in registers that the tile needs.
         """
         for js in self.sums:
             self.unroll_sum(js, row)
 
     def unroll_sum(self, loops: list[UOp], row: UOp | None) -> None:
-        """Unroll the innermost of the reduction loops `loops` of one sum. `unroll` says when, and describes `row`."""
+        """Unroll the innermost loop of `loops`, the reduction loops of one sum, by the rules of `unroll`. `row`: as in
+        `unroll`.
+        """
         i = self.plan.axis_of(loops[-1], "REDUCE")
         n = self.plan.axes[i].size
         if len(loops) > 1 and 1 < n <= MAX_UNROLLED_LENGTH:

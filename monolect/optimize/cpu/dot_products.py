@@ -37,10 +37,10 @@ from monolect.optimize.tuning import (
 
 
 class Square(NamedTuple):
-    """A rectangle of dot products that are computed at once, with lanes along `j`.
+    """A rectangle of results whose dot products are computed at once, with vector lanes along the reduction RANGE `j`.
 
-    `sides`: (axis, iterations at once) for up to two output loops. The loads in `transposed` are packed. `cost` is in
-    cycles on one thread.
+    `sides`: (output RANGE, number of its iterations at once) for up to two output RANGEs. `transposed`: the loads that
+    are packed, as they are not contiguous along `j`. `cost`: cycles on one thread.
     """
 
     cost: float
@@ -50,12 +50,14 @@ class Square(NamedTuple):
 
 
 class Dots(Contraction):
-    """Choose and apply dot products for one kernel, through `chooser.act`. A "square" is a `Square`, whose sides may
-    differ.
+    """Choose and perform the actions of one contraction by dot products, through `chooser.act`. A "square" is a
+    `Square`, whose two sides may differ.
     """
 
     def better_square(self, tile: RegisterTile | None) -> Square | None:
-        """The square that is better than the register tile `tile`, or None if the tile is better."""
+        """The cheapest square of dot products if it is better than the register tile `tile` (None: no tile fits), else
+        None.
+        """
         square = self.best_square()
         if square is None or tile is None:
             return square
@@ -63,21 +65,23 @@ class Dots(Contraction):
         return square if cheaper or (self.are_all_along_sum() and self.transposes_for_little_reuse(tile)) else None
 
     def has_operand_in_l1(self) -> bool:
-        """Whether some operand fits the L1 cache; otherwise each row of one comes from L2 for every few rows of the
-        others.
+        """Whether some operand fits the L1 cache. Otherwise each row of one operand comes from L2 for every few rows of
+        the others.
         """
         return any(self.bytes_of(a) <= self.target.l1_bytes for a in self.inside)
 
     def are_all_along_sum(self) -> bool:
-        """Whether along one reduction, at least a vector long, all operands that move are contiguous."""
+        """Whether all operands that move along some reduction, which is at least a vector long, are contiguous along
+        it.
+        """
         return any(
             self.profile.is_contiguous(j, self.inside) and self.plan.size(j) >= self.chooser.lanes
             for j in self.contracted
         )
 
     def transposes_for_little_reuse(self, tile: RegisterTile) -> bool:
-        """Whether `tile` is narrower than a vector register, or would transpose its panel (the loads along its lanes),
-        which is hardly reused.
+        """Whether `tile` is narrower than a vector register, or needs a transposed copy of its panel (the loads along
+        its vector lanes) that few tiles of rows read.
         """
         if tile.lanes < self.chooser.lanes:
             return True
@@ -86,8 +90,8 @@ class Dots(Contraction):
         return any(a.step(tile.c) != 1 for a in panel) and self.reuse(tile, panel) < least
 
     def best_square(self) -> Square | None:
-        """The cheapest square, or None if none is possible; where a sum has several loops, the first possible square,
-        with infinite cost.
+        """The cheapest square of dot products, or None if none is possible. If the sum has several reduction loops,
+        costs are not compared: the first possible square is returned, with infinite cost.
         """
         if len(self.contracted) == 1:
             return min(self.squares(self.contracted[0]), key=lambda s: s.cost, default=None)
@@ -103,7 +107,9 @@ class Dots(Contraction):
         return Square(float("inf"), found[0], tuple(sides))
 
     def squares(self, j: UOp) -> list[Square]:
-        """Every square with lanes along j; some operand must be contiguous along j."""
+        """Every possible square with vector lanes along the reduction RANGE j, with its cost. Some operand must be
+        contiguous along j; the others are packed transposed.
+        """
         transposed = [a for a in self.inside if a.step(j) not in (0, 1)]
         is_along = any(a.step(j) == 1 for a in self.inside) and all(self.can_transpose(a) for a in transposed)
         if not is_along or self.plan.divisor(j) < MIN_DOT_LENGTH:
@@ -116,22 +122,24 @@ class Dots(Contraction):
         return [Square(self.square_cost(j, p, transposed), j, p, tuple(transposed)) for p in pairs]
 
     def can_transpose(self, a: StridedAccess) -> bool:
-        """Whether PACK may transpose the ungated access, and the part for one batch fits half of the L2 cache.
+        """Whether PACK of the load `a` is legal, for a transposed copy, and the copy for one batch fits half of the L2
+        cache.
 
-        A batch is one iteration of the loops that all operands move along.
+        A batch is one iteration of the loops that all operands move along. Loads with a gate are not packed here.
         """
         alone = len(a.uop.src) == 1 and None not in a.steps.values() and self.upcast[a.uop] is None
         return alone and self.bytes_of(a) <= self.target.l2_bytes // 2 and self.packable(a)
 
     def bytes_of(self, a: StridedAccess) -> int:
-        """Bytes that the access reads in one iteration of the loops that all operands move along."""
+        """Bytes that the load `a` reads in one batch: one iteration of the loops that all operands move along."""
         shared = [x for x in self.scope if all(x in b.steps for b in self.inside)]
         return prod(self.plan.extent(x) for x in a.steps if x not in shared) * a.uop.dtype.itemsize
 
     def square_cost(self, j: UOp, sides: tuple[tuple[UOp, int], ...], transposed: list[StridedAccess]) -> float:
-        """Return the cycles of the whole kernel with dot products along j in the square `sides`, on one thread.
+        """Return the cycles of the whole kernel, on one thread, with dot products along the reduction RANGE j.
 
-        They include the copies of the operands `transposed`, which each thread makes for itself.
+        `sides`: (output RANGE, iterations at once) for each side of the square. `transposed`: the loads that are
+        packed; the result includes their copies, which each thread makes for itself.
         """
         lanes = self.chooser.fitting_lanes(self.plan.size(j) or self.plan.divisor(j))
         steps = -(-self.plan.extent(j) // lanes)
@@ -155,8 +163,8 @@ class Dots(Contraction):
         return total + self.memory_cycles(self.inside)
 
     def transpose_cycles(self, a: StridedAccess, j: UOp) -> float:
-        """Cycles to copy a vector along j: in transposed squares, shuffled out of a few vectors, or element
-        by element.
+        """Cycles to copy one vector along j of the load `a`, which is not contiguous along j: in transposed squares,
+        shuffled out of a few vectors, or element by element.
         """
         along = max((self.plan.size(x) for x in a.steps if a.step(x) == 1), default=0)
         if along >= MIN_ROW_TO_TRANSPOSE:
@@ -164,8 +172,8 @@ class Dots(Contraction):
         return SHUFFLED_COPY_CYCLES * along if a.step(j) == along <= MAX_GATHER_STRIDE else GATHERED_COPY_CYCLES
 
     def commit_square(self, s: Square) -> None:
-        """Perform the actions of the square `s`: splits into vectors and dot products, threads, then PACK, blocks or
-        PREFETCH.
+        """Perform the actions of the square `s`: SPLITs into vector lanes and dot products, threads, then block loops,
+        PACKs of its transposed loads, and PREFETCHes.
         """
         act, plan = self.chooser.act, self.plan
         if not self.chooser.split_vector(s.j, "GROUP_REDUCE", "lanes along the sum, contiguous in memory", ()):
@@ -187,8 +195,8 @@ class Dots(Contraction):
                 act("PREFETCH", i, DOT_PREFETCH_BYTES, "rows that stream from memory")
 
     def block_dots(self, j: UOp, axes: list[UOp]) -> None:
-        """Block the inner one of the output loops `axes`, so that the operand rows of a block, along the reduction j,
-        stay in half of the L2 cache.
+        """Make a block loop over the inner one of the output loops `axes`, so that the operand rows of a block, along
+        the reduction RANGE j, fit half of the L2 cache.
         """
         if len(axes) < 2:
             return

@@ -66,44 +66,48 @@ from monolect.optimize.tuning import (
 
 
 class Chooser(Choices):
-    """The decisions for one kernel, by the first strategy of STRATEGIES that applies to it."""
+    """Choose and perform the actions of one kernel, by the first strategy of STRATEGIES that applies to it."""
 
     def __init__(self, plan: LoopPlan):
         super().__init__(plan)
         self.contracted = [j for j in plan.reduced if self.profile.reuses(j)]
 
     def strategy(self) -> Strategy:
-        """Return the strategy that chooses the actions of this kernel."""
+        """Return the first strategy of STRATEGIES that applies to this kernel."""
         return next(s for s in STRATEGIES if s.applies(self))
 
     def run(self) -> list[str]:
-        """Choose all actions of the kernel; return their reasons."""
+        """Choose and perform all actions of the kernel; return the list of their reasons, one text for each action."""
         self.strategy().choose(self)
         return self.reasons
 
     def has_no_vectors(self) -> bool:
-        """Whether a vector of the target holds one element of the kernel."""
+        """Whether a vector register of the target holds only one element of the kernel, so that nothing can be
+        vectorized.
+        """
         return self.lanes == 1
 
     # ---- strategies --------------------------------------------------------------------------------------------------
     def choose_staged(self) -> None:
-        """Choose the tiles of several products with scratch values between them, then threads."""
+        """Strategy "stages": choose the actions of a kernel with scratch values (`Staged`), then threads."""
         Staged(self).run()
         self.finish()
 
     def choose_tile(self) -> None:
-        """Choose the register tile or the dot products of a contraction, then threads."""
+        """Strategy "tile": choose a register tile or dot products for a contraction, then threads."""
         self.tile_contraction(self.contracted)
         self.finish()
 
     def choose_vectors(self) -> None:
-        """Choose vectors along the output, then along reductions, then threads."""
+        """Strategy "vectors": choose vector lanes along an output axis, then along reductions, then threads."""
         self.vectorize_output()
         self.vectorize_reductions()
         self.finish()
 
     def finish(self) -> None:
-        """Share out an outer loop if none is shared out yet. Without contractions, also peel and bypass the caches."""
+        """Divide an outer loop among the threads if no loop is divided yet. In kernels without contractions, also PEEL
+        loops, and choose prefetches and non-temporal stores.
+        """
         if not any(p.type == "THREAD" for p in self.plan.axes):
             self.threads()
         if not self.contracted:
@@ -112,7 +116,9 @@ class Chooser(Choices):
 
     # ---- vectors -----------------------------------------------------------------------------------------------------
     def vectorize_output(self) -> None:
-        """Make the output axis along which stores are contiguous the vector axis."""
+        """Make vector lanes along an output axis along which stores are contiguous, if most loads are contiguous along
+        it too. A transpose or concatenation gets vectors along two axes.
+        """
         p = self.profile
         if self.interleave_concatenated():
             return
@@ -144,9 +150,11 @@ class Chooser(Choices):
                     return
 
     def interleave_scan_rows(self, r: UOp) -> None:
-        """Compute several rows of a scan along r at once, so that the steps of one row do not wait for each other.
+        """Compute several rows of a scan at once, as rows of a tile, so that the steps of one row do not wait for each
+        other.
 
-        Rows that come from memory stay one after the other: together they are one stream, which several rows would cut.
+        `r`: the axis that is scanned. Rows of a kernel that exceeds the caches stay one after the other: together they
+        are one stream from memory, which several rows at once would interrupt.
         """
         plan = self.plan
         rows = [c for c in plan.outputs if c not in plan.sequential]
@@ -157,14 +165,15 @@ class Chooser(Choices):
                 self.act("SPLIT", plan.axis_of(rows[-1]), (k, "UPCAST", False), f"{k} rows wait for none of each other")
 
     def innermost_loads(self, loads: list[StridedAccess]) -> list[StridedAccess]:
-        """Return those of `loads` that the longest reductions execute in every step; all of them if nothing
-        is reduced.
+        """Return those of `loads` that are inside the largest reductions (executed most often); all of `loads` if the
+        kernel has no reduction.
         """
         steps = [prod(self.plan.extent(j) for j in self.plan.reduced if j in a.steps) for a in loads]
         return [a for a, n in zip(loads, steps, strict=True) if n == max(steps)]
 
     def interleave_concatenated(self) -> bool:
-        """Vectorize a concatenation along a short last axis: load a vector of each piece and shuffle them when storing.
+        """Vectorize a concatenation along a short last axis: load a vector of each concatenated tensor and shuffle them
+        before the store.
 
         Return False if the kernel is no such concatenation.
         """
@@ -181,9 +190,10 @@ class Chooser(Choices):
         return False
 
     def accumulator_counts(self, r: UOp) -> tuple[int, ...]:
-        """Return the numbers of vectors along r to try, best first.
+        """Return candidate numbers of vectors along the output axis r that are computed at a time, best first.
 
-        Reductions over adjacent rows take many, so that memory is read in order. Rows that stream in parallel take few.
+        Reductions over rows that are adjacent in memory have many candidates, so that memory is read in order. For rows
+        that are streamed in parallel the numbers are small.
         """
         if self.streamed_row_count(r):
             return (STREAMED_TILE_VECTORS,) if self.needs_software_prefetch() else STREAMED_VECTOR_COUNTS
@@ -196,15 +206,19 @@ class Chooser(Choices):
         )
 
     def loads_along(self, r: UOp, j: UOp) -> list:
-        """The loads inside the reduction over j that move along the axis r."""
+        """The loads in the terms of the reduction over j that move along the output axis r."""
         return [a for a in self.profile.inside(j) if r in a.steps]
 
     def has_far_rows(self, r: UOp, j: UOp) -> bool:
-        """Whether the reduction over j reads rows along the axis r that are at least FAR_ROW_BYTES apart."""
+        """Whether the reduction over j reads rows (each along the axis r) whose starts are at least FAR_ROW_BYTES apart
+        in memory.
+        """
         return any(abs(a.step(j) or 0) * self.profile.itemsize >= FAR_ROW_BYTES for a in self.loads_along(r, j))
 
     def unroll_short_reductions(self) -> None:
-        """Unroll short reductions completely, innermost first, which decides the gates of most taps at compile time."""
+        """Unroll short reductions completely (UNROLL), innermost first. In a convolution or pooling this decides at
+        compile time most gates of the window's positions (taps).
+        """
         taps = 1
         for j in reversed(self.plan.reduced):
             if self.is_lane_invariant_reduction(j):
@@ -220,9 +234,10 @@ class Chooser(Choices):
                     taps = n
 
     def is_lane_invariant_reduction(self, j: UOp) -> bool:
-        """Whether all vector lanes need the same reduction over j of one contiguous row.
+        """Whether the reduction over j is the same for all vector lanes, and reads one contiguous row (as the maximum
+        in a softmax).
 
-        Such a reduction gets a vector of its own; unrolled, its terms would be added one by one (softmax of 10000x16:
+        Such a reduction gets vector lanes along j; unrolled, its terms would be added one by one (softmax of 10000x16:
         362 to 62 us, of 10000x4: 97 to 34 us).
         """
         shared = self.vector.isdisjoint(self.profile.scope(j))
@@ -233,10 +248,11 @@ class Chooser(Choices):
         )
 
     def transpose(self, r: UOp, strided: list) -> bool:
-        """Vectorize a transpose: `strided` accesses are contiguous along an axis other than r, so take a square of both
-        axes.
+        """Vectorize a transpose: make vector lanes along the axis r and along another output axis, so that a square of
+        both axes is transposed in registers.
 
-        The square is transposed in registers. Return False if no such axis exists.
+        `strided`: the loads or stores that are not contiguous along r, and must be contiguous along the other axis.
+        Return False if there is no such axis.
         """
         plan = self.plan
         for c in plan.outputs:
@@ -250,8 +266,8 @@ class Chooser(Choices):
         return False
 
     def split_square_side(self, r: UOp, why: str) -> bool:
-        """Split r into (rest, one side of the transposed square), after padding where needed. `why`: the reason to
-        record. Return False if that is illegal.
+        """Split the axis r into (remaining loop, one side of the square that is transposed in registers), after padding
+        where needed. Return False if that is illegal. `why`: the reason to record.
         """
         n = self.plan.size(r)
         k = n if n < self.lanes else self.fitting_lanes(n)
@@ -261,11 +277,11 @@ class Chooser(Choices):
         return self.act("SPLIT", axis, (k, "UPCAST", False), f"a side of {k}: {why}")
 
     def streamed_row_count(self, r: UOp) -> int:
-        """Number of rows that the kernel's only reduction reads in parallel. It combines the rows to one, and each
-        row is contiguous along r.
+        """Number of rows that the kernel's only reduction should read from memory in parallel (stream); 0 if none.
 
-        Limited by the L1 cache sets of the rows. 0 if rows are few, near each other or cached, or no such number
-        divides their count.
+        The reduction combines the rows of a matrix to one row; each row is contiguous along r. The number is limited by
+        the L1 cache sets of the rows and divides the number of rows. It is 0 if rows are few, near each other or
+        cached.
         """
         if len(self.plan.reduced) != 1:
             return 0
@@ -283,14 +299,14 @@ class Chooser(Choices):
         return rows if rows < n else 0
 
     def needs_software_prefetch(self) -> bool:
-        """Whether rows that stream in parallel must be prefetched by instructions: on cores with one multiply-add a
-        cycle.
+        """Whether rows that are streamed in parallel must be prefetched by instructions. That holds for cores that
+        start one multiply-add a cycle; the hardware prefetchers of other cores follow the rows.
         """
         return self.plan.target.multiply_adds == 1
 
     def stream_rows(self, r: UOp) -> None:
-        """Sum rows of a matrix, each along the axis r, into one row: make blocks of the reduction the outermost loop,
-        so that a few rows are read at once.
+        """If the kernel adds up the rows of a matrix (each along the axis r) and should stream them, make a block loop
+        over the reduction the outermost loop, so that each of its iterations reads a few rows in parallel.
         """
         if rows := self.streamed_row_count(r):
             j = self.plan.reduced[0]
@@ -302,8 +318,8 @@ class Chooser(Choices):
                 self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (UNROLL_STEPS, "UNROLL", False), "fewer loop steps")
 
     def split_sum_blocks(self, j: UOp, n: int, why: str) -> None:
-        """Split the reduction over j into `n` blocks, and the blocks into groups if they are many and partial sums fit.
-        `why`: the reason to record.
+        """Split the reduction over j into `n` blocks (a block loop), and the blocks into groups (a second one) if they
+        are many and that is legal. `why`: the reason to record.
         """
         i, many = self.plan.axis_of(j), group_count(n) if self.plan.size(j) % n == 0 else 1
         trial = self.plan.copy()
@@ -318,7 +334,9 @@ class Chooser(Choices):
         self.act("SPLIT", i, (n, "LOOP", True), why)
 
     def vectorize_reductions(self) -> None:
-        """Vectorize reductions that have no vector along their outputs: one partial result per lane."""
+        """Make vector lanes along reductions (GROUP_REDUCE: each lane has a partial result) whose outputs have no
+        vector lanes.
+        """
         for j in self.plan.reduced:
             if self.vector & self.profile.scope(j):
                 continue
@@ -343,17 +361,20 @@ class Chooser(Choices):
                 self.split_vector(j, "GROUP_REDUCE", "enough arithmetic to pay for gathers", ())
 
     def pays_to_gather(self, j: UOp, inside: list[StridedAccess]) -> bool:
-        """Whether the terms of the reduction over j have enough arithmetic to pay for gathering those operands `inside`
-        it that are strided along j.
+        """Whether the terms of the reduction over j have enough arithmetic to pay for vectors along j whose strided
+        operands are gathered.
+
+        `inside`: the loads in these terms; those that are strided along j are gathered.
         """
         strided = sum(a.step(j) not in (0, 1) for a in inside)
         native, terms = self.plan.target.native, [u for u in self.plan.order if is_operation(u) and j in ranges(u)]
         return sum(operations(u, native) for u in terms) >= MIN_OPS_PER_GATHER * strided
 
     def better_vector_reduction(self, r: UOp) -> UOp | None:
-        """Return the reduction that uses more lanes than the few window positions along the output axis r, or None.
+        """Return the reduction along which vector lanes would be used better than along the output axis r, or None.
 
-        Memory is contiguous along both. Elements with a small stride are picked from whole vectors.
+        Operands are contiguous along both, as in a window; r has few positions. Loads with a small stride along the
+        reduction are picked from whole vectors.
         """
         p = self.profile
         for j in self.plan.reduced:
@@ -369,13 +390,13 @@ class Chooser(Choices):
         return None
 
     def average_lanes_used(self, r: UOp) -> float:
-        """Average number of lanes that a vector along r fills."""
+        """Average number of lanes that are used in the vectors along the RANGE r; 0 for a symbolic size."""
         n = self.plan.size(r)
         return n / -(-n // self.fitting_lanes(n)) if n else 0.0
 
     def vectorize_window_sums(self, j: UOp, r: UOp) -> None:
-        """Vectorize the reduction over j for all positions of a window along r at once, so that shared operands load
-        once.
+        """Make vector lanes along the reduction over j, and compute the results of all positions along the output axis
+        r at once, so that operands that these share are loaded once.
         """
         if not self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             return
@@ -387,8 +408,11 @@ class Chooser(Choices):
             self.act("SPLIT", self.plan.axis_of(q), (self.plan.size(q), "UPCAST", False), "sums that share operands")
 
     def few_columns(self, j: UOp, inside: list[StridedAccess]) -> UOp | None:
-        """Return the output axis of a few (2 to 4) columns that are interleaved in a load of `inside`: the reduction j
-        moves that load by the number of columns. None if it moves another load by more than one element.
+        """Return the output axis of a few (2 to 4) columns that are interleaved in memory: some load moves along the
+        reduction j by the number of columns, and along the columns by 1.
+
+        None if there is no such axis, or if another load moves along j by more than one element. `inside`: the loads in
+        the terms of the reduction over j.
         """
         for c in self.plan.outputs:
             n = self.plan.size(c)
@@ -398,11 +422,11 @@ class Chooser(Choices):
         return None
 
     def streamed_dot_rows(self, j: UOp) -> tuple[StridedAccess, UOp, int] | None:
-        """Return (the matrix access, its row loop, rows to stream in parallel) of a matrix-vector product over the
-        reduction j that is bound by memory.
+        """Return (the matrix load, the output RANGE of its rows, the number of rows to stream in parallel), if the
+        reduction over j is a matrix-vector product limited by memory; else None.
 
-        None if rows are short, partly masked or cached: consecutive short rows are one stream already. On cores with
-        two multiply-adds a cycle consecutive long rows are also fast enough.
+        None also if rows are short, partly masked or cached: consecutive short rows are one stream already. On cores
+        that start two multiply-adds a cycle, consecutive long rows are fast enough, too.
         """
         plan, target = self.plan, self.plan.target
         inside, outs = self.profile.inside(j), [r for r in plan.outputs if plan.size(r) > 1]
@@ -419,9 +443,12 @@ class Chooser(Choices):
         return (moving[0], r, k) if k and whole and row_bytes > PAGE_BYTES else None
 
     def stream_dot_rows(self, j: UOp, a: StridedAccess, r: UOp, rows: int) -> None:
-        """Read one vector along the reduction j of each of `rows` rows along r at a time. Note the load of `a` for
-        `bypass_caches` to prefetch: the same columns of the next rows if they are close, else a fixed distance ahead in
-        the same rows.
+        """Compute the dot products along the reduction j of `rows` rows at once, reading one vector of each row at a
+        time.
+
+        `a`: the matrix load. `r`: the output RANGE of its rows. The load is noted in `streamed_loads`, to be
+        prefetched: the same columns of the next rows if they are close in memory, else a fixed distance ahead in the
+        same rows.
         """
         if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             self.act("SPLIT", self.plan.axis_of(r), (rows, "UPCAST", False), f"{rows} rows at once")
@@ -430,8 +457,8 @@ class Chooser(Choices):
             self.streamed_loads.append((a, n_bytes if cached else ROW_PREFETCH_BYTES))
 
     def rows_sharing_vector(self, j: UOp, inside: list[StridedAccess]) -> UOp | None:
-        """Return the loop over cache-resident matrix rows that are multiplied by one vector along the reduction j; None
-        without such a loop or if it has too few rows. `inside`: the loads in that reduction.
+        """Return the output RANGE of the rows of a cache-resident matrix that are multiplied by one vector along the
+        reduction j; None if there is none or it has too few rows. `inside`: the loads in the terms of the reduction.
         """
         plan, itemsize = self.plan, max((a.uop.dtype.itemsize for a in inside), default=0)
         cached = self.profile.work() * itemsize <= plan.target.l3_bytes and self.profile.n_ops <= MAX_OPS_TO_INTERLEAVE
@@ -442,8 +469,8 @@ class Chooser(Choices):
         return r if any(moving) and not all(moving) and self.shared_vector_row_count(r) else None
 
     def shared_vector_row_count(self, r: UOp) -> int:
-        """Number of rows along r that are multiplied by one loaded vector at a time; 0 if r is short or padding would
-        be large.
+        """Number of rows along the RANGE r that are multiplied by one loaded vector at a time; 0 if r is short, or if
+        padding to a multiple of the number would add much work.
         """
         n = self.plan.size(r)
         if n < ROWS_PER_SHARED_VECTOR * self.plan.target.n_threads:
@@ -454,8 +481,8 @@ class Chooser(Choices):
         )
 
     def share_vector(self, j: UOp, r: UOp) -> None:
-        """Multiply several rows along r by each loaded vector along the reduction j. Several vectors of one row would
-        load the operand for each row.
+        """Make vector lanes along the reduction j, and multiply several rows along the output RANGE r by each loaded
+        vector, so that the vector operand is loaded once for all of them.
         """
         if self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             k = self.shared_vector_row_count(r)
@@ -464,18 +491,18 @@ class Chooser(Choices):
             self.act("SPLIT", self.plan.axis_of(r), (k, "UPCAST", False), f"{k} rows share a vector")
 
     def exceeds_cache(self, accesses: list[StridedAccess]) -> bool:
-        """Whether the elements that the kernel visits, as wide as the widest of `accesses`, exceed the cache-resident
-        size (L3 / L3_FRACTION).
+        """Whether the elements that the kernel's largest loop nest visits exceed L3 / L3_FRACTION, the size that counts
+        as cache-resident. Each element has the size of the widest dtype of `accesses`.
         """
         n_bytes = self.profile.work() * max(a.uop.dtype.itemsize for a in accesses)
         return n_bytes > self.plan.target.l3_bytes // L3_FRACTION
 
     def interleave_rows(self, j: UOp) -> None:
-        """Reduce several rows over j at once where that hides latency.
+        """Compute several results of the reduction over j at once, as rows of a tile, where that hides latency.
 
         Two long rows that come from memory are read in parallel. Shorter rows from memory stay one stream. Rows that
-        are cache-resident, or so short that a page holds four, are reduced up to four at a time if each has one vector
-        accumulator.
+        are cache-resident, or so short that a page holds four, are reduced up to four at a time, if each has only one
+        vector accumulator.
         """
         plan, inside = self.plan, self.profile.inside(j)
         rows = [r for r in plan.outputs if r in self.profile.scope(j) and plan.size(r) >= 2 * plan.target.n_threads]
@@ -489,7 +516,9 @@ class Chooser(Choices):
             self.interleave_accumulators(r, inside)
 
     def independent_rows(self, r: UOp) -> UOp | None:
-        """Return the loop over output rows that may be interleaved when each row is a vector along r, or None."""
+        """Return the output RANGE of rows that may be computed several at a time, where each row has vector lanes along
+        r; None if there is none, or it has too few rows for the threads.
+        """
         plan = self.plan
         if len(plan.reduced) != 1 or not self.loads_along(r, plan.reduced[0]):
             return None
@@ -498,21 +527,22 @@ class Chooser(Choices):
         return rows[-1] if rows and plan.size(rows[-1]) >= 2 * plan.target.n_threads else None
 
     def interleave_single_vector_rows(self, r: UOp) -> None:
-        """Reduce several output rows at once where one vector along r covers a whole row."""
+        """Compute several output rows of a reduction at once, where one vector along the axis r covers a whole row."""
         q = self.independent_rows(r)
         if q is not None and [p.size for p in self.plan.axes if p.root is r][:-1] == [1]:
             self.interleave_accumulators(q, self.profile.inside(self.plan.reduced[0]))
 
     def is_isolated_column_axis(self, r: UOp) -> bool:
-        """Whether r is the axis of a few columns that are interleaved in the rows of a reduction, without independent
-        output rows. Then vectors along the reduction are faster.
+        """Whether r is the axis of a few columns that are interleaved in the rows that a reduction reads
+        (`few_columns`), and the kernel has no other output rows to compute at once. Vector lanes along the reduction
+        are faster then.
         """
         few = any(self.few_columns(j, self.profile.inside(j)) is r for j in self.plan.reduced)
         return few and self.independent_rows(r) is None
 
     def interleave_accumulators(self, r: UOp, inside: list[StridedAccess]) -> None:
-        """Compute up to four results along r at once, as each step of a reduction waits for the previous one. `inside`:
-        the loads in that reduction.
+        """Compute up to four results along the output RANGE r at once, as each step of a reduction waits for the
+        previous one. `inside`: the loads in the terms of that reduction.
         """
         n, threads = self.plan.size(r), self.plan.target.n_threads
         k = next((k for k in ROW_COUNTS if k * threads <= n and n % k == 0), 1)
@@ -521,9 +551,10 @@ class Chooser(Choices):
 
     # ---- register tiles ----------------------------------------------------------------------------------------------
     def tile_contraction(self, contracted: list[UOp]) -> None:
-        """Choose a register tile or dot products for the reductions `contracted`, whichever costs less.
+        """Choose and perform the actions of the cheaper of a register tile and dot products for a contraction over the
+        reduction RANGEs `contracted`.
 
-        Without a fitting tile, vectorize like any other kernel.
+        If neither is possible, vectorize the kernel like one without a contraction.
         """
         if self.vectorize_invariant_axis(contracted):
             return
@@ -537,8 +568,8 @@ class Chooser(Choices):
             self.vectorize_output()
 
     def vectorize_invariant_axis(self, contracted: list[UOp]) -> bool:
-        """Vectorize an output axis that is contiguous in the stores and moves no operand of the reductions
-        `contracted`. Return whether that was done: a step of the sum then reads the same for all lanes.
+        """Make vector lanes along an output axis that is contiguous in the stores and along which no operand of the
+        reductions `contracted` moves: all lanes then compute the same sum. Return False if there is no such axis.
         """
         inside = [a for j in contracted for a in self.profile.inside(j)]
         for r in reversed(self.plan.outputs):
@@ -551,13 +582,13 @@ class Chooser(Choices):
 
     # ---- threads -----------------------------------------------------------------------------------------------------
     def threads(self) -> None:
-        """Share out an output loop that is long enough among the threads, as `threads_over` chooses it."""
+        """Divide an output loop that is long enough among the threads, by the rules of `threads_over`."""
         self.threads_over(self.plan.outputs)
 
     # ---- borders -----------------------------------------------------------------------------------------------------
     def peel_borders(self) -> None:
-        """Peel the first and last iterations of the innermost padded loop, so that the iterations between need no
-        masks.
+        """PEEL the first and last iterations of the innermost loop that has gates, so that the iterations between need
+        no masks.
 
         In a small kernel the next loop around it is peeled, too.
         """
@@ -577,10 +608,10 @@ class Chooser(Choices):
 
     # ---- memory beyond the caches ------------------------------------------------------------------------------------
     def bypass_caches(self) -> None:
-        """Prefetch rows that stream or that an index names.
+        """Choose PREFETCHes of rows that are streamed or gathered, and NONTEMPORAL stores.
 
-        If the kernel touches at least as much memory as L3 has, and writes at least a third of that, also store outputs
-        non-temporally and prefetch the streams that are read.
+        Non-temporal stores, with prefetches of the contiguous loads, are chosen if the kernel touches at least as much
+        memory as L3 has, and writes at least a third of that.
         """
         plan, target = self.plan, self.plan.target
         for a, ahead in self.streamed_loads if target.streams else ():
@@ -599,7 +630,7 @@ class Chooser(Choices):
                 self.act("PREFETCH", i, n, "a stream from memory")
 
     def prefetch_gathered_rows(self) -> None:
-        """Prefetch the rows that an index tensor names, as far ahead as a stream.
+        """Choose a PREFETCH of the rows that a gather loads later, as far ahead as a contiguous stream is prefetched.
 
         Rows of one vector need no prefetch: many of their loads are in flight at once anyway.
         """
@@ -612,13 +643,15 @@ class Chooser(Choices):
                 self.act("PREFETCH", i, ("rows", rows), "rows that an index names, from memory")
 
     def touched_bytes(self, u: UOp) -> int:
-        """Bytes of memory that an access can reach, at most as many as its loops visit."""
+        """Upper bound of the bytes of memory that the LOAD or STORE `u` accesses: the size of its buffer, or of the
+        elements that its loops visit if that is smaller.
+        """
         visited = prod(self.plan.size(r) for r in ranges(u.src[0])) * u.src[0].dtype.itemsize
         return min(buffer_bytes(u), visited or buffer_bytes(u))
 
     def prefetch_distance(self, u: UOp) -> int:
-        """Bytes to prefetch ahead of a load that moves along its vectors: a page, or the next row; 0 if prefetching is
-        useless.
+        """Return how many bytes ahead of its address the LOAD `u` should prefetch: STREAM_PREFETCH_BYTES or the length
+        of a row. 0 if `u` is no contiguous stream of vectors, as prefetching is useless then.
         """
         plan, p = self.plan, vector_of(self.plan, u)
         loops = [q for q in plan.axes if q.type == "LOOP" and q.root in ranges(u) and not q.is_block]
@@ -630,7 +663,9 @@ class Chooser(Choices):
 
 
 class Strategy(NamedTuple):
-    """One way to choose the actions of a kernel: when it applies, and what chooses them."""
+    """One way to choose the actions of a kernel. `applies`: whether it is for a kernel; `choose`: performs the actions;
+    `why`: the reason to print for it.
+    """
 
     name: str
     why: str
@@ -649,8 +684,8 @@ STRATEGIES: tuple[Strategy, ...] = (  # in the order in which they are tried
 
 
 def choose(plan: LoopPlan) -> list[str]:
-    """Perform the heuristic's actions on `plan`; return one reason per action. A kernel whose axes a user fixed gets
-    none.
+    """Perform on `plan` the actions that the heuristic chooses; return their reasons, one text for each action. None
+    are chosen for a kernel whose axis types a user fixed.
     """
     return [] if plan.is_given else Chooser(plan).run()
 

@@ -33,7 +33,7 @@ Choice = tuple[float, UOp | None, int, list[RegisterTile | None]]
 
 
 class Staged:
-    """Choose and apply the actions of one kernel with scratch values, through `chooser.act`."""
+    """Choose and perform the actions of one kernel with scratch values (such as attention), through `chooser.act`."""
 
     def __init__(self, chooser: Choices):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
@@ -52,7 +52,9 @@ class Staged:
             self.others += [j for j in js if j not in contracted]
 
     def run(self) -> None:
-        """Choose one row axis and number of rows for all products, and a register tile for each product; then act."""
+        """Choose one row axis and number of rows for all products of the kernel, and a register tile for each product;
+        then perform all actions.
+        """
         rows = [x for x in self.around if self.plan.extent(x) > 1 and self.is_shared_row_axis(x)]
         choices = [c for x in [*rows, None] if self.products and (c := self.best(x)) is not None]
         nothing: Choice = (0, None, 1, [None] * len(self.products))
@@ -75,14 +77,17 @@ class Staged:
                         self.chooser.act("PACK", self.plan.loads.index(a.uop), None, why)
 
     def is_shared_row_axis(self, x: UOp) -> bool:
-        """Whether each product has loads that do not move along the axis x: a panel that all rows along x share."""
+        """Whether the RANGE x can be the row axis of all products: each product has a load that does not move along x,
+        so that all rows along x share a panel.
+        """
         return all(any(x not in a.steps for a in p.inside) for p in self.products)
 
     def best(self, row: UOp | None) -> Choice | None:
-        """Return the cheapest combination of one tile for each product, all with the same number of rows along `row`;
-        None if none fits.
+        """Return the cheapest choice with the rows of all tiles along the RANGE `row`, or None if none fits: (cycles,
+        `row`, number of rows, register tile of each product).
 
-        If `row` is None, tiles have one row, and products that no tile fits are dot products.
+        All products have the same number of rows. If `row` is None, tiles have one row, and the tile of a product is
+        None where no tile fits: it is computed by dot products.
         """
         options: list[dict[int, RegisterTile]] = []
         for p in self.products:
@@ -106,19 +111,24 @@ class Staged:
         return min(found, key=lambda f: f[0], default=None)
 
     def fits(self, rows: int) -> bool:
-        """Whether the scratch buffers of `rows` rows take at most local memory / SCRATCH_FRACTION; True for one row."""
+        """Whether the scratch buffers for `rows` rows at once take at most local memory / SCRATCH_FRACTION; True for
+        one row.
+        """
         n = sum(prod(b.shape) * b.dtype.itemsize for b in self.plan.scratch.fills)
         return rows == 1 or n * rows * SCRATCH_FRACTION <= self.plan.target.local_bytes
 
     def cost_of_dots(self, product: Contraction) -> float:
-        """Cycles of `product` as dot products, which load every operand for each multiply-add."""
+        """Cycles of `product` if it is computed by dot products, which load every operand for each multiply-add."""
         n = prod(self.plan.extent(x) for x in (*product.scope, *product.contracted))
         return n / self.chooser.lanes
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def shape_axes(self, row: UOp | None, k: int, tiles: list[RegisterTile | None]) -> None:
-        """Split and pad each product's axis by its tile in `tiles` (None: dot products), then vectorize all other
-        loops, then take `k` rows of the axis `row`, which all products share, at once (None: no shared rows).
+        """Make the vector lanes and tile rows of all products and of the other loops, by SPLITs.
+
+        `tiles`: the register tile of each product; None: dot products. Scratch values and other reductions get vector
+        lanes along a row. Last, `k` rows of the RANGE `row`, which all products share, are computed at once (None: no
+        shared rows).
         """
         act, axis, size = self.chooser.act, self.plan.axis_of, self.plan.size
         shaped = {t.c for t in tiles if t is not None}
@@ -149,10 +159,11 @@ class Staged:
             act("SPLIT", axis(row), (k, "UPCAST", False), "rows that share the vectors, in every loop")
 
     def along(self, j: UOp, vectorized: set[UOp]) -> None:
-        """Vectorize the reduction j, or the output loop along which its operands are contiguous.
+        """Make vector lanes along the reduction RANGE j if its operands are contiguous along j, else along the
+        innermost output loop around it if they are contiguous along that.
 
-        `vectorized`: the output loops that need no vectors any more. If j is vectorized, all output loops around it are
-        added, except those around all scratch values; else the loop that is vectorized.
+        `vectorized`: the output RANGEs that need no vector lanes any more; the function adds the loop that it
+        vectorizes, or, if that is j, the output loops around j that are not around all scratch values.
         """
         inside = self.profile.inside(j)
         own = [x for x in self.plan.outputs if x in self.profile.scope(j) and x not in self.around]
@@ -180,8 +191,8 @@ class Staged:
                 self.chooser.split_vector(x, "UPCAST", "contiguous in what is read")
 
     def bound(self) -> None:
-        """End the loops of a masked softmax at the edge of the mask (BOUND), so that elements hidden from all rows of a
-        tile are not computed.
+        """Perform BOUND, if the kernel is a masked softmax: end its loops at the edge of the mask, so that scores
+        hidden from all rows of a tile are not computed.
         """
         for e in self.plan.scratch.fills.values():
             if self.chooser.act("BOUND", self.plan.axis_of(e.src[-1]), None, "the mask hides all later iterations"):
@@ -189,19 +200,19 @@ class Staged:
 
     @staticmethod
     def panel(product: Contraction, tile: RegisterTile | None) -> list[StridedAccess]:
-        """The loads of `product` that move along the lanes of `tile`; none without a tile."""
+        """The loads of `product` that move along the vector lanes of `tile`; none if `tile` is None."""
         return [] if tile is None else [a for a in product.inside if tile.c in a.steps]
 
     def has_gaps(self, product: Contraction, tile: RegisterTile, a: StridedAccess) -> bool:
-        """Whether the rows of `product`'s panel, in the memory of the load `a`, are further apart than a row along
-        `tile.c` is long, and `a` may be packed.
+        """Whether the load `a` of `product`'s panel may be packed and reads rows with gaps between them: their starts
+        are further apart in memory than the length of a row along the tile's vector axis `tile.c`.
         """
         steps = [s for j in product.contracted if (s := a.step(j))]
         return bool(steps) and min(abs(s) for s in steps) > self.plan.size(tile.c) and product.packable(a)
 
     def cut(self, x: UOp) -> None:
-        """Make the remaining loop of x a block loop of single iterations, so that its panels stay in cache inside of
-        it.
+        """Make the remaining loop of the RANGE x a block loop of single iterations, so that the panels of one iteration
+        stay in cache.
         """
         mine = (i for i, p in enumerate(self.plan.axes) if p.root is x and p.type == "LOOP" and not p.is_block)
         i = next((i for i in mine if self.plan.axes[i].size > 1), None)

@@ -64,16 +64,19 @@ from monolect.optimize.tuning import (
 
 
 def max_streamed_rows(target: Target, strides: Iterable[int]) -> int:
-    """Number of rows, `strides` bytes apart, that can stream in parallel within the L1 cache sets that they map to.
+    """Number of rows that can be read in parallel while the L1 cache sets that they map to hold a line of each; at most
+    MAX_STREAMED_ROWS.
 
-    It is at most MAX_STREAMED_ROWS.
+    `strides`: for each load, the bytes from the start of one row to the start of the next.
     """
     apart = max(gcd(n, target.l1_period_bytes) for n in strides)
     return max(1, min(MAX_STREAMED_ROWS, target.l1_bytes // apart))
 
 
 class CostTerms(NamedTuple):
-    """The parts of a cost, in cycles on one thread. `steps`, `start` and `stores` are those of one of `tiles`."""
+    """The parts of the estimated cost of a kernel, in cycles on one thread. `steps`, `start` and `stores` are those of
+    one register tile; the kernel has `tiles` of them. `factor` multiplies the total.
+    """
 
     tiles: int
     steps: float  # multiply-adds, or the loads that take longer, with the misses of L1 that are not hidden
@@ -85,14 +88,16 @@ class CostTerms(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Cycles of the whole kernel."""
+        """Cycles of the whole kernel on one thread."""
         return (self.tiles * (self.steps + self.start + self.stores) + self.packing + self.memory) * self.factor
 
 
 class RegisterTile(NamedTuple):
-    """A register tile: `vectors` vectors of `lanes` along `c`, by `rows` along the axis `row` (None: one row).
+    """A register tile: `vectors` vectors of `lanes` elements along the RANGE `c` (columns), by `rows` rows along the
+    RANGE `row` (None: one row).
 
-    `cost` is in cycles. `streams`: the panel is not packed; a few of its rows are read in parallel.
+    `cost`: cycles of the whole kernel on one thread; `terms`: its parts. `unit`: the matrix unit that multiplies, or
+    None. `streams`: the panel is not packed; a few of its rows are read from memory in parallel.
     """
 
     cost: float
@@ -107,7 +112,11 @@ class RegisterTile(NamedTuple):
 
 
 class TileCosts:
-    """The operands of the sums over the reduction loops `contracted`, the register tiles that fit, and their costs."""
+    """Enumerate the register tiles that fit one contraction, with their costs.
+
+    `contracted`: the reduction RANGEs whose operands are reused. `scope`: the output RANGEs around them. `inside`: the
+    loads of the operands.
+    """
 
     def __init__(self, chooser: Choices, contracted: list[UOp]):
         self.chooser, self.plan, self.profile = chooser, chooser.plan, chooser.profile
@@ -125,7 +134,9 @@ class TileCosts:
         self.found_packable: dict[tuple[UOp, int], bool] = {}  # key: (load, number of actions); read for each tile
 
     def _sums(self) -> list[list[UOp]]:
-        """The reduction loops of each sum; loops of a sum inside another sum's terms belong to the outer sum."""
+        """Return the reduction RANGEs of each sum, as one list for each. The RANGEs of a sum inside another sum's terms
+        are in the list of the outer sum.
+        """
         out: list[list[UOp]] = []
         for u in reversed(self.plan.reduces):
             mine = [j for j in u.src[1:] if j in self.contracted]
@@ -137,11 +148,13 @@ class TileCosts:
         return [[j for j in self.contracted if j in js] for js in reversed(out)]
 
     def depth(self, js: list[UOp]) -> int:
-        """Number of iterations of the reduction loops `js` together."""
+        """Product of the numbers of iterations of the reduction RANGEs `js`."""
         return prod(self.plan.extent(j) for j in js)
 
     def tiles(self, c: UOp) -> list[RegisterTile]:
-        """Every register tile with lanes along the axis c; none where c is too short or moves no load."""
+        """Every register tile that fits with vector lanes along the RANGE c, with its cost; none where c is too short
+        or no load moves along it.
+        """
         panel = [a for a in self.inside if c in a.steps]
         n = self.plan.size(c)
         if n < 2 or not panel or c in self.plan.sequential or any(a.step(c) is None for a in panel):
@@ -181,8 +194,8 @@ class TileCosts:
         return out
 
     def units(self, c: UOp, lanes: int, panel: list[StridedAccess]) -> list[MatrixUnit]:
-        """The matrix units that fit this sum with `lanes` lanes along the axis c. They need a packed panel (`panel`:
-        the loads that move along c), so it must be reused often.
+        """The matrix units that fit this sum with `lanes` vector lanes along the RANGE c. They need a packed panel, so
+        the list is empty unless many rows reuse the panel. `panel`: the loads that move along c.
         """
         again = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
         if len(self.plan.reduces) != 1 or again < MIN_ROWS_FOR_UNIT or not all(self.packable(a) for a in panel):
@@ -196,8 +209,9 @@ class TileCosts:
         return out
 
     def fits(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None, unit: MatrixUnit | None) -> bool:
-        """Whether v vectors by k rows (along the axis r) of accumulators and their operands fit the registers, or the
-        tile registers of `unit`. `broadcasts`: the loads that do not move along the lanes.
+        """Whether the accumulators of v vectors by k rows along the RANGE r, and their operands, fit the vector
+        registers, or the tile registers of the matrix unit `unit` if it has some. `broadcasts`: the loads that do not
+        move along the vector lanes.
         """
         if unit is not None and unit.n_tiles:
             return k % unit.m == 0 and v * (k // unit.m) + v + k // unit.m <= unit.n_tiles
@@ -205,11 +219,12 @@ class TileCosts:
         return self.registers_needed(v, k, broadcasts, r) + more < self.target.n_registers
 
     def can_fill_registers(self, c: UOp, wide: int, broadcasts: list[StridedAccess]) -> bool:
-        """Whether a tile with `wide` columns along the axis c may fill all registers with accumulators and operands
+        """Whether a tile with `wide` columns along the RANGE c may use all registers for accumulators and operands
         (FULL_REGISTER_TILE).
 
-        That excludes column masks, taps and packed rows, and requires one product, whole tiles for all threads, two
-        multiply-adds a cycle and 32 registers. `broadcasts`: the loads that do not move along c.
+        It may if the sum has one reduction loop, the columns divide into whole tiles for all threads, no broadcast
+        operand is packed, and the core has 32 registers and starts two multiply-adds a cycle. `broadcasts`: the loads
+        that do not move along c.
         """
         target, plan = self.target, self.plan
         quick = target.multiply_adds > 1 and target.n_registers == 32 and not target.loads_first
@@ -219,12 +234,13 @@ class TileCosts:
         )
 
     def registers_needed(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None) -> int:
-        """Number of vector registers that a tile of `v` vectors by `k` rows along the axis `r` needs.
+        """Number of vector registers that a tile of `v` vectors by `k` rows along the RANGE `r` needs, for accumulators
+        and operands.
 
-        `broadcasts`: the loads that do not move along the lanes. Broadcasts of overlapping taps are loaded once and
-        stay in registers. With three vectors or more, the next step's loads need registers of their own: without them
-        nothing spills, but some instruction orders run at half speed. With one vector, each broadcast is used once, in
-        a register that the sum then takes.
+        `broadcasts`: the loads that do not move along the vector lanes. Their scalars that several rows read (as in a
+        convolution) are loaded once and stay in registers. With three vectors or more, the next step's loads need
+        registers of their own: without them nothing spills, but some instruction orders run at half speed. With one
+        vector, each broadcast is used once, in a register that the sum then takes.
         """
         taps = [j for j in self.contracted if self.plan.size(j) <= MAX_UNROLLED_LENGTH and r is not None]
         again = [self.plan.size(j) - 1 for j in taps for a in broadcasts if self.is_window(a, r, j)]
@@ -234,8 +250,8 @@ class TileCosts:
 
     @staticmethod
     def is_window(a: StridedAccess, r: UOp | None, j: UOp) -> bool:
-        """True when r and j move the access `a` by the same step, so that different (r, j) pairs read the same element.
-        `r`: an output axis; `j`: a reduction loop.
+        """Whether the output RANGE r and the reduction RANGE j move the load `a` by the same number of elements, so
+        that different pairs of their iterations read the same element, as in a convolution. False where r is None.
         """
         return r is not None and r in a.steps and j in a.steps and a.steps[r] is not None and a.steps[r] == a.steps[j]
 
@@ -250,8 +266,8 @@ class TileCosts:
         broadcasts: list[StridedAccess],
         unit: MatrixUnit | None,
     ) -> CostTerms:
-        """Return the cost of the whole kernel with tiles of v vectors of `lanes` along c by k rows along r, on one
-        thread.
+        """Return the parts of the cost of the whole kernel, on one thread, with tiles of v vectors of `lanes` elements
+        along the RANGE c, by k rows along the RANGE r (None: one row).
 
         `panel`: the loads that move along c. `broadcasts`: the other loads. `unit`: the matrix unit that multiplies, or
         None.
@@ -318,10 +334,11 @@ class TileCosts:
     def streaming_cost(
         self, c: UOp, r: UOp | None, lanes: int, k: int, panel: list[StridedAccess], broadcasts: list[StridedAccess]
     ) -> CostTerms:
-        """Return the cost of the whole kernel with one vector of `lanes` columns along c by k rows of accumulators
-        along r, and a panel whose rows stream, on one thread.
+        """Return the parts of the cost of the whole kernel, on one thread, if a few rows of the panel are read from
+        memory in parallel instead of being packed.
 
-        `panel`: the loads that move along c. `broadcasts`: the other loads.
+        A tile has one vector of `lanes` columns along the RANGE c, by k rows of accumulators along the RANGE r (None:
+        one row). `panel`: the loads that move along c. `broadcasts`: the other loads.
         """
         others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
         m, v = self.plan.extent(r) if r is not None else 1, STREAMED_TILE_VECTORS
@@ -338,16 +355,16 @@ class TileCosts:
         return CostTerms(tiles, steps, ROW_START_CYCLES * k, stores, 0, memory)
 
     def column_pieces(self, c: UOp, r: UOp | None) -> int:
-        """Number of pieces to cut a thread's share of the columns (axis c) into, so that the sums of one piece, in all
-        rows (axis r), fit half of the L2 cache.
+        """Number of pieces into which to cut a thread's share of the columns (RANGE c), so that the sums of one piece,
+        over all rows (RANGE r; None: one row), fit half of the L2 cache.
         """
         rows = self.plan.extent(r) if r is not None else 1
         n_bytes = rows * self.plan.size(c) * self.plan.reduces[0].dtype.itemsize // self.target.n_threads
         return -(-n_bytes // (self.target.l2_bytes // 2))
 
     def streamed_row_count(self, panel: list[StridedAccess]) -> int:
-        """Number of rows of `panel`, the loads along the lanes, to stream in parallel; preferably a divisor of the
-        reduction length.
+        """Number of rows of the panel to read from memory in parallel; if possible a divisor of the reduction's length.
+        `panel`: the loads that move along the vector lanes.
         """
         j = self.contracted[0]
         n, most = (
@@ -357,15 +374,18 @@ class TileCosts:
         return next((k for k in range(most, 2 * most) if n % k == 0), most)
 
     def fma_rate(self, lanes: int) -> int:
-        """Multiply-adds of `lanes` lanes that start in a cycle; half-width vectors always issue at least two."""
+        """Number of multiply-adds of vectors of `lanes` elements that the core starts in a cycle; at least two for
+        vectors of half a register.
+        """
         halves = lanes * self.item <= self.target.vector_bytes // 2
         return max(2, self.target.multiply_adds) if halves else self.target.multiply_adds
 
     def panel_exceeds_l1(self, c: UOp, r: UOp | None, wide: int, panel: list[StridedAccess]) -> bool:
-        """Whether the data of `panel`, the loads along the column axis c, that is read between two rows of tiles
-        exceeds the L1 cache. False without a row axis r.
+        """Whether the part of the panel that is read between two rows of tiles exceeds the L1 cache, so that each row
+        of tiles loads it again. False if the row RANGE r is None.
 
-        All columns count where the loop over columns is the inner one, else the `wide` columns of one tile.
+        `panel`: the loads that move along the column RANGE c. If the loop over columns is inside of the loop over rows,
+        the part has all columns, else the `wide` columns of one tile.
         """
         if r is None:
             return False
@@ -374,24 +394,24 @@ class TileCosts:
         return depth * columns * self.item > self.target.l1_bytes
 
     def columns_are_outer(self, c: UOp, r: UOp | None) -> bool:
-        """Whether the loop over columns, c, encloses the loop over rows, r, so that each tile reads other broadcast
-        operands. False where r is None.
+        """Whether the loop over columns (RANGE c) encloses the loop over rows (RANGE r), so that consecutive tiles read
+        different broadcast operands. False where r is None.
         """
         return r is not None and self.plan.outputs.index(c) < self.plan.outputs.index(r)
 
     def has_set_conflicts(self, a: StridedAccess, r: UOp | None, k: int) -> bool:
-        """Whether k rows along r of a broadcast operand that is read in place exceed the L1 cache sets that they map
-        to; False for an operand that is packed.
+        """Whether k rows along the RANGE r of the broadcast operand `a` exceed the L1 cache sets that they map to.
+        False for an operand that is packed, and where r is None.
         """
         stride = abs(a.step(r) or 0) * a.uop.dtype.itemsize if r is not None else 0
         too_many = stride > 0 and k * gcd(stride, self.target.l1_period_bytes) > self.target.l1_bytes * 2 // 3
         return too_many and not self.wants_pack(a)
 
     def store_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
-        """Cycles to store a vector of `lanes` along c of a tile with k rows along r: whole, transposed with the rows,
-        or element by element.
+        """Cycles to store one vector of `lanes` results along the RANGE c, of a tile with k rows along the RANGE r.
 
-        A transposed tile stores the rows of each lane in pieces whose sizes are powers of two.
+        Results that are contiguous along c are stored whole. Those contiguous along r are transposed with the other
+        rows of the tile, and stored in pieces whose sizes are powers of two. Others are stored element by element.
         """
         stores = [a for a in self.profile.stores if c in a.steps]
         if all(a.step(c) == 1 for a in stores):
@@ -400,17 +420,17 @@ class TileCosts:
         return max(TRANSPOSED_STORE_CYCLES, lanes * k.bit_count() / k) if along else SCALAR_STORE_CYCLES * lanes
 
     def spill_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
-        """Cycles to store or load a vector of partial sums between two blocks of the reduction: `lanes` sums along c,
-        of a tile with k rows along r.
+        """Cycles to store or load one vector of partial sums between two blocks of the reduction: `lanes` sums along
+        the RANGE c, of a tile with k rows along the RANGE r.
 
-        In local memory the sums have the layout of the tiles, so it takes one cycle.
+        It is 1 where local memory holds the sums, as their layout is then that of the tiles; else as in `store_cycles`.
         """
         alone = len(self.plan.stores) == len(self.plan.reduces) == 1
         return 1 if alone and self.target.local_bytes else self.store_cycles(c, r, lanes, k)
 
     def copy_cycles(self, a: StridedAccess, c: UOp) -> float:
-        """Cycles to pack one vector along c of the load `a`, which moves along c: contiguous, transposed with a
-        contiguous reduction, or gathered.
+        """Cycles to pack one vector along the RANGE c of the load `a`, which moves along c: by a contiguous load, by a
+        transposition with a reduction along which `a` is contiguous, or by a gather.
         """
         if a.step(c) == 1:
             return 1
@@ -420,8 +440,8 @@ class TileCosts:
         return each + self.operands_exceed_l2() * self.target.l2_miss_cycles
 
     def transposed_copy_cycles(self, along: int) -> float:
-        """Cycles per vector to transpose squares of rows with `along` contiguous elements; the last square may be
-        partial.
+        """Cycles per vector to copy rows of `along` contiguous elements transposed, in squares of a vector's length.
+        The last square of a row may be partial.
         """
         lanes = self.chooser.lanes
         return TRANSPOSED_COPY_CYCLES * -(-along // lanes) * lanes / along
@@ -429,17 +449,16 @@ class TileCosts:
     def is_repacked(self, a: StridedAccess, r: UOp | None) -> bool:
         """Whether the broadcast operand `a` is packed, and packed again for each block of columns.
 
-        That is so if it is upcast, or if the rows of a tile, along the axis r, are contiguous in its memory and are
-        copied in short runs. Memory with the same contents at every run is packed once.
+        That holds if the copy casts it to a wider dtype, or if it is contiguous along r, the RANGE of the tile's rows,
+        so that it is copied in short runs. An operand with the same contents at every run is packed once instead.
         """
         rows = r is not None and a.step(r) == 1 and not any(self.is_window(a, r, j) for j in self.contracted)
         return (rows or self.upcast[a.uop] is not None) and self.wants_pack(a) and not self.plan.is_frozen(a.uop)
 
     def row_copy_cycles(self, a: StridedAccess, times: int, k: int, unit: MatrixUnit | None) -> float:
-        """Cycles to pack the whole broadcast operand `a`, `times` times, in tiles of k rows. `unit`: the matrix unit
-        that multiplies, or None.
+        """Cycles to pack the whole broadcast operand `a` for tiles of k rows, `times` times in total.
 
-        Cache misses of the first time are counted in `memory_cycles`.
+        `unit`: the matrix unit that multiplies, or None. Cache misses of the first time are counted in `memory_cycles`.
         """
         n = prod(self.plan.extent(x) for x in a.steps)
         vectors = n / self.target.lanes(a.uop.dtype.itemsize)
@@ -448,8 +467,8 @@ class TileCosts:
         return each * times + vectors * (times - 1) * self.exceeds_l2(a) * self.target.l2_miss_cycles
 
     def memory_cycles(self, accesses: list[StridedAccess]) -> float:
-        """Cycles that other work does not hide, to load each of `accesses` once from L3 or memory; 0 for buffers that
-        fit the L2 caches.
+        """Cycles to load the operands of `accesses` once from L3 or memory, as far as other work does not hide them.
+        Buffers that fit the L2 caches of all threads count 0.
         """
         cycles = 0.0
         for a in accesses:
@@ -461,25 +480,27 @@ class TileCosts:
         return cycles
 
     def exceeds_l2(self, a: StridedAccess) -> bool:
-        """Whether the memory of an access exceeds the L2 cache; symbolic sizes count at their largest."""
+        """Whether the whole buffer that `a` accesses exceeds the L2 cache; symbolic sizes count at their largest."""
         elements = size_max(count(memory_of(a.uop.src[0]).shape))
         return elements * a.uop.dtype.itemsize > self.target.l2_bytes
 
     def operands_exceed_l2(self) -> bool:
-        """Whether the operands together exceed L2, so that data read once per call is evicted before the next call."""
+        """Whether the buffers of all operands together exceed the L2 cache, so that data read once per call is evicted
+        before the next call.
+        """
         memory = {a.uop.src[0].src[0]: buffer_bytes(a.uop) for a in self.inside}
         return sum(memory.values()) > self.target.l2_bytes
 
     def panel_exceeds_l2(self, c: UOp, panel: list[StridedAccess]) -> bool:
-        """Whether all columns of a panel together exceed the L2 cache, and so does the memory that one of its loads
-        reads. `panel`: the loads that move along the column axis c.
+        """Whether the panel, all columns over the whole reduction, exceeds the L2 cache, and so does the buffer of one
+        of its loads. `panel`: the loads that move along the column RANGE c.
         """
         n_bytes = prod(self.plan.extent(j) for j in self.contracted) * self.plan.size(c) * self.item
         return n_bytes > self.target.l2_bytes and any(map(self.exceeds_l2, panel))
 
     def may_stream(self, c: UOp, panel: list[StridedAccess]) -> bool:
-        """Whether a panel comes from beyond L2 and is long enough to stream a few of its rows in parallel. `panel`: the
-        loads that move along the column axis c.
+        """Whether a few rows of the panel may be read from memory in parallel instead of being packed: it exceeds L2,
+        and its rows are long and many. `panel`: the loads that move along the column RANGE c.
         """
         long = (
             self.plan.size(self.deepest) >= MIN_STREAM_BLOCKS * MAX_STREAMED_ROWS
@@ -488,12 +509,12 @@ class TileCosts:
         return len(self.contracted) == 1 and long and self.panel_exceeds_l2(c, panel)
 
     def n_blocks(self, wide: int, columns: int, again: bool) -> int:
-        """Number of blocks to cut the longest reduction into, so that a block that is one tile or MIN_BLOCK_COLUMNS
-        wide fits half of the L2 cache; equal blocks where a divisor is close.
+        """Number of blocks into which to cut the longest reduction, so that a block of the panel fits half of the L2
+        cache; blocks of equal size if a divisor is close.
 
-        It is 1 if the loads along the lanes, in all `columns` columns, fit L2, if no memory can hold partial sums, or
-        if a size is symbolic. `wide`: columns of one tile. `again`: broadcast rows are packed again for each block of
-        columns, and blocks are MIN_REPACKED_BLOCK_COLUMNS wide.
+        It is 1 (not cut) if the panel fits L2 in all its `columns` columns, or if no memory can hold partial sums.
+        `wide`: columns of one tile; a block is assumed to have MIN_BLOCK_COLUMNS columns or one tile's. `again`:
+        broadcast operands are packed again for each block of columns; then MIN_REPACKED_BLOCK_COLUMNS are assumed.
         """
         room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.contracted]
@@ -507,30 +528,34 @@ class TileCosts:
         return next((k for k in range(least, 2 * least) if max(sizes) % k == 0), least)
 
     def block_columns(self, wide: int, depth: int, again: bool) -> int:
-        """Number of columns, a multiple of the tile's `wide`, of a cache block with `depth` steps of the longest
-        reduction. The panel may take all of L2, not half, if rows are repacked (`again`) and `depth` is the whole
-        reduction.
+        """Number of columns of a cache block of the panel that has `depth` iterations of the longest reduction: a
+        multiple of `wide`, the columns of one tile.
+
+        The block takes half of L2, or all of L2 if broadcast operands are packed again for each block of columns
+        (`again`) and `depth` is the whole reduction.
         """
         sizes = [self.plan.extent(j) for j in self.contracted]
         room = self.target.l2_bytes // (1 if again and depth == max(sizes) else 2)
         return room // (self.item * depth * (prod(sizes) // max(sizes))) // wide * wide
 
     def can_hold_partial_sums(self, again: bool) -> bool:
-        """Whether the output or local memory can hold partial sums.
+        """Whether the output or local memory can hold the partial sums of a reduction that is cut into blocks.
 
-        Local memory needs extra loops. It pays only where broadcast operands are otherwise repacked for narrower blocks
-        (`again`).
+        Local memory counts only if broadcast operands are packed again for each block of columns (`again`): it needs
+        extra loops, which pay only if blocks get wider by it.
         """
         in_local = again and len(self.plan.stores) == len(self.plan.reduces) == 1 and self.target.local_bytes > 0
         return in_local or self.outputs_hold_sums()
 
     def outputs_hold_sums(self) -> bool:
-        """Whether all outputs have the dtype of the sums, so that they can hold partial sums between blocks."""
+        """Whether all outputs have the dtype of the kernel's sums, so that they can hold partial sums between blocks of
+        the reduction.
+        """
         return all(a.uop.src[1].dtype is u.dtype for a in self.profile.stores for u in self.plan.reduces)
 
     def wants_pack(self, a: StridedAccess) -> bool:
-        """Whether a broadcast operand should and may be packed: it is gated, upcast, or not contiguous along the
-        reduction.
+        """Whether PACK of the broadcast operand `a` pays and is legal: it has a gate, the copy casts it to a wider
+        dtype, or it is not contiguous along the reduction.
         """
         gated = len(a.uop.src) == 3
         if self.plan.unit is not None:
@@ -541,8 +566,8 @@ class TileCosts:
         return (gated or not along or self.upcast[a.uop] is not None) and self.packable(a)
 
     def upcast_dtype(self, u: UOp) -> DType | None:
-        """Return the wider dtype of the cast that is the only user of the load `u`; None without one, or if a matrix
-        unit takes `u`.
+        """Return the dtype to which a packed copy of the load `u` casts its elements: that of a CAST to a wider dtype
+        that is the only user of `u`. None if there is no such CAST, or if a matrix unit takes the dtype of `u`.
         """
         users = self.plan.scratch.users.get(u, [])
         if len(users) != 1 or users[0].op != "CAST" or users[0].dtype.itemsize <= u.dtype.itemsize:
@@ -550,7 +575,9 @@ class TileCosts:
         return None if any(u.dtype in (x.a, x.b) for x in self.target.units) else users[0].dtype
 
     def packable(self, a: StridedAccess) -> bool:
-        """Whether PACK of the access is legal, apart from the size of its block."""
+        """Whether PACK of the load `a` is legal under the plan's actions so far, apart from the size of its block.
+        Memoized.
+        """
         key = (a.uop, len(self.plan.actions))
         if key not in self.found_packable:
             try:
