@@ -28,11 +28,12 @@ from monolect.optimize.loops.partial_sums import are_blocks_short, loops_in_bloc
 def accumulate_locally(
     plan: LoopNest, store: UOp, total: UOp, made: list[tuple[AxisPart, UOp]], block: UOp, peeler: Peeler
 ) -> tuple[UOp, dict[UOp, UOp]]:
-    """Accumulate the sum `total` over all blocks in local memory; return (the load of a finished sum, {old loop: new
-    loop}).
+    """Accumulate the sum `total` of a blocked reduction over all blocks in a LOCAL buffer; return (the LOAD of a
+    finished sum, {RANGE inside the blocks: its copy after the last block}).
 
-    The new loops run after the last block and perform `store`; each repeats one old loop inside the blocks. `made`: the
-    RANGE of each part. `block`: the RANGE over the blocks. `peeler` cuts the new loops where PEEL cut the old ones.
+    `store`, the kernel's STORE of the sum, is to run in the copied loops, after the last block; the caller rewrites it
+    with the two results. `made`: (part of an axis, its new RANGE) pairs. `block`: the RANGE of the block loop.
+    `peeler`: cuts the copied loops where PEEL cut the original ones.
     """
     parts = loops_in_block(plan)
     mine = [(p, r) for p, r in made if p in parts]
@@ -60,8 +61,10 @@ def accumulate_locally(
 
 
 def _zero_fill(memory: UOp, index: UOp, loops: list[UOp], around: tuple[UOp, ...], ids: Iterator[int]) -> UOp:
-    """Return the END of copies of the loops `loops` that fill `memory` with zeros at `index`, once in each iteration of
-    the loops `around`. `ids`: free numbers of RANGEs.
+    """Return an END that fills the BUFFER `memory` with zeros, in copies of the RANGEs `loops`, once in each iteration
+    of the RANGEs `around`.
+
+    `index`: the index of an element of `memory` in terms of `loops`. `ids`: free numbers of RANGEs.
     """
     new: dict[UOp, UOp] = {}
     for r in loops:

@@ -22,7 +22,7 @@ _WRITES = ("STORE", "ATOMICADD")
 
 
 class KernelClass(StrEnum):
-    """The classes, in the order in which `classify` tries them."""
+    """The classes of kernels, in the order in which `classify` tries them."""
 
     SORT = "sort"
     SCATTER = "scatter"
@@ -59,19 +59,21 @@ MEANINGS: dict[KernelClass, str] = {
 
 
 def classify(kernel: UOp) -> KernelClass:
-    """Return the class of a kernel whose actions are not chosen yet: a SINK, best after `merge_ranges`."""
+    """Return the class of the kernel with the SINK `kernel`, for which no actions are chosen yet. Call it after the
+    pass `merge_ranges`, which leaves fewer loops.
+    """
     plan = LoopPlan(kernel, _NO_TARGET)
     return KernelClass.OTHER if plan.is_given else _Facts(plan).kernel_class()
 
 
 class _Facts:
-    """The properties of one kernel that its class depends on."""
+    """Properties of the kernel with the plan `plan` on which its class depends."""
 
     def __init__(self, plan: LoopPlan):
         self.plan, self.profile = plan, Profile(plan)
 
     def kernel_class(self) -> KernelClass:
-        """Return the first class that fits."""
+        """Return the first class of `KernelClass` that fits the kernel."""
         plan = self.plan
         if self.exchanges_by_comparison() or self.stores_by_counter():
             return KernelClass.SORT
@@ -87,7 +89,9 @@ class _Facts:
 
     # ---- without reductions ------------------------------------------------------------------------------------------
     def exchanges_by_comparison(self) -> bool:
-        """Whether some a < b selects both the smaller and the larger of a and b."""
+        """Whether the kernel exchanges elements as a sorting network does: one comparison a < b selects both the
+        smaller and the larger of a and b.
+        """
         selected = {u.src for u in self.plan.order if u.op == "WHERE"}
         return any(
             src[0].op == "CMPLT" and {*src[0].src} == {*src[1:]} and src[1] is not src[2]
@@ -96,7 +100,9 @@ class _Facts:
         )  # fmt: skip
 
     def stores_by_counter(self) -> bool:
-        """Whether a store's address depends on a local table that is counted up at an address that depends on data."""
+        """Whether the kernel sorts by counting: the address of a store depends on a table in local memory whose entries
+        are counted up at addresses that depend on loaded values.
+        """
         counters = {
             memory_of(u.src[0]) for u in self.plan.order if u.op in _WRITES and _is_indirect(u) and not _is_global(u)
         }
@@ -104,7 +110,9 @@ class _Facts:
         return any(x.op == "LOAD" and memory_of(x.src[0]) in counters for x in addresses)
 
     def is_transposed(self) -> bool:
-        """Whether a load is strided along the loop of contiguous stores, and contiguous along another loop."""
+        """Whether the kernel transposes: a load is strided along the loop in which stores are contiguous, and
+        contiguous along another output loop.
+        """
         for r in self.plan.outputs:
             strided = [a for a in self.profile.loads if a.step(r) not in (0, 1, -1, None)]
             if any(a.step(r) == 1 for a in self.profile.stores) and strided:
@@ -113,7 +121,7 @@ class _Facts:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def class_of_reduction(self) -> KernelClass:
-        """Return the class of a kernel with reductions."""
+        """Return the class of the kernel, which has reductions."""
         products = {self.profile.scope(j) for j in self.plan.reduced if self.profile.reuses(j)}
         if self.is_attention():
             return KernelClass.ATTENTION
@@ -128,7 +136,9 @@ class _Facts:
         return self.direction()
 
     def is_attention(self) -> bool:
-        """Whether a sum of products fills local memory, and another sum of products reads local memory."""
+        """Whether one sum of products fills a scratch buffer in local memory, and another sum of products reads local
+        memory, as in attention.
+        """
         fills = {x for e in self.plan.scratch.fills.values() for x in toposort(e)}
         products = [u for u in self.plan.reduces if u.src[0].op == "MUL" and u.src[0].src[0] is not u.src[0].src[1]]
         last = [u for u in products if u not in fills]
@@ -137,11 +147,13 @@ class _Facts:
         )
 
     def operands(self) -> set[UOp]:
-        """The buffers that the reductions read."""
+        """The set of PARAMs and BUFFERs that the terms of the reductions read."""
         return {memory_of(a.uop.src[0]) for j in self.plan.reduced for a in self.profile.inside(j)}
 
     def has_windows(self, a: StridedAccess) -> bool:
-        """Whether an output loop and a reduction inside it move the load `a` over overlapping ranges of memory."""
+        """Whether an output loop and a reduction inside it move the load `a` over overlapping windows of memory, as in
+        a convolution or pooling.
+        """
         gates = _conjuncts(a.uop.src[2]) if len(a.uop.src) == 3 else []
         cut = {r for g in gates if len(ranges(g)) == 1 for r in ranges(g)}  # loops whose ends the load does not reach
         free = [(r, abs(s)) for r, s in a.steps.items() if s and r not in cut and self.plan.extent(r) > 1]
@@ -152,7 +164,9 @@ class _Facts:
         )  # fmt: skip
 
     def is_matrix_by_vector(self, u: UOp) -> bool:
-        """Whether the REDUCE `u` sums products of a factor that moves along all loops and one that does not."""
+        """Whether the REDUCE `u` sums products of a matrix element, which moves along all loops around, and a vector
+        element, which moves along the reduction only.
+        """
         body = u.src[0].src[0] if u.src[0].op == "CAST" else u.src[0]
         scope = {r for r in ranges(u) if self.plan.extent(r) > 1}
         if body.op != "MUL" or not scope:
@@ -162,8 +176,8 @@ class _Facts:
         return len(along) == 2 and sum(scope <= rs for rs in along) == 1
 
     def direction(self) -> KernelClass:
-        """Return ROW_REDUCTION or COLUMN_REDUCTION, by the loop along which the largest reduction's operands are
-        contiguous.
+        """Return ROW_REDUCTION if an operand of the kernel's largest reduction is contiguous along it, COLUMN_REDUCTION
+        if one is contiguous along an output loop only; ROW_REDUCTION also if neither holds.
         """
         j = max(self.plan.reduced, key=self.plan.extent)
         inside = self.profile.inside(j)
@@ -174,16 +188,18 @@ class _Facts:
 
 
 def _overlap(s: int, n: int, t: int, m: int) -> bool:
-    """Whether n positions at a stride of s and m positions at a stride of t are overlapping windows.
+    """Whether windows overlap in memory: n positions with a stride of s elements, and m positions with a stride of t
+    elements.
 
-    The larger stride must be a multiple of the smaller one, and the positions at the smaller stride reach beyond it.
+    The larger stride must be a multiple of the smaller one, and the positions with the smaller stride must reach beyond
+    the larger stride.
     """
     short, long, count = (s, t, n) if s <= t else (t, s, m)
     return long % short == 0 and long // short < count
 
 
 def _conjuncts(gate: UOp) -> list[UOp]:
-    """Return the conditions that `gate` is the conjunction of."""
+    """Return the conditions whose AND is `gate`."""
     return [x for s in gate.src for x in _conjuncts(s)] if gate.op == "AND" else [gate]
 
 

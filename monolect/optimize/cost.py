@@ -24,10 +24,11 @@ from monolect.rules.loops.carry import ROUNDED, rounded_sum
 
 
 class StridedAccess(NamedTuple):
-    """One LOAD, STORE or ATOMICADD. `steps` maps each RANGE that it depends on to its stride in elements, None if
-    irregular.
+    """One LOAD, STORE or ATOMICADD, `uop`, with its strides.
 
-    Along the irregular ranges in `repeated`, the access reads an element several times before it moves on.
+    `steps`: {RANGE that the access depends on: its stride in elements along it, or None if the address is not linear in
+    it}. `repeated`: the RANGEs with stride None along which consecutive iterations access only a few different
+    addresses (as r // n or r % n).
     """
 
     uop: UOp
@@ -36,17 +37,25 @@ class StridedAccess(NamedTuple):
     repeated: frozenset[UOp] = frozenset()
 
     def step(self, r: UOp) -> int | None:
-        """The stride along r in elements per iteration: 0 if the access does not depend on r, None if irregular."""
+        """Stride of the access along the RANGE r, in elements per iteration: 0 if it does not depend on r, None if its
+        address is not linear in r.
+        """
         return self.steps.get(r, 0)
 
     def is_nearly_contiguous(self, r: UOp) -> bool:
-        """Whether consecutive iterations of r read the same element or elements at most MAX_GATHER_STRIDE apart."""
+        """Whether consecutive iterations of the RANGE r access the same element or elements at most MAX_GATHER_STRIDE
+        apart.
+        """
         step = self.step(r)
         return r in self.repeated if step is None else abs(step) <= MAX_GATHER_STRIDE
 
 
 class Profile:
-    """The accesses and work of one kernel."""
+    """The accesses and the amount of work of one kernel, before actions.
+
+    `accesses`: all LOADs, STOREs and ATOMICADDs with an index; `loads`, `stores`: the reading and the writing ones.
+    `itemsize`: bytes of the widest value in the innermost loop. `n_ops`: number of operations in the kernel's code.
+    """
 
     def __init__(self, plan: LoopPlan):
         self.plan = plan
@@ -64,9 +73,10 @@ class Profile:
         self.n_ops = sum(map(is_operation, plan.order))
 
     def _with_row_strides(self, a: StridedAccess) -> StridedAccess:
-        """Return the access `a`; for a scratch buffer, with strides along the loops around the buffer, too.
+        """Return the access `a`; if it accesses a scratch buffer, with a stride of the buffer's size along the loops
+        around the buffer.
 
-        Such a loop may become lanes, each of which has its own row of the buffer.
+        Such a loop may become lanes of a tile, each of which has its own row of the buffer.
         """
         b = memory_of(a.uop.src[0])
         if b not in self.plan.scratch.fills:
@@ -75,7 +85,9 @@ class Profile:
         return a._replace(steps={**dict.fromkeys(self.plan.scratch.around(b), n), **a.steps})
 
     def work(self) -> int:
-        """Number of elements that the largest loop nest visits."""
+        """Number of elements that the kernel's largest loop nest visits: the product of the numbers of iterations of
+        its loops.
+        """
         best = 1
         for u in self.plan.order:
             if u.op in ("END", "REDUCE"):
@@ -86,8 +98,8 @@ class Profile:
         return best
 
     def operations(self) -> int:
-        """Number of operations on elements that all loops execute, where a slow operation counts several times. A
-        vector of operations takes about a cycle.
+        """Number of scalar operations that the whole kernel executes; a slow operation counts as several. Vectors of
+        operations take about one cycle each.
         """
         native, total = self.plan.target.native, 0
         times: dict[frozenset[UOp], int] = {}
@@ -99,7 +111,7 @@ class Profile:
         return total
 
     def scope(self, j: UOp) -> frozenset[UOp]:
-        """The output ranges around the reductions over j."""
+        """The output RANGEs around the reductions over the RANGE j."""
         out: frozenset[UOp] = frozenset()
         for u in self.plan.reduces:
             if j in u.src[1:]:
@@ -107,29 +119,32 @@ class Profile:
         return out
 
     def inside(self, j: UOp) -> list[StridedAccess]:
-        """The loads in the bodies of reductions over j that depend on j."""
+        """The loads that move along the reduction RANGE j: the operands of the reductions over j."""
         return [a for a in self.loads if j in a.steps]
 
     def reuses(self, j: UOp) -> bool:
-        """Whether the reduction over j is a contraction: each load inside is independent of some output range around
-        it.
+        """Whether the reduction over the RANGE j is a contraction: for each operand there is an output RANGE around
+        along which it does not move, so that it is reused.
         """
         scope = self.scope(j)
         return bool(scope) and all(not scope <= a.steps.keys() for a in self.inside(j)) and bool(self.inside(j))
 
     def is_contiguous(self, r: UOp, accesses: list[StridedAccess]) -> bool:
-        """True when each of `accesses` moves by 0 or 1 element along r, and at least one by 1."""
+        """Whether each of `accesses` has stride 0 or 1 along the RANGE r, and at least one has stride 1."""
         steps = [a.step(r) for a in accesses]
         return all(s in (0, 1) for s in steps) and 1 in steps
 
 
 def is_operation(u: UOp) -> bool:
-    """Whether `u` counts as work of a kernel: any node but CONST, RANGE, PARAM, INDEX and index arithmetic."""
+    """Whether the node `u` counts as an operation of a kernel: any node but CONST, RANGE, PARAM, INDEX and index
+    arithmetic.
+    """
     return u.op not in ("CONST", "RANGE", "INDEX", "PARAM") and u.dtype.kind != "x"
 
 
 def operations(u: UOp, native: frozenset[str]) -> int:
-    """Approximate cycles of one operation `u`: 1, a measured number, or the operations that replace it on a target.
+    """Approximate cycles of the operation `u`: 1, a measured number for slow operations, or the number of operations by
+    which a target replaces an operation that it lacks.
 
     `native`: the operations that the target has. Operations on paths that are rarely taken do not count.
     """
@@ -144,6 +159,9 @@ def operations(u: UOp, native: frozenset[str]) -> int:
 
 @lru_cache(maxsize=256)
 def _decomposed(op: str, src: tuple[UOp, ...], native: frozenset[str]) -> int:
+    """Return the number of operations that replace an operation `op` with the sources `src` on a target that has the
+    operations `native`. Memoized.
+    """
     if (out := decompose(node(op, src), native)) is None:
         return 1
     n, seen, stack = 0, set(src), [out]
@@ -160,6 +178,7 @@ switched.append(_decomposed.cache_clear)
 
 
 def _access(u: UOp) -> StridedAccess:
+    """Return the LOAD, STORE or ATOMICADD `u` with its strides."""
     steps: dict[UOp, int | None] = {}
     repeated: dict[UOp, bool] = {}
     if len(u.src[0].src) > 1:
@@ -177,9 +196,9 @@ def _access(u: UOp) -> StridedAccess:
 
 
 def _slow_ranges(x: UOp, c: int) -> frozenset[UOp]:
-    """Return the ranges r along which consecutive iterations of the term c * x reach only a few addresses.
+    """Return the RANGEs r along which consecutive iterations of the index term c * x have only a few different values.
 
-    x = (r + ..) // n moves by a few elements every n iterations; x = (r + ..) % n has n values.
+    x = (r + ..) // n changes every n iterations; x = (r + ..) % n has n values.
     """
     if x.op not in ("IDIV", "MOD") or x.src[1].op != "CONST" or (n := x.src[1].arg[0]) < 1:
         return frozenset()

@@ -19,9 +19,10 @@ from monolect.optimize.actions.plan import LoopPlan
 
 
 def kept_axes(plan: LoopPlan) -> tuple[tuple[UOp, ...], int]:
-    """Return (the effects of the kernel with its axes unchanged, the number of its threads).
+    """Return (effects of the kernel's SINK with the user's axes unchanged, number of threads), for a kernel whose axis
+    types a user fixed.
 
-    Raises VerifyError or ActionError for a type that its range cannot have.
+    Raises VerifyError or ActionError for an axis type that its RANGE cannot have.
     """
     for r in plan.order:
         if r.op == "RANGE" and r.arg[1] in LAUNCHED and r in plan.carried:
@@ -44,7 +45,7 @@ def _check_threads(plan: LoopPlan, threads: dict[UOp, int]) -> None:
     """Raise VerifyError unless every write to a PARAM depends on the index of its thread, and the number of threads is
     in range.
 
-    `threads`: {SPECIAL that is the index of a thread: number of threads}.
+    `threads`: {SPECIAL node that is the index of a thread: number of threads}.
     """
     for u in plan.order if threads else ():
         if u.op in ("STORE", "ATOMICADD") and memory_of(u.src[0]).op == "PARAM":
@@ -56,9 +57,10 @@ def _check_threads(plan: LoopPlan, threads: dict[UOp, int]) -> None:
 
 
 def _without_thread_ranges(plan: LoopPlan, ranges_: dict[UOp, int]) -> tuple[UOp, ...]:
-    """Replace each THREAD range by the SPECIAL index that the launch passes to a thread; return the new effects.
+    """Return the effects of the kernel with each THREAD RANGE replaced by a SPECIAL: the index that the launch passes
+    to a thread.
 
-    `ranges_`: {THREAD range: number of threads}.
+    `ranges_`: {THREAD RANGE: number of threads}.
     """
     new: dict[UOp, UOp] = {r: node("SPECIAL", r.src, THREAD) for r in ranges_}
     for u in plan.order:
@@ -74,6 +76,7 @@ def _without_thread_ranges(plan: LoopPlan, ranges_: dict[UOp, int]) -> tuple[UOp
 
 
 def _error(u: UOp, what: str, expected: object, found: object) -> VerifyError:
+    """Return a VerifyError about the node `u`: what is wrong, what was expected, what was found."""
     return VerifyError(what, op=u.op, expected=expected, found=found)
 
 

@@ -24,7 +24,9 @@ _DIVISIONS = frozenset(("IDIV", "MOD"))
 
 
 def merge_ranges(sink: UOp, target: Target) -> UOp:
-    """Merge and split the loops of a kernel. Kernels with axis types that a user wrote stay unchanged."""
+    """Return the kernel `sink` with adjacent loops merged, and loops whose index is divided split. Kernels with axis
+    types that a user fixed stay unchanged.
+    """
     if has_axes(toposort(sink)):
         return sink
     # a resulting loop may be divided again: a window over two axes
@@ -41,7 +43,8 @@ def merge_ranges(sink: UOp, target: Target) -> UOp:
 
 
 def _divided(sink: UOp, lanes: int) -> UOp:
-    """Split output loops that inner loops read as r // n and r % n, such as grouped heads and channels, into two loops.
+    """Return the kernel `sink` with each output loop r that inner loops use as r // n and r % n split into two loops
+    (as grouped heads or channels are used); `sink` itself if there is none.
 
     Reductions are split likewise, as in a norm over channels that each have a bias, if n fills a vector of `lanes`
     elements. A loop that carries an accumulator stays whole: its iterations run in order.
@@ -72,16 +75,18 @@ def _divided(sink: UOp, lanes: int) -> UOp:
 
 
 def _is_loop(u: UOp) -> bool:
+    """Whether the node `u` is a RANGE of axis type LOOP."""
     return u.op == "RANGE" and bool(u.arg[1] == "LOOP")
 
 
 def _closers(order: list[UOp]) -> list[tuple[UOp, ...]]:
+    """Return, for each END and each REDUCE over RANGEs among the nodes `order`, the RANGEs that it closes."""
     return [u.src[1:] for u in order if u.op == "END" or (u.op == "REDUCE" and len(u.src) > 1)]
 
 
 def _neighbours(order: list[UOp]) -> list[tuple[UOp, UOp]]:
-    """Return pairs of constant-sized ranges that every END and REDUCE in `order`, the nodes of a kernel, closes next to
-    each other.
+    """Return pairs (a, b) of RANGEs of constant size that may be merged: every END and REDUCE that closes a or b has b
+    directly after a. `order`: the nodes of the kernel.
     """
     lists = _closers(order)
     pairs = {(a, b): None for rs in lists for a, b in zip(rs, rs[1:], strict=False)}
@@ -95,7 +100,7 @@ def _neighbours(order: list[UOp]) -> list[tuple[UOp, UOp]]:
 
 
 def _are_neighbours(rs: Sequence[UOp], a: UOp, b: UOp) -> bool:
-    """Whether `b` directly follows `a` in `rs`, or neither is in it."""
+    """Whether the RANGE `b` directly follows `a` in the list `rs`, or neither is in it."""
     if a not in rs:
         return b not in rs
     after = rs.index(a) + 1
@@ -103,6 +108,9 @@ def _are_neighbours(rs: Sequence[UOp], a: UOp, b: UOp) -> bool:
 
 
 def _always_together(order: list[UOp], a: UOp, b: UOp) -> bool:
+    """Whether every index uses the RANGEs a and b only as a * n + b, where n is the size of b, so that they may be
+    merged. `order`: the nodes of the kernel.
+    """
     n = b.src[0].value
     for u in order:
         if u.op == "INDEX" and len(u.src) > 1:
@@ -118,11 +126,16 @@ def _always_together(order: list[UOp], a: UOp, b: UOp) -> bool:
 
 
 def _is_scan_start(u: UOp) -> bool:
-    """Whether `u` is the accumulator of a scan at its start, AFTER the loops around the scan."""
+    """Whether the node `u` is the accumulator of a scan with its initial value: a register BUFFER AFTER the RANGEs
+    around the scan.
+    """
     return u.op == "AFTER" and u.src[0].op == "BUFFER" and bool(u.src[0].arg.addrspace == "REG")
 
 
 def _merge(sink: UOp, order: list[UOp], a: UOp, b: UOp) -> UOp | None:
+    """Return the kernel `sink` with the RANGEs a and b merged into one, or None if a division or remainder by the size
+    of b would be left. `order`: the nodes of the kernel.
+    """
     n = b.src[0].value
     one = node("RANGE", (idx(a.src[0].value * n),), a.arg)
     new: dict[UOp, UOp] = {a: one // n, b: one % n}

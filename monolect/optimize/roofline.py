@@ -27,7 +27,9 @@ from monolect.optimize.tuning import BOUNDED_SHARE, LINE_BYTES, SCALARS_PER_CYCL
 
 
 class Term(NamedTuple):
-    """One part of a predicted time. `is_transfer`: moves memory; otherwise arithmetic."""
+    """One part of a predicted time, such as "compute" or "DRAM". `why`: a text that explains the part. `is_transfer`:
+    memory is moved; otherwise the part is arithmetic.
+    """
 
     name: str
     seconds: float
@@ -36,28 +38,28 @@ class Term(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The predicted time of a kernel: its terms, none if the target has workgroups."""
+    """The predicted time of a kernel as its parts `terms`; there are none if the target has workgroups."""
 
     terms: tuple[Term, ...]
 
     def sum_of(self, is_transfer: bool) -> float:
-        """Return the seconds of the transfers if `is_transfer`, else those of the arithmetic."""
+        """Return the total seconds of the transfer terms if `is_transfer`, else of the arithmetic terms."""
         return sum(t.seconds for t in self.terms if t.is_transfer == is_transfer)
 
     @property
     def seconds(self) -> float:
-        """The predicted time in seconds."""
+        """The predicted time in seconds: the longer of arithmetic and transfers, which overlap."""
         return max(self.sum_of(False), self.sum_of(True))
 
     @property
     def limit(self) -> Term:
-        """The longest term of the arithmetic or of the transfers, whichever take longer in total."""
+        """The longest term among the arithmetic terms or among the transfer terms, whichever take longer in total."""
         longer = self.sum_of(True) > self.sum_of(False)
         return max((t for t in self.terms if t.is_transfer == longer), key=lambda t: t.seconds)
 
 
 def predict(ready: UOp, actions: tuple[Action, ...], target: Target) -> Prediction:
-    """Predict the time of a kernel that is ready for the choice of actions and gets `actions`."""
+    """Return the predicted time of a kernel after `actions`. `ready`: its SINK, with no actions chosen yet."""
     if target.workgroups:
         return Prediction(())
     plan, acted = LoopPlan(ready, target), LoopPlan(ready, target)
@@ -68,7 +70,9 @@ def predict(ready: UOp, actions: tuple[Action, ...], target: Target) -> Predicti
 
 
 class _Model:
-    """The facts about one kernel. `acted`: its plan with the chosen actions."""
+    """The facts about one kernel that its predicted time depends on. `chooser`: has its plan without actions; `acted`:
+    its plan with the chosen actions.
+    """
 
     def __init__(self, chooser: Chooser, acted: LoopPlan):
         self.chooser, self.plan, self.acted = chooser, chooser.plan, acted
@@ -78,7 +82,7 @@ class _Model:
         self.tile = self._tile()
 
     def _tile(self) -> RegisterTile | None:
-        """Return the register tile that the heuristic takes, or None if it takes none."""
+        """Return the register tile that the heuristic chooses for the kernel, or None if it chooses none."""
         if self.plan.is_given or self.chooser.strategy().name != "tile":
             return None
         product = Dots(self.chooser, self.contracted)
@@ -86,12 +90,13 @@ class _Model:
         return tile if product.better_square(tile) is None else None
 
     def seconds(self, cycles: float) -> float:
-        """Return the time of cycles that the threads share."""
+        """Return the seconds that `cycles` of work take if the kernel's threads divide them evenly."""
         return cycles / self.n_threads / self.target.clock_hz
 
     # ---- arithmetic --------------------------------------------------------------------------------------------------
     def arithmetic(self) -> list[Term]:
-        """Return the terms of arithmetic; those of a register tile are its estimated costs.
+        """Return the arithmetic terms of the predicted time. For a kernel with a register tile these are the parts of
+        the tile's estimated cost.
 
         Misses of the L2 and L3 caches are left out, because `transfers` counts each buffer once.
         """
@@ -111,10 +116,11 @@ class _Model:
         return [Term(name, self.seconds(n * x.factor), why) for name, n, why in parts if n]
 
     def cycles(self) -> float:
-        """Return the cycles of all operations on one thread: a vector of operations takes one, two scalar ones do.
+        """Return the cycles of all operations on one thread. A vector of operations takes one cycle; SCALARS_PER_CYCLE
+        scalar operations start in a cycle.
 
-        A multiply-add of a sum is one operation. Where operands are reused, `multiply_adds` of them start in a cycle,
-        and their loads are free; elsewhere two loads start in a cycle.
+        The multiplication and addition of a sum of products count as one operation. In contractions, the target's
+        `multiply_adds` of them start in a cycle, and loads of operands count 0; elsewhere two loads start in a cycle.
         """
         total = 0.0
         part = BOUNDED_SHARE if any(op == "BOUND" for op, _, _ in self.acted.actions) else 1
@@ -137,7 +143,9 @@ class _Model:
 
     # ---- transfers ---------------------------------------------------------------------------------------------------
     def transfers(self) -> list[Term]:
-        """Return the terms of memory: operands of a matrix unit from L2, and all buffers from L3 or DRAM."""
+        """Return the transfer terms of the predicted time: operands of a matrix unit from L2, and all buffers from L3
+        or DRAM.
+        """
         target, out = self.target, []
         if (n := self.unit_bytes()) > 0:
             why = f"{n} bytes of operands of the matrix unit"
@@ -158,7 +166,9 @@ class _Model:
         return out
 
     def unit_bytes(self) -> int:
-        """Return the bytes that a matrix unit reads from packed blocks: for each step of a tile, both operands once."""
+        """Return the bytes that a matrix unit with tile registers loads from packed blocks: both operands once for each
+        step of a tile. 0 without such a unit.
+        """
         t = self.tile
         if t is None or t.unit is None or not t.unit.n_tiles:
             return 0
@@ -167,7 +177,7 @@ class _Model:
         return n * (t.unit.a.itemsize * t.rows + t.unit.b.itemsize * wide) // (t.rows * wide)
 
     def product_rows(self, tile: RegisterTile) -> list[UOp]:
-        """Return the output loops of the product besides the one with the lanes of `tile`."""
+        """Return the output RANGEs around the contraction, except `tile.c`, along which `tile` has its vector lanes."""
         scope = frozenset().union(*(self.profile.scope(j) for j in self.contracted))
         return [r for r in self.plan.outputs if r in scope and r is not tile.c]
 

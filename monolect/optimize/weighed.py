@@ -23,8 +23,8 @@ from monolect.optimize.roofline import predict
 
 
 def weighed(ready: UOp, target: Target, most: int = 6) -> Iterator[str]:
-    """Yield the report of a kernel, a line each: bytes and caches, at most `most` register tiles with their costs, and
-    dot products.
+    """Yield lines of text that report what the heuristic compared for a kernel: bytes and caches, at most `most`
+    register tiles with their costs, and dot products.
 
     `ready`: the SINK of the kernel, with no actions chosen yet.
     """
@@ -52,7 +52,7 @@ def weighed(ready: UOp, target: Target, most: int = 6) -> Iterator[str]:
 
 
 def predicted(ready: UOp, actions: Sequence[Action], target: Target) -> Iterator[str]:
-    """Yield the lines about the predicted time of a kernel that gets `actions`; the rates are those of the target.
+    """Yield lines of text about the predicted time of a kernel after `actions`, by the rates of `target`.
 
     `ready`: the SINK of the kernel, with no actions chosen yet.
     """
@@ -67,7 +67,9 @@ def predicted(ready: UOp, actions: Sequence[Action], target: Target) -> Iterator
 
 
 def _memory(plan: LoopPlan) -> Iterator[str]:
-    """Yield the bytes that the kernel can reach and the smallest cache that holds them, and those of each buffer."""
+    """Yield one line: the size in bytes of all PARAMs that the kernel accesses and of each of them, and the smallest
+    cache that holds all.
+    """
     target = plan.target
     caches = (("L1", target.l1_bytes), ("L2", target.l2_bytes), ("L3", target.l3_bytes))
     of = {memory_of(u.src[0]): buffer_bytes(u) for u in (*plan.loads, *plan.stores)}
@@ -79,9 +81,10 @@ def _memory(plan: LoopPlan) -> Iterator[str]:
 
 
 def _tiles(plan: LoopPlan, tiles: list[RegisterTile], most: int) -> Iterator[str]:
-    """Yield a heading and a line for each of the cheapest tiles, at most `most`: their costs in k cycles on one thread.
+    """Yield a heading and one line for each of the cheapest register tiles of `tiles`, at most `most`: the parts of
+    their costs, in thousands of cycles on one thread.
 
-    Of tiles that differ only in their rows, the cheapest is listed.
+    Of tiles that differ only in their number of rows, only the cheapest is listed.
     """
     cheapest: dict[tuple[object, ...], RegisterTile] = {}
     for t in sorted(tiles, key=lambda t: t.cost):
@@ -114,8 +117,8 @@ def _tiles(plan: LoopPlan, tiles: list[RegisterTile], most: int) -> Iterator[str
 
 
 def _beyond_edges(plan: LoopPlan, tile: RegisterTile) -> float:
-    """Return the work of `tile` beyond the edges, as a share of the useful work. The tile's `steps` and `stores`
-    contain it.
+    """Return the work that `tile` wastes on rows and columns beyond the ends of the axes, as a share of the useful
+    work. The tile's cost includes this work.
     """
     n, m = plan.size(tile.c), plan.extent(tile.row) if tile.row is not None else 1
     wide = tile.lanes * tile.vectors
@@ -123,10 +126,10 @@ def _beyond_edges(plan: LoopPlan, tile: RegisterTile) -> float:
 
 
 def _dots(product: Dots, tile: RegisterTile | None) -> Iterator[str]:
-    """Yield one line about the cheapest block of dot products: its sides, its cost, and whether it is better than
+    """Yield one line about the cheapest square of dot products: its sides, its cost, and whether it is better than
     `tile`.
 
-    `tile` is the cheapest register tile, or None if no tile fits.
+    `tile`: the cheapest register tile, or None if no tile fits.
     """
     square = product.best_square()
     if square is None:

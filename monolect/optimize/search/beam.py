@@ -35,23 +35,29 @@ MAX_WINNING_RATIO = 0.97  # of the heuristic's time, measured alternating; a sma
 
 
 class Bench(Protocol):
-    """Times kernels of one device, after their actions were applied. The first kernel defines the correct result."""
+    """Times kernels on one device. A search calls it with SINKs whose actions are applied. The first kernel that it
+    times defines the correct result and the unit of relative times.
+    """
 
     def times(self, kernels: Sequence[UOp]) -> list[float]:
-        """Return each kernel's time relative to the first kernel that this Bench timed; inf where the kernel fails,
-        hangs or computes a wrong result. `kernels`: SINKs with their actions applied.
+        """Return the time of each of `kernels` divided by that of the first kernel that this Bench ever timed; inf
+        where a kernel fails, hangs or computes a wrong result.
+
+        `kernels`: SINKs with their actions applied.
         """
 
     def again(self, kernels: Sequence[UOp]) -> list[float]:
-        """Return the relative times of kernels that were timed before, like `times`, but measured longer."""
+        """Return relative times like `times`, measured longer, of kernels that were timed before."""
 
     def against(self, old: UOp, new: Sequence[UOp]) -> list[float]:
-        """Return the time of each of `new` relative to `old`, measured longer and alternating; inf where one fails."""
+        """Return the time of each kernel of `new` divided by that of `old`, measured longer and alternating with `old`;
+        inf where one fails.
+        """
 
 
 class Found(NamedTuple):
-    """The actions that a search chose; `ratio` is their time relative to the heuristic's, 1 when the
-    heuristic stays.
+    """The result of a search: the chosen `actions`, and `ratio`, their time divided by that of the heuristic's actions
+    (1 if the heuristic's are chosen). `n_timed`: number of kernels timed. `n_rounds`: number of rounds of both walks.
     """
 
     actions: Move
@@ -61,7 +67,9 @@ class Found(NamedTuple):
 
 
 class TimedPlan(NamedTuple):
-    """The actions of a plan, the kernel that they make, and its time relative to the heuristic's kernel."""
+    """A candidate: a sequence of actions, the kernel (SINK) that they make, and its time divided by that of the
+    heuristic's kernel.
+    """
 
     actions: Move
     kernel: UOp
@@ -69,7 +77,12 @@ class TimedPlan(NamedTuple):
 
 
 class Search:
-    """The search for one kernel, and the candidates that it timed."""
+    """The search for the fastest actions of the kernel `sink`. `seen`: {digest of a kernel: the candidate timed for
+    it}.
+
+    `width`: number of candidates that each round keeps. `bench`: times kernels. `progress`: is called with a line of
+    text after each round.
+    """
 
     def __init__(self, sink: UOp, target: Target, width: int, bench: Bench, progress: Callable[[str], None]):
         self.sink, self.target, self.width, self.bench, self.progress = sink, target, width, bench, progress
@@ -77,7 +90,9 @@ class Search:
         self.n_rounds = 0
 
     def run(self, heuristic: Move) -> Found:
-        """Run both walks, the first from the actions `heuristic`, and the final comparison."""
+        """Run both walks and the final comparison; return the chosen actions. `heuristic`: the heuristic's actions,
+        from which the first walk starts.
+        """
         base = self.time([heuristic])[0]
         if base.time == inf:
             return Found(heuristic, 1.0, len(self.seen), 0)
@@ -93,8 +108,8 @@ class Search:
         return Found(chosen.actions, ratio, len(self.seen), self.n_rounds)
 
     def finalists(self, base: TimedPlan) -> list[TimedPlan]:
-        """Return the fastest of the candidates that are faster than `base`, and the one with the fewest actions among
-        those that are about as fast as the fastest.
+        """Return the candidates for the final comparison: the fastest of those that are faster than `base`, the
+        heuristic's candidate, and the one with the fewest actions among those about as fast as the fastest.
         """
         faster = sorted((c for c in self.seen.values() if c.time < base.time), key=lambda c: c.time)
         near = [c for c in faster if c.time <= faster[0].time * NOISE_FACTOR]
@@ -103,8 +118,8 @@ class Search:
         return best if simple in (*best, base) else [*best, simple]
 
     def beginning(self, base: TimedPlan) -> TimedPlan:
-        """Return the shortest prefix of the actions of `base`, the heuristic's plan, that is not too slow to time; if
-        possible the empty one.
+        """Return the candidate from which the second walk starts: the shortest prefix of the actions of `base`, the
+        heuristic's candidate, that is not too slow to time; if possible the empty one.
         """
         for n in reversed(range(len(base.actions))):
             self.time([base.actions[:n]])
@@ -115,7 +130,9 @@ class Search:
         return base
 
     def walk(self, start: TimedPlan) -> None:
-        """Run rounds of one walk from `start`, until a round improves too little or MAX_ROUNDS is reached."""
+        """Run one walk from the candidate `start`: rounds that time the neighbours of the best candidates, until a
+        round improves too little or MAX_ROUNDS is reached. The results are in `seen`.
+        """
         mine = [start]
         open_ = list(mine)
         for _ in range(MAX_ROUNDS):
@@ -132,8 +149,9 @@ class Search:
             open_ = [c for c in mine[: self.width] if c in new]
 
     def sure(self, candidates: list[TimedPlan]) -> list[TimedPlan]:
-        """Return the `candidates` of a round, the best measured again: the minimum of many short measurements is
-        biased.
+        """Return `candidates` with the times of the best measured again and longer, without those that then fail.
+
+        The smallest of many short measurements is biased: it is too low.
         """
         certain: list[TimedPlan] = []
         rest = sorted(candidates, key=lambda c: c.time)
@@ -146,12 +164,16 @@ class Search:
         return [c for c in (*certain, *rest) if c.time < inf]
 
     def neighbours(self, actions: Move) -> Iterator[Move]:
-        """Yield the action sequences with one move more than `actions`, and with one action replaced or dropped."""
+        """Yield the sequences of actions that differ from `actions` by one move: one move more, one action replaced by
+        another of its kind, or one action dropped.
+        """
         yield from extensions(self.sink, self.target, actions)
         yield from edits(self.sink, self.target, actions)
 
     def time(self, wanted: Sequence[Move]) -> list[TimedPlan]:
-        """Time those of `wanted` that make a kernel not seen before; return them as candidates."""
+        """Time the sequences of actions in `wanted` that make a kernel not timed before; return them as candidates.
+        Illegal ones are left out.
+        """
         made: dict[str, tuple[Move, UOp]] = {}
         for actions in wanted:
             try:
@@ -167,7 +189,9 @@ class Search:
 
 
 def name(kernel: UOp) -> str:
-    """The digest of a kernel without its actions, equal for all actions that make the same code."""
+    """Return the digest of the SINK `kernel` without the actions in its info: equal for all sequences of actions that
+    make the same code.
+    """
     return digest(node("SINK", kernel.src, kernel.arg._replace(actions=())))
 
 
@@ -179,9 +203,10 @@ def search(
     bench: Bench,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Found:
-    """Return the fastest actions found for `sink`, never slower than `heuristic`. Each round keeps `width` plans.
+    """Return the fastest actions found for the kernel `sink`: those of `heuristic` or measured to be faster.
 
-    `bench` times kernels. `progress` gets a line of text after each round.
+    `width`: number of candidates that each round keeps. `bench`: times kernels. `progress`: is called with a line of
+    text after each round.
     """
     return Search(sink, target, width, bench, progress).run(heuristic)
 

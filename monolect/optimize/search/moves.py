@@ -20,12 +20,14 @@ MOVES: Moves = {name: moves for kind in ACTIONS.values() for name, moves in kind
 
 
 def kind_of(action: Action) -> str:
-    """Return the key of MOVES whose function yields actions like `action`; GROUP_REDUCE for example, or BLOCK."""
+    """Return the key of MOVES whose function yields actions like `action`, such as GROUP_REDUCE or BLOCK for
+    a SPLIT.
+    """
     return ACTIONS[action[0]].move_kind(action)
 
 
 def replay(sink: UOp, target: Target, actions: Iterable[Action]) -> LoopPlan:
-    """Return the plan after `actions`. Raises ActionError for the first illegal one."""
+    """Return the plan of the kernel `sink` after `actions`. Raises ActionError for the first illegal one."""
     plan = LoopPlan(sink, target)
     for action in actions:
         plan.act(action)
@@ -33,7 +35,9 @@ def replay(sink: UOp, target: Target, actions: Iterable[Action]) -> LoopPlan:
 
 
 def legal_moves(sink: UOp, target: Target, actions: Move = (), kind: str = "") -> list[Move]:
-    """Return the moves that are legal after `actions`. `kind`: a key of MOVES, or "" for all kinds."""
+    """Return the moves (each a tuple of one or more actions) that are legal on the kernel `sink` after `actions`.
+    `kind`: a key of MOVES, or "" for all kinds.
+    """
     plan = replay(sink, target, actions)
     rows = [MOVES[kind]] if kind else MOVES.values()
     found = dict.fromkeys(move for row in rows for move in row(plan))
@@ -41,6 +45,7 @@ def legal_moves(sink: UOp, target: Target, actions: Move = (), kind: str = "") -
 
 
 def _is_legal(sink: UOp, target: Target, actions: Move) -> bool:
+    """Whether all of `actions`, performed in order on the kernel `sink`, are legal."""
     try:
         replay(sink, target, actions)
     except ActionError:

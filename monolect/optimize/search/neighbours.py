@@ -26,7 +26,9 @@ _fresh = count()
 
 
 class NamedAction(NamedTuple):
-    """An action whose axes have names instead of numbers; `made` names the part that it makes."""
+    """An action (op, axis, arg) whose axes have names instead of numbers. `made`: the name of the part that
+    it makes.
+    """
 
     op: str
     axis: Any
@@ -35,7 +37,9 @@ class NamedAction(NamedTuple):
 
 
 class Trail:
-    """A plan whose axes have names, with the actions performed on it, recorded by those names."""
+    """A plan whose parts of axes have names (`names`, in the order of `plan.axes`), with the actions performed on it,
+    recorded by those names (`steps`).
+    """
 
     def __init__(self, sink: UOp, target: Target):
         self.plan = LoopPlan(sink, target)
@@ -43,8 +47,9 @@ class Trail:
         self.steps: list[NamedAction] = []
 
     def act(self, action: Action, made: str = "") -> None:
-        """Perform an action and record it; `made` names the part that it creates ("": a new name). Raises ActionError
-        and changes nothing when it is illegal.
+        """Perform the action and record it by names. Raises ActionError, and changes nothing, if it is illegal.
+
+        `made`: the name for the part that the action makes; "" for a new name.
         """
         op, axis, arg = action
         before = list(self.plan.axes)
@@ -55,8 +60,8 @@ class Trail:
         self._rename(before, step)
 
     def redo(self, step: NamedAction) -> bool:
-        """Perform an action that another Trail recorded; return False if its axes do not exist here or if it is
-        illegal.
+        """Perform `step`, an action that another Trail recorded; return False, and change nothing, if its axes do not
+        exist here or if it is illegal.
         """
         try:
             axis = self.names.index(step.axis) if step.op in AXIS_ACTIONS else step.axis
@@ -67,10 +72,11 @@ class Trail:
         return True
 
     def _rename(self, old_axes: list[AxisPart], step: NamedAction) -> None:
-        """Name the axes after the action `step`: a new pair is the rest of an axis and the part made of it, or the
-        reverse.
+        """Update `names` after the action `step`. Of the two parts that an action makes of one, one keeps the name of
+        the old part and the other gets the name `step.made`.
 
-        `old_axes`: the axes before. TC may make two parts: steps, and pairs of adjacent elements.
+        `old_axes`: the parts before the action. TC may make two new parts: steps of the matrix unit, and pairs of
+        adjacent elements.
         """
         known = {id(p): name for p, name in zip(old_axes, self.names, strict=True)}
         kept = {known[id(p)] for p in self.plan.axes if id(p) in known}
@@ -84,9 +90,10 @@ class Trail:
 
 
 def extensions(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
-    """Yield `actions` with each legal move added: a final action at the end, any other before the final actions.
+    """Yield each sequence of actions that has one legal move more than `actions`: a final action (PACK, NONTEMPORAL,
+    PREFETCH) at the end, any other before the final actions.
 
-    Final actions that a move makes illegal are dropped.
+    Final actions of `actions` that the move makes illegal are dropped.
     """
     n = next((i for i, action in enumerate(actions) if action[0] in FINAL_ACTIONS), len(actions))
     last = _joined(sink, target, actions).steps[n:]
@@ -99,7 +106,8 @@ def extensions(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
 
 
 def edits(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
-    """Yield `actions` with one action dropped or replaced by a legal move of the same kind, for each such change.
+    """Yield each sequence of actions that has one action of `actions` dropped, or replaced by a legal move of the same
+    kind.
 
     Later actions that the change makes illegal are dropped.
     """
@@ -113,8 +121,8 @@ def edits(sink: UOp, target: Target, actions: Move) -> Iterator[Move]:
 
 
 def _joined(sink: UOp, target: Target, first: Move, move: Move = (), made: str = "") -> Trail:
-    """Return a new Trail after the actions `first` and then `move`. If `made` is given, it names the part that `move`
-    splits off.
+    """Return a new Trail of the kernel `sink` after the actions `first` and then `move`. `made`: the name for the part
+    that a SPLIT in `move` makes; "" for a new name.
     """
     trail = Trail(sink, target)
     for i, action in enumerate((*first, *move)):
@@ -123,7 +131,9 @@ def _joined(sink: UOp, target: Target, first: Move, move: Move = (), made: str =
 
 
 def _rejoined(sink: UOp, target: Target, first: Move, move: Move, later: list[NamedAction], made: str = "") -> Move:
-    """Return the actions `first`, then `move`, then those of `later` that are still legal. `made`: as in `_joined`."""
+    """Return the actions `first`, then `move`, then those of `later` that are still legal, with the axes renumbered.
+    `made`: as in `_joined`.
+    """
     trail = _joined(sink, target, first, move, made)
     for step in later:
         trail.redo(step)
