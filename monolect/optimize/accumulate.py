@@ -1,14 +1,15 @@
 """Rewrite the store of a blocked reduction so that the partial sums of its blocks are kept in local memory.
 
-`optimize.loops.partial_sums` decides whether they are. The block's loops add to them, and loops after the last block
-read each sum once, finish and store it.
+`optimize.loops.partial_sums` decides whether partial sums are kept so. In each block, the loops inside the block add to
+the partial sums in local memory. Loops after the last block read each sum once, apply the epilogue and store the
+result.
 
 Before: END(STORE(INDEX(OUT, i), f(REDUCE(ADD, x, j))), i)                        j in blocks b
 After:  END(STORE(INDEX(OUT, i'), f(LOAD(INDEX(AFTER(LOCAL, END(STORE(INDEX(LOCAL, i),
             ADD(LOAD(INDEX(LOCAL, i), 0, 0 < b), REDUCE(ADD, x, j))), b, i)), i')))), i')
-A block's partial sum is read AFTER the sum of the next block, so that registers hold only that sum until then. If
-blocks are short, loops fill LOCAL with zeros first, and the load has no gate.
-Invariant: loops around b are around both loop nests; sums are stored in the order in which both visit them.
+The old partial sum is read AFTER the sum of the current block is known, so that registers hold only one sum until then.
+If blocks are short, loops fill LOCAL with zeros first, and the load has no gate.
+Invariant: loops around b enclose both loop nests; LOCAL has the sums in the order in which both nests visit them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keep the plan of a kernel while its actions are chosen, with a reason for each action.
 
 What it is for: the heuristics for processors and for devices with workgroups perform their actions through `Choices`,
-which has what both need: vectors along an axis, and threads over the outermost loops.
+which also has the choices that both share: vector lanes along an axis, and threads over an outer loop.
 What it is not: a heuristic (`optimize.cpu`, `optimize.gpu`).
 """
 

@@ -1,4 +1,4 @@
-"""Classify a kernel by the properties of its loops and operands: what it is, as the field names it.
+"""Classify a kernel by the properties of its loops and operands, in the field's terms: gemm, scan, gather, ...
 
 What it is for: reports (`monolect explain`, DEBUG=2), and a word under which measurements and choices are compared.
 What it is not: an input of the heuristic, which decides on the properties themselves.

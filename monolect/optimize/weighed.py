@@ -1,4 +1,4 @@
-"""Describe what the heuristic weighed for one kernel, and the predicted time, for `explain --why`.
+"""Report the candidates that the heuristic compared for one kernel, and the predicted time, for `explain --why`.
 
 What it is for: a sum of products on a processor, whose register tiles have estimated costs: the best tiles, by how much
 the others cost more, and dot products. For other kernels the heuristic estimates no time and follows rules. Then the

@@ -1,8 +1,8 @@
 """NONTEMPORAL: let a store bypass the caches.
 
-That saves the read of each line before it is overwritten, for outputs larger than the last cache. It writes whole,
-aligned vectors. It is refused where that is not proven: behind a gate, at an offset that is no multiple of the vector,
-or into memory that the kernel reads.
+For outputs larger than the last cache, a non-temporal store saves the read of each cache line before the line is
+overwritten. It must write whole, aligned vectors. The action is illegal where that is not proven: for a store with a
+gate, at an offset that is no multiple of the vector, or to memory that the kernel reads.
 
 Before: STORE(INDEX(PARAM0, r0*16 + u), x)              u: UPCAST of 16
 After:  STORE(INDEX(PARAM0, r0*16 + u), x, nontemporal)

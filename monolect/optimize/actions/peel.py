@@ -1,6 +1,6 @@
 """PEEL: make the first and last iterations of a loop separate loops, so that border conditions are constants.
 
-The gates of a padded tensor and the masks of a remainder are then decided at compile time. At a concatenation, the
+The gates of a padded tensor and the masks of a remainder are then constants in most iterations. At a concatenation, the
 iterations up to each boundary are separate, too. Where a mask compares the loop with the loops around it (a triangle),
 the iterations before, at and behind the mask's edge, which moves with those loops, are separate loops.
 

@@ -1,4 +1,6 @@
-"""Choose the kind of block that a PACK copies to: of a thread, of a workgroup, in core matrices, or in TMA panels."""
+"""Choose the layout of the block that a PACK fills: for a thread, for a workgroup, as core matrices, or as TMA
+panels.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Implement PACK for a unit that reads local memory: store the block as core matrices (`base.matrix_units.Cores`).
 
-What it is for: the axis of rows (or columns) is cut into groups of 8 and the steps into lines of 16 bytes. A group by a
-line is a core matrix without gaps; the strides between core matrices are free. Where dtypes have 16 bits and rows are
-contiguous in memory, lines are parts of steps instead ("turned"), so that a lane still moves 16 bytes at once. The unit
+What it is for: the axis of rows (or columns) is cut into groups of 8 and the steps of the reduction into lines of 16
+bytes. One group by one line is a core matrix, stored without gaps; the strides between core matrices are free. Where
+dtypes have 16 bits and rows are contiguous in memory, lines run along the rows instead ("turned"), so that a lane still
+copies 16 bytes at once. The unit
 reads each core matrix from all banks at once. The gap between groups is chosen so that the lanes that fill the block
 have the fewest bank conflicts.
 

@@ -1,15 +1,16 @@
 """Implement PACK: copy the block of memory that a load reads inside a loop to local memory, in reading order.
 
-A load's index is linear in the loops. Each part of a loop inside the level of the copy makes a dimension of the block;
-the level is the innermost block loop that the load depends on. Two loops of which only a weighted sum is used, with
-fewer values than pairs (the rows and taps of a convolution), make one dimension: a window. Where runs of memory are
-short, up to twice as many values are copied. The copy evaluates the load's gate, so that elements outside of a padded
+A load's index must be linear in the loops. The copy runs in each iteration of the innermost block loop that the load
+depends on; each part of a loop inside of it makes a dimension of the block. If the index depends on two loops only
+through a weighted sum that has fewer values than the loops have pairs of iterations (the rows and taps of a
+convolution), the two make one dimension: a window. Where contiguous runs of memory are short, a window may have up to
+twice as many values as the load reads. The copy evaluates the load's gate, so that elements outside of a padded
 tensor are zeros in the block and the tile reads without a gate.
 
-The layout depends on the load. A load along the vector lanes is laid out in panels: lanes innermost, then the other
-shaped parts, then the reductions, then the loops, so that the innermost loop reads consecutive vectors. Broadcast
-operands whose tile rows are contiguous in memory are laid out likewise. Any other load keeps the order of memory,
-without the gaps; rows are padded.
+The layout of the block depends on the load. A load that moves along the vector lanes gets the layout of a panel: lanes
+innermost, then the other axes of the tile, then the reductions, then the loops, so that the innermost loop reads
+consecutive vectors. Broadcast operands whose tile rows are contiguous in memory get the same layout. The block of any
+other load keeps the order of memory, without the gaps; rows are padded.
 
 Operands that the kernel casts to a wider dtype are cast during the copy: a float16 is converted once, not at each use.
 A matrix unit reads the narrow dtype.

@@ -587,8 +587,8 @@ class Chooser(Choices):
 
     # ---- borders -----------------------------------------------------------------------------------------------------
     def peel_borders(self) -> None:
-        """PEEL the first and last iterations of the innermost loop that has gates, so that the iterations between need
-        no masks.
+        """PEEL the first and last iterations of the innermost loop that has gates or padding, so that the iterations
+        between need no masks.
 
         In a small kernel the next loop around it is peeled, too.
         """

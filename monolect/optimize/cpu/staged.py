@@ -3,9 +3,9 @@
 The products of such a kernel share a row axis, one of the loops around all scratch values. Its rows are the rows of
 each product's register tile and of the scratch buffers. Each product has its own lanes and vectors, and all share one
 number of rows: the number for which their tiles cost least together. The other scratch values and the reductions along
-a row are vectorized along the row. A loop around the rows that moves a panel, such as a batch, becomes a block loop of
-single iterations, as every block of rows reads the panel again. In it a panel is packed if it is not contiguous along
-the lanes, or has gaps between its rows.
+a row are vectorized along the row. A loop around the rows along which a panel moves, such as a batch, becomes a block
+loop of single iterations, as every block of rows reads the panel again. In that loop a panel is packed if it is not
+contiguous along the lanes, or has gaps between its rows.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The estimate takes the larger of multiply-adds and loads; the target says how many multiply-adds start in a cycle. It
 adds work beyond the edges, packing, and partial sums that blocks of the reduction store and load.
 
-What it does not do: act; `contraction` acts for the cheapest tile. The panel is the loads that move along the lanes.
-The broadcast operands are the loads that do not.
+What it does not do: it performs no actions; `contraction` does, for the cheapest tile. The panel is the loads that move
+along the vector lanes. The broadcast operands are the loads that do not.
 """
 
 from __future__ import annotations
@@ -512,9 +512,10 @@ class TileCosts:
         """Number of blocks into which to cut the longest reduction, so that a block of the panel fits half of the L2
         cache; blocks of equal size if a divisor is close.
 
-        It is 1 (not cut) if the panel fits L2 in all its `columns` columns, or if no memory can hold partial sums.
-        `wide`: columns of one tile; a block is assumed to have MIN_BLOCK_COLUMNS columns or one tile's. `again`:
-        broadcast operands are packed again for each block of columns; then MIN_REPACKED_BLOCK_COLUMNS are assumed.
+        It is 1 (not cut) if the panel fits L2 in all its `columns` columns, if a size is symbolic, or if no memory can
+        hold partial sums. `wide`: columns of one tile; a block is assumed to have MIN_BLOCK_COLUMNS columns or one
+        tile's. `again`: broadcast operands are packed again for each block of columns; then MIN_REPACKED_BLOCK_COLUMNS
+        are assumed.
         """
         room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.contracted]

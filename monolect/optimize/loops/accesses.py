@@ -31,7 +31,7 @@ def vector_of(plan: LoopNest, u: UOp) -> AxisPart | None:
 
 def next_row_distance(plan: LoopNest, u: UOp) -> int:
     """Return the distance in bytes between the addresses of the LOAD or STORE `u` in consecutive rows of tiles, for a
-    prefetch; 0 if none pays.
+    prefetch; 0 if no prefetch pays.
 
     A row of tiles is one iteration of the row loop: the outermost loop inside the block loops that moves `u` and whose
     inner loops access at most half of the L2 cache. The result is 0 if there is no such loop, if the distance is so

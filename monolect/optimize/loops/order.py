@@ -1,7 +1,7 @@
 """Check orders of loops.
 
-A reduction or store that depends on only some of the output loops needs these loops outermost. Loops that carry an
-accumulator stay innermost, and sequential loops keep their order.
+If a reduction or store depends on only some of the output loops, these must be the outermost ones. Loops that carry an
+accumulator stay innermost, and loops that must run in order keep their order.
 """
 
 from __future__ import annotations

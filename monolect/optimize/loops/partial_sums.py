@@ -1,7 +1,8 @@
 """Decide where the partial sums of a reduction that is cut into blocks are kept: in the output or in local memory.
 
-The output buffer holds them if the output is the sum itself, has its dtype, and has the layout of the tiles. Otherwise
-local memory does: the sum is rounded to 16 bits, has an epilogue, is transposed, or its blocks are short.
+The output buffer holds the partial sums if the kernel stores the sum itself, in the sum's dtype and with vectors of
+sums contiguous. Otherwise local memory holds them: the stored sum is rounded to 16 bits, has an epilogue, is
+transposed, or its blocks are short.
 
 Each block rounds the partial sum once, so many blocks are cut once more, into groups. The sums of a group are kept in
 local memory and added to the output at the end of the group. With n blocks, a result has about 2 * sqrt(n) roundings.

@@ -1,8 +1,9 @@
 """Generate the neighbours of a sequence of actions: one move more, one action dropped, or one replaced by another.
 
-The replacement is of the same kind. Actions number the axes at their time, so dropping one would shift the meaning of
-later ones. A Trail therefore names axes: a split leaves the name to the rest of the axis and gives its new part a new
-name. If an axis no longer exists, the later actions on it are dropped, and so are actions that became illegal.
+The replacement is of the same kind. An action numbers the axes that exist when it is performed, so dropping an action
+would change the meaning of later ones. A Trail therefore names axes: a SPLIT leaves the name to the rest of the axis
+and gives its new part a new name. If an axis no longer exists, the later actions on it are dropped, and so are actions
+that became illegal.
 
 Source: local search over the legal neighbours of a good solution.
 """
