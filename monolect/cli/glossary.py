@@ -35,146 +35,6 @@ TERMS = _rows(
         "OptOps, scheduling primitive, transformation",
     ),
     (
-        "axis part",
-        "One of the loops into which SPLIT cuts an axis, which is a RANGE of the original kernel: its size, "
-        "its stride along the axis, and its axis type.",
-        "optimize/loops/axis_part.py optimize/actions/split.py",
-        "AxisPart, root, axis, clipped",
-    ),
-    (
-        "axis type",
-        "How a part of an axis runs: LOOP, REDUCE, THREAD, UPCAST (vector lanes or rows of a tile), UNROLL, "
-        "GROUP_REDUCE (lanes with partial results), GLOBAL (workgroups), LOCAL (lanes of a workgroup), "
-        "CONTRACT (steps inside of a matrix unit).",
-        "optimize/loops/nest.py optimize/actions/split.py",
-        "UPCAST, GROUP_REDUCE, CONTRACT",
-    ),
-    (
-        "block loop",
-        "A loop that SPLIT makes around all loops but threads, for cache blocks; packed memory is copied in "
-        "its iterations.",
-        "optimize/loops/axis_part.py optimize/actions/split.py optimize/cpu/contraction.py",
-        "loop over cache blocks, outer tile loop",
-    ),
-    (
-        "contraction",
-        "A sum of products whose operands are each read again for some output: a matrix product, a "
-        "convolution, or a gradient of one.",
-        "optimize/cpu/contraction.py optimize/gpu/tiles.py",
-        "sum of products, einsum",
-    ),
-    (
-        "gate",
-        "The condition of a LOAD or STORE: where it is false, the load yields its alternative value, mostly "
-        "zero, and the store writes nothing.",
-        "lower/control.py optimize/actions/peel.py",
-        "mask, predicate, guard of an access",
-    ),
-    (
-        "lane",
-        "One element of a vector; on a device with workgroups also one of the work-items of a workgroup.",
-        "optimize/loops/nest.py optimize/loops/workgroup.py",
-        "SIMD lane, work-item, GPU thread",
-    ),
-    (
-        "mask limit",
-        "The index from which on a causal mask hides all keys of a row; it grows with the row.",
-        "optimize/actions/bound.py",
-        "Limit, edge of a mask, BOUND",
-    ),
-    (
-        "moving along a loop",
-        "An access moves along a loop (or axis) if its address depends on that loop's counter; its step is "
-        "the stride in elements.",
-        "optimize/cost.py optimize/loops/accesses.py",
-        "stride, loop-variant address",
-    ),
-    (
-        "packed once",
-        "A packed copy of memory that is the same at every run, such as weights; a separate kernel fills it "
-        "before the first run.",
-        "optimize/blocks/packed.py command/rewrites/pack_once.py",
-        "frozen, fill kernel, prepacked weights",
-    ),
-    (
-        "panel",
-        "The operand of a product whose loads move along the vector lanes (the tile's columns), and its "
-        "packed copy; all rows reuse its vectors.",
-        "optimize/cpu/contraction.py optimize/blocks/packed.py",
-        "packed B, micro-panel",
-    ),
-    (
-        "peeled section",
-        "One of the consecutive pieces into which PEEL cuts the iterations of a loop; each becomes a loop of its own.",
-        "optimize/actions/peel.py",
-        "PEEL, sections",
-    ),
-    (
-        "plan",
-        "The axis parts of one kernel and the actions performed on them so far (`LoopPlan`, base class "
-        "`LoopNest`); no IR is written yet.",
-        "optimize/actions/plan.py optimize/loops/nest.py",
-        "schedule of a kernel, LoopPlan",
-    ),
-    (
-        "scratch value",
-        "An intermediate result that a kernel stores to a LOCAL buffer (the scratch buffer) in one loop and "
-        "reads in later loops, once per iteration of the loops around.",
-        "optimize/loops/scratch.py optimize/scratch_rows.py schedule/scratch.py",
-        "scratch buffer, scratch row, temporary",
-    ),
-    (
-        "shaped part",
-        "An axis part of type UPCAST or UNROLL, without workgroups also GROUP_REDUCE: an axis of a vector or "
-        "tile value instead of a loop.",
-        "optimize/loops/nest.py lower/expand.py",
-        "shape, vector axis, unrolled axis",
-    ),
-    (
-        "step of a reduction",
-        "An iteration of a reduction loop; with workgroups, the piece of the reduction whose operands the "
-        "lanes copy to local memory at once.",
-        "optimize/actions/split.py optimize/blocks/shared.py",
-        "k step, is_step",
-    ),
-    (
-        "streamed rows",
-        "A few matrix rows that are read from memory in parallel, one vector of each at a time, without packing.",
-        "optimize/cpu/contraction.py optimize/cpu/heuristic.py",
-        "stream, multi-stream",
-    ),
-    (
-        "square of dot products",
-        "A rectangle of results whose dot products are computed at once, with vector lanes along the "
-        "reduction; operands are loaded once for a row or column.",
-        "optimize/cpu/dot_products.py",
-        "Square, dots, outer product of rows",
-    ),
-    (
-        "tap",
-        "One position in a window of a convolution or of pooling.",
-        "optimize/cpu/heuristic.py optimize/actions/peel.py",
-        "kernel position, filter element",
-    ),
-    (
-        "register tile",
-        "The rows and vectors of results that a product accumulates in registers at once.",
-        "optimize/cpu/tile_cost.py optimize/cpu/contraction.py",
-        "tile, microkernel, register block",
-    ),
-    (
-        "warp tile",
-        "The tiles of a matrix unit that each warp of a workgroup computes at once.",
-        "optimize/gpu/warp_tiles.py optimize/blocks/warp.py",
-        "warp, fragment",
-    ),
-    (
-        "workgroup",
-        "Lanes of a device that run together and share local memory; its subgroups that run in lockstep are warps.",
-        "optimize/loops/workgroup.py optimize/gpu/groups.py",
-        "thread block, CTA, warp",
-    ),
-    (
         "alias",
         "Two names of one memory; a write through one is seen through the other.",
         "tensor/view.py capture/around.py capture/returned.py",
@@ -193,10 +53,32 @@ TERMS = _rows(
         "BEAM, search, tuning",
     ),
     (
+        "axis part",
+        "One of the loops into which SPLIT cuts an axis, which is a RANGE of the original kernel: its size, "
+        "its stride along the axis, and its axis type.",
+        "optimize/loops/axis_part.py optimize/actions/split.py",
+        "AxisPart, root, axis, clipped",
+    ),
+    (
+        "axis type",
+        "How a part of an axis runs: LOOP, REDUCE, THREAD, UPCAST (vector lanes or rows of a tile), UNROLL, "
+        "GROUP_REDUCE (lanes with partial results), GLOBAL (workgroups), LOCAL (lanes of a workgroup), "
+        "CONTRACT (steps inside of a matrix unit).",
+        "optimize/loops/nest.py optimize/actions/split.py",
+        "UPCAST, GROUP_REDUCE, CONTRACT",
+    ),
+    (
         "barrier",
         "A point that all threads or lanes reach before any goes on.",
         "command/rewrites/group.py backend/common/host/pool_ir.py",
         "fence, BARRIER",
+    ),
+    (
+        "block loop",
+        "A loop that SPLIT makes around all loops but threads, for cache blocks; packed memory is copied in "
+        "its iterations.",
+        "optimize/loops/axis_part.py optimize/actions/split.py optimize/cpu/contraction.py",
+        "loop over cache blocks, outer tile loop",
     ),
     (
         "blocked summation",
@@ -277,6 +159,13 @@ TERMS = _rows(
         "HOIST, loop-invariant, prologue",
     ),
     (
+        "contraction",
+        "A sum of products whose operands are each read again for some output: a matrix product, a "
+        "convolution, or a gradient of one.",
+        "optimize/cpu/contraction.py optimize/gpu/tiles.py",
+        "sum of products, einsum",
+    ),
+    (
         "copy-on-write",
         "A state overwrites its old version unless something else can read that version; then it gets new memory.",
         "command/rewrites/in_place.py tensor/view.py",
@@ -331,16 +220,23 @@ TERMS = _rows(
         "fusion, post-op",
     ),
     (
+        "flash attention",
+        "Attention in blocks of keys with an online softmax, without storing the scores.",
+        "schedule/rewrites/split_softmax.py optimize/cpu/staged.py graphs/attention.py",
+        "online softmax, streaming attention",
+    ),
+    (
         "fusion",
         "Several operations in one kernel, without memory between them.",
         "schedule/partition.py schedule/materialize.py schedule/scratch.py",
         "kernel fusion, loop fusion",
     ),
     (
-        "flash attention",
-        "Attention in blocks of keys with an online softmax, without storing the scores.",
-        "schedule/rewrites/split_softmax.py optimize/cpu/staged.py graphs/attention.py",
-        "online softmax, streaming attention",
+        "gate",
+        "The condition of a LOAD or STORE: where it is false, the load yields its alternative value, mostly "
+        "zero, and the store writes nothing.",
+        "lower/control.py optimize/actions/peel.py",
+        "mask, predicate, guard of an access",
     ),
     (
         "gather and scatter",
@@ -397,6 +293,19 @@ TERMS = _rows(
         "compile cache, disk cache, memoize",
     ),
     (
+        "kernel in the IR",
+        "A SINK node whose sources are effects (STORE or ATOMICADD, inside of an END that closes loops) and "
+        "whose arg, a KernelInfo, has the kernel's name and actions.",
+        "ir/ops.py ir/uop.py optimize/apply.py",
+        "SINK, KernelInfo, effect, END",
+    ),
+    (
+        "lane",
+        "One element of a vector; on a device with workgroups also one of the work-items of a workgroup.",
+        "optimize/loops/nest.py optimize/loops/workgroup.py",
+        "SIMD lane, work-item, GPU thread",
+    ),
+    (
         "launch",
         "One run of a kernel with its buffers and sizes.",
         "command/forms.py lower/gpu/launch.py backend/common/launch.py",
@@ -413,6 +322,13 @@ TERMS = _rows(
         "The interval from the first write to the last read of a buffer; disjoint lifetimes share memory.",
         "command/rewrites/memory.py",
         "lifetime, memory plan, buffer reuse",
+    ),
+    (
+        "loop in the IR",
+        "A RANGE node is a loop's counter; END closes the loop around an effect, REDUCE closes it around the "
+        "terms of a reduction. Enclosing loops are the loops around.",
+        "ir/ops.py ir/bounds.py",
+        "RANGE, END, REDUCE, loops around",
     ),
     (
         "loop interchange",
@@ -433,16 +349,42 @@ TERMS = _rows(
         "SPLIT, strip-mine, tile",
     ),
     (
+        "mask limit",
+        "The index from which on a causal mask hides all keys of a row; it grows with the row.",
+        "optimize/actions/bound.py",
+        "Limit, edge of a mask, BOUND",
+    ),
+    (
         "matrix unit",
         "An instruction that multiplies small matrices.",
         "optimize/actions/matrix_unit.py optimize/blocks/warp.py lower/matrix_products.py backend/cpu/units.py",
         "AMX, tensor core, WMMA, TC, VNNI, MFMA",
     ),
     (
+        "memory in the IR",
+        "A PARAM is an argument of a kernel, by its slot; a BUFFER is memory of the kernel itself, LOCAL or "
+        "in registers. INDEX is an address; AFTER(x, y) is x once y has run.",
+        "ir/ops.py ir/placement.py",
+        "PARAM, BUFFER, INDEX, AFTER, slot",
+    ),
+    (
         "microkernel",
         "The innermost block of a product: vectors by rows that stay in registers.",
         "optimize/cpu/tile_cost.py optimize/cpu/contraction.py",
         "register block, register tile",
+    ),
+    (
+        "move",
+        "One action that a search tries, or several that only make sense together, such as PADTO and SPLIT.",
+        "optimize/actions/kind.py optimize/search/moves.py",
+        "Move, neighbour",
+    ),
+    (
+        "moving along a loop",
+        "An access moves along a loop (or axis) if its address depends on that loop's counter; its step is "
+        "the stride in elements.",
+        "optimize/cost.py optimize/loops/accesses.py",
+        "stride, loop-variant address",
     ),
     (
         "non-temporal store",
@@ -457,6 +399,13 @@ TERMS = _rows(
         "embedding by matmul, masked sum",
     ),
     (
+        "packed once",
+        "A packed copy of memory that is the same at every run, such as weights; a separate kernel fills it "
+        "before the first run.",
+        "optimize/blocks/packed.py command/rewrites/pack_once.py",
+        "frozen, fill kernel, prepacked weights",
+    ),
+    (
         "packing",
         "A copy of a block in the order in which the kernel reads it.",
         "optimize/blocks/packed.py optimize/blocks/choice.py command/rewrites/pack_once.py",
@@ -469,10 +418,30 @@ TERMS = _rows(
         "huge page, prefault, mmap",
     ),
     (
+        "panel",
+        "The operand of a product whose loads move along the vector lanes (the tile's columns), and its "
+        "packed copy; all rows reuse its vectors.",
+        "optimize/cpu/contraction.py optimize/blocks/packed.py",
+        "packed B, micro-panel",
+    ),
+    (
         "peel",
         "Run the first or last iterations of a loop in separate code, so that the rest needs no masks.",
         "optimize/actions/peel.py lower/peel_last.py",
         "PEEL, remainder loop, loop peeling, tail",
+    ),
+    (
+        "peeled section",
+        "One of the consecutive pieces into which PEEL cuts the iterations of a loop; each becomes a loop of its own.",
+        "optimize/actions/peel.py",
+        "PEEL, sections",
+    ),
+    (
+        "plan",
+        "The axis parts of one kernel and the actions performed on them so far (`LoopPlan`, base class "
+        "`LoopNest`); no IR is written yet.",
+        "optimize/actions/plan.py optimize/loops/nest.py",
+        "schedule of a kernel, LoopPlan",
     ),
     (
         "predication",
@@ -493,12 +462,6 @@ TERMS = _rows(
         "sort, topk, argsort",
     ),
     (
-        "rematerialization",
-        "Computing a value again where that costs less than storing it.",
-        "schedule/materialize.py",
-        "recompute, checkpointing",
-    ),
-    (
         "reduction",
         "Combine the values along an axis to one.",
         "lower/reduce.py schedule/rewrites/split_reductions.py optimize/loops/partial_sums.py",
@@ -509,6 +472,18 @@ TERMS = _rows(
         "More live values than registers: the rest is spilled to memory.",
         "optimize/cpu/tile_cost.py",
         "spill, occupancy of registers",
+    ),
+    (
+        "register tile",
+        "The rows and vectors of results that a product accumulates in registers at once.",
+        "optimize/cpu/tile_cost.py optimize/cpu/contraction.py",
+        "tile, microkernel, register block",
+    ),
+    (
+        "rematerialization",
+        "Computing a value again where that costs less than storing it.",
+        "schedule/materialize.py",
+        "recompute, checkpointing",
     ),
     (
         "rewrite rule",
@@ -529,22 +504,36 @@ TERMS = _rows(
         "cumsum, prefix sum, running sum",
     ),
     (
+        "scratch value",
+        "An intermediate result that a kernel stores to a LOCAL buffer (the scratch buffer) in one loop and "
+        "reads in later loops, once per iteration of the loops around.",
+        "optimize/loops/scratch.py optimize/scratch_rows.py schedule/scratch.py",
+        "scratch buffer, scratch row, temporary",
+    ),
+    (
         "shape inference",
         "The shape and dtype of a node, by the row of its op.",
         "ir/ops.py ir/uop.py",
         "type rule, dtype rule",
     ),
     (
-        "shared memory",
-        "Memory that the lanes of a workgroup share.",
-        "optimize/blocks/shared.py optimize/loops/workgroup.py optimize/blocks/tma_boxes.py",
-        "LOCAL, local memory, TMA, bank conflict",
+        "shaped part",
+        "An axis part of type UPCAST or UNROLL, without workgroups also GROUP_REDUCE: an axis of a vector or "
+        "tile value instead of a loop.",
+        "optimize/loops/nest.py lower/expand.py",
+        "shape, vector axis, unrolled axis",
     ),
     (
         "sharding",
         "A tensor in parts on several devices.",
         "schedule/rewrites/shard.py ir/placement.py autograd/sharding.py tensor/methods/devices.py",
         "axis, collective, multi-device",
+    ),
+    (
+        "shared memory",
+        "Memory that the lanes of a workgroup share.",
+        "optimize/blocks/shared.py optimize/loops/workgroup.py optimize/blocks/tma_boxes.py",
+        "LOCAL, local memory, TMA, bank conflict",
     ),
     (
         "snapshot",
@@ -565,16 +554,42 @@ TERMS = _rows(
         "waiting accumulator",
     ),
     (
+        "square of dot products",
+        "A rectangle of results whose dot products are computed at once, with vector lanes along the "
+        "reduction; operands are loaded once for a row or column.",
+        "optimize/cpu/dot_products.py",
+        "Square, dots, outer product of rows",
+    ),
+    (
         "stencil",
         "Each result reads a window of its neighbours.",
         "graphs/windows.py tensor/neural/pool.py optimize/actions/peel.py",
         "window, halo, pooling",
     ),
     (
+        "step of a reduction",
+        "An iteration of a reduction loop; with workgroups, the piece of the reduction whose operands the "
+        "lanes copy to local memory at once.",
+        "optimize/actions/split.py optimize/blocks/shared.py",
+        "k step, is_step",
+    ),
+    (
+        "streamed rows",
+        "A few matrix rows that are read from memory in parallel, one vector of each at a time, without packing.",
+        "optimize/cpu/contraction.py optimize/cpu/heuristic.py",
+        "stream, multi-stream",
+    ),
+    (
         "symbolic size",
         "A size that is bound at run time; the compiler knows its bounds.",
         "tensor/variable.py runtime/binding.py",
         "Variable, dynamic shape",
+    ),
+    (
+        "tap",
+        "One position in a window of a convolution or of pooling.",
+        "optimize/cpu/heuristic.py optimize/actions/peel.py",
+        "kernel position, filter element",
     ),
     (
         "thread affinity",
@@ -618,7 +633,19 @@ TERMS = _rows(
         "lower/expand.py optimize/cpu/heuristic.py backend/common/llvm/values.py",
         "SIMD, UPCAST, lanes",
     ),
+    (
+        "warp tile",
+        "The tiles of a matrix unit that each warp of a workgroup computes at once.",
+        "optimize/gpu/warp_tiles.py optimize/blocks/warp.py",
+        "warp, fragment",
+    ),
     ("winograd", "A 3x3 convolution with fewer multiplications.", "graphs/winograd.py", "minimal filtering, WINOGRAD"),
+    (
+        "workgroup",
+        "Lanes of a device that run together and share local memory; its subgroups that run in lockstep are warps.",
+        "optimize/loops/workgroup.py optimize/gpu/groups.py",
+        "thread block, CTA, warp",
+    ),
 )
 
 

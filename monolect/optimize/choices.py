@@ -114,7 +114,8 @@ class Choices:
         return any(j in ranges(u) for u in from_inside)
 
     def threads_over(self, outputs: list[UOp], uneven: Iterable[UOp] = ()) -> None:
-        """Divide one loop of the axes `outputs` among all threads (SPLIT to THREAD), if a loop is long enough.
+        """Divide one loop of the axes `outputs` among all threads (SPLIT to THREAD). Nothing is done if no loop is long
+        enough, or if the kernel has too little work.
 
         The first loop that divides into equal work is taken, else the first that is long enough. Axes in `uneven` have
         more work in later iterations; threads take their iterations round-robin.

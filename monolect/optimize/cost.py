@@ -24,7 +24,7 @@ from monolect.rules.loops.carry import ROUNDED, rounded_sum
 
 
 class StridedAccess(NamedTuple):
-    """One LOAD, STORE or ATOMICADD, `uop`, with its strides.
+    """One LOAD, STORE or ATOMICADD, `uop`, with its strides. `is_store`: it is no LOAD.
 
     `steps`: {RANGE that the access depends on: its stride in elements along it, or None if the address is not linear in
     it}. `repeated`: the RANGEs with stride None along which consecutive iterations access only a few different

@@ -27,8 +27,8 @@ from monolect.optimize.tuning import BOUNDED_SHARE, LINE_BYTES, SCALARS_PER_CYCL
 
 
 class Term(NamedTuple):
-    """One part of a predicted time, such as "compute" or "DRAM". `why`: a text that explains the part. `is_transfer`:
-    memory is moved; otherwise the part is arithmetic.
+    """One part of a predicted time: its `name`, such as "compute" or "DRAM", its `seconds`, and `why`, a text that
+    explains it. `is_transfer`: memory is moved; otherwise the part is arithmetic.
     """
 
     name: str

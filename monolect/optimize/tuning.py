@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 class Constant(NamedTuple):
-    """A row of the table of tuning constants. `why`: a clause that explains the value. `measured`: the kind of machine
-    on which the value, or a schedule that uses it, was measured, or "no".
+    """A row of the table of tuning constants: `name`, `value` and its `unit`. `why`: a clause that explains the value.
+    `measured`: the kind of machine on which the value, or a schedule that uses it, was measured, or "no".
     """
 
     name: str
@@ -32,7 +32,7 @@ NO: Final = "no"
 
 
 def row(name: str, value: T, unit: str, why: str, measured: str = NO) -> T:
-    """Add a constant to TABLE and return its value.
+    """Add a constant to TABLE by its `name` and return its value.
 
     `unit`: the unit of the value. `why`: a clause that explains the value. `measured`: the kind of machine on which it
     was measured.

@@ -126,8 +126,8 @@ def _beyond_edges(plan: LoopPlan, tile: RegisterTile) -> float:
 
 
 def _dots(product: Dots, tile: RegisterTile | None) -> Iterator[str]:
-    """Yield one line about the cheapest square of dot products: its sides, its cost, and whether it is better than
-    `tile`.
+    """Yield one line about the cheapest square of dot products for the contraction `product`: its sides, its cost, and
+    whether it is better than `tile`.
 
     `tile`: the cheapest register tile, or None if no tile fits.
     """

@@ -1,6 +1,4 @@
-"""Choose the layout of the block that a PACK fills: for a thread, for a workgroup, as core matrices, or as TMA
-panels.
-"""
+"""Choose the layout of a block that PACK fills: for a thread, for a workgroup, as core matrices, or as TMA panels."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ class SharedBlock(PackedBlock):
 
     @staticmethod
     def _in_memory_order(dims: list[BlockDim]) -> list[BlockDim]:
-        """Return the dimensions sorted by their stride in memory, smallest first."""
+        """Return the dimensions `dims` sorted by their stride in memory, smallest first."""
         return sorted(dims, key=lambda d: abs(d.step))
 
     def _vector(self, dims: list[BlockDim]) -> int:

@@ -664,7 +664,7 @@ class Chooser(Choices):
 
 class Strategy(NamedTuple):
     """One way to choose the actions of a kernel. `applies`: whether it is for a kernel; `choose`: performs the actions;
-    `why`: the reason to print for it.
+    `name`, `why`: its name and the reason to print for it.
     """
 
     name: str

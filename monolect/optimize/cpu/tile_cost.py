@@ -74,8 +74,10 @@ def max_streamed_rows(target: Target, strides: Iterable[int]) -> int:
 
 
 class CostTerms(NamedTuple):
-    """The parts of the estimated cost of a kernel, in cycles on one thread. `steps`, `start` and `stores` are those of
-    one register tile; the kernel has `tiles` of them. `factor` multiplies the total.
+    """The parts of the estimated cost of a kernel, in cycles on one thread.
+
+    `steps`, `start` and `stores` are those of one register tile; the kernel has `tiles` of them. `packing` and `memory`
+    (cache misses) are those of the whole kernel. `factor` multiplies the total.
     """
 
     tiles: int

@@ -9,7 +9,8 @@ class AxisPart:
     """One part of an axis: one of the loops into which SPLIT cut the RANGE `root` of the original kernel.
 
     The part has `size` iterations (0: symbolic), each of which advances `stride` elements of the axis, and the axis
-    type `type`, such as LOOP or UPCAST.
+    type `type`, such as LOOP or UPCAST. `clipped`: the last iteration of the outer part has fewer iterations of this
+    part. `created`: a number that orders the parts made by actions; 0 for the loops that remain of an axis.
     """
 
     def __init__(self, root: UOp, size: int, stride: int, type: str, clipped: bool = False, created: int = 0):
