@@ -492,7 +492,7 @@ def _gate_for(plan: LoopPlan, u: UOp, guards: dict[UOp, UOp]) -> UOp:
 
 
 def _may_read_beyond_end(address: UOp, root: UOp) -> bool:
-    """Whether a LOAD at `address` needs no guard for iterations beyond the end of the padded axis `root`.
+    """Whether a LOAD at `address` needs no guard for iterations beyond the end of the padded RANGE `root`.
 
     `address` is an INDEX. The result is True if its index depends on `root` only through values of other loads, as in a
     gather, and is inside its buffer for all values that these loads may have.
@@ -538,7 +538,7 @@ def _guarded(plan: LoopPlan, body: UOp, u: UOp, guards: dict[UOp, UOp]) -> UOp:
 
 
 def _is_zero_beyond_end(plan: LoopPlan, x: UOp, root: UOp) -> bool:
-    """Whether `x` is zero in iterations beyond the end of the padded axis `root`, so that a sum needs no guard.
+    """Whether `x` is zero in iterations beyond the end of the padded RANGE `root`, so that a sum needs no guard.
 
     That holds for a LOAD that moves along `root` and has no gate yet or yields zero where its gate is false, and for
     products and casts of such loads. A guard would keep the product from being fused with the sum into one

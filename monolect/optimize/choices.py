@@ -52,7 +52,7 @@ class Choices:
         return True
 
     def split_vector(self, r: UOp, target: str, why: str, vectors: tuple[int, ...] = VECTOR_COUNTS) -> bool:
-        """Split the axis `r` into (remaining loop, vectors, lanes); return False if r is too short or the split is
+        """Split the RANGE `r` into (remaining loop, vectors, lanes); return False if r is too short or the split is
         illegal.
 
         `target`: the axis type of the lanes and vectors, UPCAST or GROUP_REDUCE. `why`: the reason to record.
@@ -88,8 +88,8 @@ class Choices:
         return True
 
     def padded_accumulator_count(self, j: UOp, n: int, vectors: tuple[int, ...]) -> int:
-        """Return the first of the accumulator counts `vectors` for which padding the reduction j from `n` vectors to a
-        multiple of the count adds little work.
+        """Return the first of the accumulator counts `vectors` for which padding the reduction RANGE j from `n` vectors
+        to a multiple of the count adds little work.
 
         It is 1 if there is none, if rows can be interleaved instead, or if the kernel has too many operations.
         """
@@ -109,7 +109,7 @@ class Choices:
         return lanes
 
     def contains_reduction(self, j: UOp) -> bool:
-        """Whether another reduction runs inside the reduction loop j."""
+        """Whether another reduction runs inside the reduction RANGE j."""
         from_inside = [u for u in self.plan.reduces if j not in u.src[1:]]
         return any(j in ranges(u) for u in from_inside)
 

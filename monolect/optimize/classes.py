@@ -121,7 +121,9 @@ class _Facts:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def class_of_reduction(self) -> KernelClass:
-        """Return the class of the kernel, which has reductions."""
+        """Return the class of a kernel with reductions: attention, convolution, pooling, gemm, gemv, or a row or column
+        reduction.
+        """
         products = {self.profile.scope(j) for j in self.plan.reduced if self.profile.reuses(j)}
         if self.is_attention():
             return KernelClass.ATTENTION
@@ -176,8 +178,8 @@ class _Facts:
         return len(along) == 2 and sum(scope <= rs for rs in along) == 1
 
     def direction(self) -> KernelClass:
-        """Return ROW_REDUCTION if an operand of the kernel's largest reduction is contiguous along it, COLUMN_REDUCTION
-        if one is contiguous along an output loop only; ROW_REDUCTION also if neither holds.
+        """Return the class of a kernel with reductions but without products or windows: COLUMN_REDUCTION if operands of
+        the largest reduction are contiguous along an output loop and none along the reduction, else ROW_REDUCTION.
         """
         j = max(self.plan.reduced, key=self.plan.extent)
         inside = self.profile.inside(j)

@@ -204,10 +204,10 @@ class Bounds:
                 self._step(r)
 
     def _step(self, r: UOp) -> int:
-        """Return the number to a multiple of which the mask limit is rounded up for the loops of the RANGE r.
+        """Return the granularity, in iterations of the RANGE r, to which the mask limit is rounded up for r's loops.
 
-        It is a multiple of the numbers of all loops that read what r fills, so that r fills all elements that they
-        read.
+        It is a multiple of the granularity of every loop that reads the buffer that r fills, so that r fills all
+        elements that these loops read.
         """
         if r not in self.steps:
             assert self.limit is not None

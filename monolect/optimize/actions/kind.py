@@ -54,7 +54,7 @@ class ActionKind:
 
     @property
     def moves(self) -> Moves:
-        """{kind of move: the function that yields the moves of that kind, which a search tries, for a plan}."""
+        """{kind of move: a function that yields, for a plan, the moves of that kind that a search tries}."""
         return {}
 
 

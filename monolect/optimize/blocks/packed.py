@@ -121,9 +121,10 @@ class PackedBlock:
         return p.type == "THREAD" or p.is_block
 
     def _linear(self) -> dict[UOp, int]:
-        """Return {RANGE: the stride in elements of the load's address along it}. Raises ActionError where the load
-        cannot be packed: its index is not linear, it is written by the kernel, or its gate depends on other loops or on
-        loads.
+        """Return {RANGE: the stride in elements of the packed load's address along it}.
+
+        Raises ActionError where the load cannot be packed: its index is not linear, it reads memory that the kernel
+        writes, or its gate depends on other loops or on loads.
         """
         plan, known = self.plan, {*self.plan.outputs, *self.plan.reduced}
         steps: dict[UOp, int] = {}
@@ -190,24 +191,24 @@ class PackedBlock:
             raise ActionError("PACK", expected="blocks of the outer part of an axis", found="of an inner one")
 
     def _of_part(self, p: AxisPart) -> BlockDim:
-        """Return the dimension that the iterations of the part p alone make."""
+        """Return the dimension of the block that the iterations of the part p alone make."""
         return BlockDim(p.size, self.steps[p.root] * p.stride, 0, {p.root: p.stride}, ((p, 1),))
 
     def _of_root(self, r: UOp) -> BlockDim:
-        """Return the dimension that all parts of the RANGE r make together, except its CONTRACT parts (steps that a
-        matrix unit takes at once).
+        """Return the dimension of the block that all parts of the RANGE r make together, except its CONTRACT parts
+        (steps that a matrix unit takes at once).
         """
         mine = [p for p in self.inner if p.root is r and p.type != "CONTRACT"]
         k = self.extent(r) // prod(p.size for p in mine)
         return BlockDim(self.extent(r) // k, self.steps[r] * k, 0, {r: k}, tuple((p, p.stride // k) for p in mine))
 
     def _of_window(self, w: SlidingWindow) -> BlockDim:
-        """Return the dimension that the two RANGEs of the window w make together."""
+        """Return the dimension of the block that the two RANGEs of the window w make together."""
         parts = tuple((p, w.weights[p.root] * p.stride) for p in self.inner if p.root in w.weights)
         return BlockDim(w.size, w.step, 0, w.unit, parts)
 
     def _has_rows(self) -> bool:
-        """Whether the load is a broadcast operand (it does not move along the vector lanes) whose tile rows are
+        """Whether the packed load is a broadcast operand (it does not move along the vector lanes) whose tile rows are
         consecutive in memory, so that they are stored next to each other.
 
         False for a matrix unit with several rows, which has its own layout.
@@ -224,8 +225,8 @@ class PackedBlock:
         )
 
     def _windows(self) -> list[SlidingWindow]:
-        """Return the windows of the load: pairs of an output RANGE and a reduction RANGE that its address depends on
-        only through a weighted sum.
+        """Return the windows of the packed load: pairs of an output RANGE and a reduction RANGE that its address
+        depends on only through a weighted sum.
 
         A padded reduction is in no window: elements beyond its end read as zero, not as the next row.
         """
@@ -241,8 +242,8 @@ class PackedBlock:
         return out
 
     def _window(self, a: UOp, b: UOp) -> SlidingWindow | None:
-        """Return the RANGEs a and b as a window, or None if they are none: the sum has as many values as there are
-        pairs of iterations, or the load's gate depends on more than the sum.
+        """Return the RANGEs a and b as a window of the packed load, or None if they are none: the weighted sum has as
+        many values as there are pairs of iterations, or the load's gate depends on more than the sum.
         """
         g = gcd(self.steps[a], self.steps[b])
         ka, kb = self.steps[a] // g, self.steps[b] // g
@@ -261,7 +262,7 @@ class PackedBlock:
         return SlidingWindow(size, g, {a: ka, b: kb}, unit)
 
     def _laid_out(self, dims: list[BlockDim]) -> list[BlockDim]:
-        """Return the dimensions `dims` with their strides `dst` in the block set.
+        """Return the dimensions `dims` of the block, innermost first, each with its stride `dst` in the block.
 
         Rows are padded to whole vectors, and so that adjacent rows use different cache sets.
         """

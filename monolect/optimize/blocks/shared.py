@@ -138,7 +138,7 @@ class SharedBlock(PackedBlock):
 
     @property
     def in_warp(self) -> bool:
-        """Whether the load is an operand of a matrix unit that a warp shares."""
+        """Whether the packed load is an operand of a matrix unit that a warp shares."""
         return self.plan.unit is not None and any(r in self.steps for r in self.plan.sides)
 
     def _rank(self, d: BlockDim) -> tuple[int, int, int]:
@@ -203,7 +203,7 @@ class SharedBlock(PackedBlock):
 
     @property
     def _words(self) -> tuple[str, str]:
-        """The map of the matrix unit for the loaded operand, as two words of bits, one for each axis of the operand.
+        """The matrix unit's map of the operand that is packed, as two words of bits, one for each axis of the operand.
         The map says which element of the operand each lane holds as its n-th element (see `base.matrix_units`).
         """
         assert self.plan.unit is not None

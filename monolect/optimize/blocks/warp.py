@@ -20,8 +20,8 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def in_warp(plan: LoopNest, unit: MatrixUnit, axis: int, rows: int = -1, columns: int = -1) -> list[AxisPart]:
-    """Return `plan.axes` as TC of the matrix unit `unit`, which a warp shares, changes it. The plan is not changed.
-    Raises ActionError where the unit does not fit.
+    """Return the parts that `plan.axes` has after TC with the matrix unit `unit`, which a warp shares. The plan is not
+    changed. Raises ActionError where the unit does not fit.
 
     `axis`, `rows`, `columns`: indices in `plan.axes` of the reduction, of the rows and of the columns. -1, for an axis
     that the action does not name, is illegal.

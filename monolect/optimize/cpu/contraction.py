@@ -351,7 +351,7 @@ class Contraction(TileCosts):
             return e.found if isinstance(e.found, int) else 0
 
     def has_overlapping_windows(self, a: StridedAccess, r: UOp | None, j: UOp) -> bool:
-        """Whether one step along the row axis r moves the load `a` as far as several steps of the reduction j.
+        """Whether one step along the row RANGE r moves the load `a` as far as several steps of the reduction RANGE j.
 
         Then neighbouring rows read the same elements a few steps later, as in a strided convolution. False where r is
         None.

@@ -163,8 +163,8 @@ class Dots(Contraction):
         return total + self.memory_cycles(self.inside)
 
     def transpose_cycles(self, a: StridedAccess, j: UOp) -> float:
-        """Cycles to copy one vector along j of the load `a`, which is not contiguous along j: in transposed squares,
-        shuffled out of a few vectors, or element by element.
+        """Cycles to copy one vector along the RANGE j of the load `a`, which is not contiguous along j: in transposed
+        squares, shuffled out of a few vectors, or element by element.
         """
         along = max((self.plan.size(x) for x in a.steps if a.step(x) == 1), default=0)
         if along >= MIN_ROW_TO_TRANSPOSE:

@@ -190,7 +190,7 @@ class Chooser(Choices):
         return False
 
     def accumulator_counts(self, r: UOp) -> tuple[int, ...]:
-        """Return candidate numbers of vectors along the output axis r that are computed at a time, best first.
+        """Return candidate numbers of vectors along the output RANGE r that are computed at a time, best first.
 
         Reductions over rows that are adjacent in memory have many candidates, so that memory is read in order. For rows
         that are streamed in parallel the numbers are small.
@@ -206,12 +206,12 @@ class Chooser(Choices):
         )
 
     def loads_along(self, r: UOp, j: UOp) -> list:
-        """The loads in the terms of the reduction over j that move along the output axis r."""
+        """The loads in the terms of the reduction over the RANGE j that move along the output RANGE r."""
         return [a for a in self.profile.inside(j) if r in a.steps]
 
     def has_far_rows(self, r: UOp, j: UOp) -> bool:
-        """Whether the reduction over j reads rows (each along the axis r) whose starts are at least FAR_ROW_BYTES apart
-        in memory.
+        """Whether the reduction over the RANGE j reads rows (each along the RANGE r) whose starts are at least
+        FAR_ROW_BYTES apart in memory.
         """
         return any(abs(a.step(j) or 0) * self.profile.itemsize >= FAR_ROW_BYTES for a in self.loads_along(r, j))
 
@@ -234,8 +234,8 @@ class Chooser(Choices):
                     taps = n
 
     def is_lane_invariant_reduction(self, j: UOp) -> bool:
-        """Whether the reduction over j is the same for all vector lanes, and reads one contiguous row (as the maximum
-        in a softmax).
+        """Whether the reduction over the RANGE j is the same for all vector lanes, and reads one contiguous row (as the
+        maximum in a softmax).
 
         Such a reduction gets vector lanes along j; unrolled, its terms would be added one by one (softmax of 10000x16:
         362 to 62 us, of 10000x4: 97 to 34 us).
@@ -248,7 +248,7 @@ class Chooser(Choices):
         )
 
     def transpose(self, r: UOp, strided: list) -> bool:
-        """Vectorize a transpose: make vector lanes along the axis r and along another output axis, so that a square of
+        """Vectorize a transpose: make vector lanes along the RANGE r and along another output axis, so that a square of
         both axes is transposed in registers.
 
         `strided`: the loads or stores that are not contiguous along r, and must be contiguous along the other axis.
@@ -266,8 +266,8 @@ class Chooser(Choices):
         return False
 
     def split_square_side(self, r: UOp, why: str) -> bool:
-        """Split the axis r into (remaining loop, one side of the square that is transposed in registers), after padding
-        where needed. Return False if that is illegal. `why`: the reason to record.
+        """Split the RANGE r into (remaining loop, one side of the square that is transposed in registers), after
+        padding where needed. Return False if that is illegal. `why`: the reason to record.
         """
         n = self.plan.size(r)
         k = n if n < self.lanes else self.fitting_lanes(n)
@@ -279,9 +279,9 @@ class Chooser(Choices):
     def streamed_row_count(self, r: UOp) -> int:
         """Number of rows that the kernel's only reduction should read from memory in parallel (stream); 0 if none.
 
-        The reduction combines the rows of a matrix to one row; each row is contiguous along r. The number is limited by
-        the L1 cache sets of the rows and divides the number of rows. It is 0 if rows are few, near each other or
-        cached.
+        The reduction combines the rows of a matrix to one row; each row is contiguous along the RANGE r. The number is
+        limited by the L1 cache sets of the rows and divides the number of rows. It is 0 if rows are few, near each
+        other or cached.
         """
         if len(self.plan.reduced) != 1:
             return 0
@@ -305,7 +305,7 @@ class Chooser(Choices):
         return self.plan.target.multiply_adds == 1
 
     def stream_rows(self, r: UOp) -> None:
-        """If the kernel adds up the rows of a matrix (each along the axis r) and should stream them, make a block loop
+        """If the kernel adds up the rows of a matrix (each along the RANGE r) and should stream them, make a block loop
         over the reduction the outermost loop, so that each of its iterations reads a few rows in parallel.
         """
         if rows := self.streamed_row_count(r):
@@ -318,8 +318,8 @@ class Chooser(Choices):
                 self.act("SPLIT", self.plan.axis_of(j, "REDUCE"), (UNROLL_STEPS, "UNROLL", False), "fewer loop steps")
 
     def split_sum_blocks(self, j: UOp, n: int, why: str) -> None:
-        """Split the reduction over j into `n` blocks (a block loop), and the blocks into groups (a second one) if they
-        are many and that is legal. `why`: the reason to record.
+        """Split the reduction over the RANGE j into `n` blocks (a block loop), and the blocks into groups (a second
+        one) if they are many and that is legal. `why`: the reason to record.
         """
         i, many = self.plan.axis_of(j), group_count(n) if self.plan.size(j) % n == 0 else 1
         trial = self.plan.copy()
@@ -361,8 +361,8 @@ class Chooser(Choices):
                 self.split_vector(j, "GROUP_REDUCE", "enough arithmetic to pay for gathers", ())
 
     def pays_to_gather(self, j: UOp, inside: list[StridedAccess]) -> bool:
-        """Whether the terms of the reduction over j have enough arithmetic to pay for vectors along j whose strided
-        operands are gathered.
+        """Whether the terms of the reduction over the RANGE j have enough arithmetic to pay for vectors along j whose
+        strided operands are gathered.
 
         `inside`: the loads in these terms; those that are strided along j are gathered.
         """
@@ -371,7 +371,7 @@ class Chooser(Choices):
         return sum(operations(u, native) for u in terms) >= MIN_OPS_PER_GATHER * strided
 
     def better_vector_reduction(self, r: UOp) -> UOp | None:
-        """Return the reduction along which vector lanes would be used better than along the output axis r, or None.
+        """Return the reduction along which vector lanes would be used better than along the output RANGE r, or None.
 
         Operands are contiguous along both, as in a window; r has few positions. Loads with a small stride along the
         reduction are picked from whole vectors.
@@ -395,8 +395,8 @@ class Chooser(Choices):
         return n / -(-n // self.fitting_lanes(n)) if n else 0.0
 
     def vectorize_window_sums(self, j: UOp, r: UOp) -> None:
-        """Make vector lanes along the reduction over j, and compute the results of all positions along the output axis
-        r at once, so that operands that these share are loaded once.
+        """Make vector lanes along the reduction over the RANGE j, and compute the results of all positions along the
+        output axis r at once, so that operands that these share are loaded once.
         """
         if not self.split_vector(j, "GROUP_REDUCE", "contiguous in the reduction", ()):
             return
@@ -412,7 +412,7 @@ class Chooser(Choices):
         reduction j by the number of columns, and along the columns by 1.
 
         None if there is no such axis, or if another load moves along j by more than one element. `inside`: the loads in
-        the terms of the reduction over j.
+        the terms of the reduction over the RANGE j.
         """
         for c in self.plan.outputs:
             n = self.plan.size(c)
@@ -498,7 +498,8 @@ class Chooser(Choices):
         return n_bytes > self.plan.target.l3_bytes // L3_FRACTION
 
     def interleave_rows(self, j: UOp) -> None:
-        """Compute several results of the reduction over j at once, as rows of a tile, where that hides latency.
+        """Compute several results of the reduction over the RANGE j at once, as rows of a tile, where that hides
+        latency.
 
         Two long rows that come from memory are read in parallel. Shorter rows from memory stay one stream. Rows that
         are cache-resident, or so short that a page holds four, are reduced up to four at a time, if each has only one
@@ -527,7 +528,7 @@ class Chooser(Choices):
         return rows[-1] if rows and plan.size(rows[-1]) >= 2 * plan.target.n_threads else None
 
     def interleave_single_vector_rows(self, r: UOp) -> None:
-        """Compute several output rows of a reduction at once, where one vector along the axis r covers a whole row."""
+        """Compute several output rows of a reduction at once, where one vector along the RANGE r covers a whole row."""
         q = self.independent_rows(r)
         if q is not None and [p.size for p in self.plan.axes if p.root is r][:-1] == [1]:
             self.interleave_accumulators(q, self.profile.inside(self.plan.reduced[0]))

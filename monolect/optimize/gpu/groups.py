@@ -70,7 +70,7 @@ class Groups:
         return max(reversed(self.free), key=lambda r: scores[r], default=None)
 
     def lanes(self, c: UOp | None, most: int = 0) -> None:
-        """Make lanes of a workgroup along the axis c, then along other output axes, until the workgroup has `most`
+        """Make lanes of a workgroup along the RANGE c, then along other output axes, until the workgroup has `most`
         lanes.
 
         c is None: do nothing. `most` is 0: as many lanes as a workgroup may have.
@@ -84,7 +84,7 @@ class Groups:
                 self.act("SPLIT", self.axis_of(r), (k, "LOCAL", False), "lanes that c leaves room for")
 
     def lanes_along(self, c: UOp, most: int) -> None:
-        """Split the axis c into vectors (UPCAST) and at most `most` lanes (LOCAL). Where no good number of lanes
+        """Split the RANGE c into vectors (UPCAST) and at most `most` lanes (LOCAL). Where no good number of lanes
         divides a long axis, pad the axis first.
         """
         n, v = self.size(c), self.vector(c)
@@ -102,7 +102,7 @@ class Groups:
             self.act("SPLIT", self.axis_of(c), (k, "LOCAL", False), "neighbouring lanes, neighbouring elements")
 
     def vector(self, c: UOp) -> int:
-        """Number of elements along the axis c that one lane should take: as many as every access can read or write as
+        """Number of elements along the RANGE c that one lane should take: as many as every access can read or write as
         one aligned vector. 1 if that would leave too few lanes for the device.
         """
         v = self.chooser.lanes
@@ -139,8 +139,8 @@ class Groups:
         return done
 
     def columns(self, j: UOp, c: UOp, n_out: int) -> bool:
-        """Make lanes along the output axis c, and let several lanes divide the reduction over j of each output where
-        outputs are few.
+        """Make lanes along the output RANGE c, and let several lanes divide the reduction over the RANGE j of each
+        output where outputs are few.
 
         `n_out`: number of outputs. Return False, and do nothing, if there are enough outputs for all lanes of the
         device, or if c has lanes already.
@@ -156,8 +156,8 @@ class Groups:
         return True
 
     def rows(self, j: UOp, scope: list[UOp], n_out: int) -> bool:
-        """Let the lanes of a workgroup, or some of them, divide the reduction over j of each result. Return False if
-        that is illegal.
+        """Let the lanes of a workgroup, or some of them, divide the reduction over the RANGE j of each result. Return
+        False if that is illegal.
 
         `scope`: the output axes around the reduction. `n_out`: number of its results. Loops that use the result get the
         same lanes.
@@ -240,7 +240,7 @@ def largest_divisor(n: int, most: int) -> int:
 
 
 def aligned(a: StridedAccess, c: UOp, v: int) -> bool:
-    """Whether v consecutive elements along the axis c can be one aligned access: all other strides of the access `a`
+    """Whether v consecutive elements along the RANGE c can be one aligned access: all other strides of the access `a`
     and its constant offset are multiples of v.
 
     True if the access does not move along c. Whether it is contiguous along c is not checked.

@@ -163,7 +163,7 @@ class WorkgroupTiles:
 
     # ---- the actions -------------------------------------------------------------------------------------------------
     def side(self, r: UOp, lanes: int, each: int, why: str) -> None:
-        """Split the axis r into, from the inside: contiguous elements of a lane (one vector), `lanes` lanes, and the
+        """Split the RANGE r into, from the inside: contiguous elements of a lane (one vector), `lanes` lanes, and the
         remaining elements of a lane.
 
         `each`: number of elements of a lane in total. `why`: the reason to record.

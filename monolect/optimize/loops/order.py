@@ -12,8 +12,8 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def sequential_pairs(plan: LoopNest, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
-    """Return (part now, part then) for each position of a part whose axis must run in order, in `plan.axes` and in the
-    candidate order `order`.
+    """Return (part in `plan.axes`, part in `order`) for each position of a part whose axis must run in order. `order`
+    is a permutation of `plan.axes`.
 
     A pair of two different parts means that `order` would reorder sequential loops, which is illegal.
     """
