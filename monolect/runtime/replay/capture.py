@@ -473,7 +473,7 @@ class Capture:
         dtype or shape changed.
         """
         new = _buffer_of(r.tensor)
-        if new.shape != r.uop.shape or new.dtype is not r.uop.dtype or _placed(new) != _placed(r.uop):
+        if new.shape != r.uop.shape or new.dtype is not r.uop.dtype or _placement_of(new) != _placement_of(r.uop):
             expected, found = (f"{b.dtype.name} {b.shape} on {b.arg.device}" for b in (r.uop, new))
             raise JitError("a captured tensor changed its dtype, shape or devices", expected=expected, found=found)
         for k, u in ((k, parts_of(new)[i]) for k, i in r.slots):
@@ -529,7 +529,7 @@ def _devices(u: UOp) -> tuple[str, ...]:
     return u.arg.device if u.arg.device.__class__ is tuple else (u.arg.device,)
 
 
-def _placed(b: UOp) -> tuple[tuple[str, ...], Any]:
+def _placement_of(b: UOp) -> tuple[tuple[str, ...], Any]:
     """Return the devices of a BUFFER, and the axis that they divide."""
     return _devices(b), b.arg.axis
 
