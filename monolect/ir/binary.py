@@ -1,10 +1,11 @@
-"""Serialize a graph as bytes for caches: `unpack(pack(u)) is u`, five times as fast as the text form.
+"""Serialize the graph of a UOp as bytes for caches, and read it back: `unpack(pack(u)) is u`. This is five times as
+fast as the text form (`ir.text`).
 
 What it is for: a second process loads its schedules (`runtime/realize/schedule_cache.py`) without the text parser.
-What it is not: an exchange format. Only the version that wrote the bytes reads them. Forged bytes can crash `marshal`,
-so the cache (`base/disk/cache.py`) checks that the bytes are complete and that the user owns the file.
+What it is not: an exchange format. Only the version of monolect that wrote the bytes reads them. Forged bytes can crash
+`marshal`, so the cache (`base/disk/cache.py`) checks that the bytes are complete and that the user owns the file.
 
-Invariant: complete bytes that hold no graph raise ParseError and nothing else. Unpacking simplifies nothing.
+Invariant: complete bytes that do not encode a graph raise ParseError and nothing else. Unpacking simplifies no node.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ _PLAIN: Final = frozenset((int, str, bytes, bool, type(None)))
 
 
 def pack(u: UOp) -> bytes:
-    """Serialize the graph of `u`. Raises IRError when an argument or a tag holds an object of another type.
+    """Serialize `u` and all nodes below it as bytes, which `unpack` reads.
 
-    Allowed are None, numbers, strings, bytes, dtypes, tuples and the records of the op table.
+    The arguments and tags of nodes may be None, numbers, strings, bytes, dtypes, tuples, and the argument records of
+    the op table (`ParamArg` and the like). Raises IRError for an argument or tag that holds any other object.
     """
     numbers: dict[UOp, int] = {}
     values: dict[str, int] = {}  # keyed by repr, because 1 == True but both must be kept apart
@@ -56,7 +58,9 @@ def pack(u: UOp) -> bytes:
 
 
 def unpack(data: bytes) -> UOp:
-    """Return the root of the graph that `pack` wrote as `data`. Raises ParseError for bytes that hold no graph."""
+    """Return the root node of the graph that `pack` wrote as the bytes `data`. Raises ParseError for bytes that encode
+    no graph.
+    """
     try:
         plain, rows = marshal.loads(data)
         values = [_value(p) for p in plain]
@@ -69,7 +73,11 @@ def unpack(data: bytes) -> UOp:
 
 
 def _plain(value: Any) -> Any:
-    """Convert an argument to types that `marshal` knows: numbers, strings, bytes, and tuples that begin with a name."""
+    """Convert `value`, the argument or tag of a node, to types that `marshal` can write, and return it.
+
+    The result is a number, string, bytes, or a tuple that begins with the name of the original type. `_value` converts
+    it back.
+    """
     kind: type = value.__class__
     if kind in _PLAIN:
         return value
@@ -91,7 +99,7 @@ def _plain(value: Any) -> Any:
 
 
 def _value(p: Any) -> Any:
-    """Return the argument that `_plain` converted to `p`."""
+    """Convert `p`, a value that `_plain` returned, back to the argument or tag of a node, and return it."""
     return p if p.__class__ is not tuple else _MADE[p[0]](*map(_value, p[1:]))
 
 

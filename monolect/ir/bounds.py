@@ -20,7 +20,7 @@ Interval = tuple[Any, Any]
 
 
 def min_max(u: UOp) -> Interval:
-    """Return the inclusive lower and upper bound of all elements of `u`."""
+    """Return (lower, upper): the inclusive bounds of all values that the elements of node `u` can have."""
     m = u._min_max
     if m is not None:
         return m
@@ -44,14 +44,16 @@ def size_max(size: Any) -> int:
 
 
 def at_most(a: Any, b: Any) -> bool:
-    """Whether a <= b is proven for sizes (int or UOp), for all values of their Variables."""
+    """Whether the size `a` (int or UOp) is proven to be at most the size `b`, for all values of the Variables in
+    both.
+    """
     if a.__class__ is int and b.__class__ is int:
         return bool(a <= b)
     return a is b or min_max(idx(b) + idx(a) * -1)[0] >= 0
 
 
 def bounds_text(size: Any) -> str:
-    """Return the text of a size for messages: a number, or "low..high" for a symbolic size."""
+    """Return `size`, one size of a shape, as text for error messages: a number, or "low..high" for a symbolic size."""
     return str(size) if size.__class__ is int else "{}..{}".format(*min_max(size))
 
 
@@ -192,13 +194,15 @@ def _interval(u: UOp) -> Interval:
 
 
 def _exceeds_dtype(interval: Interval, u: UOp) -> bool:
-    """Whether an interval exceeds the value range of the integer dtype of `u`."""
+    """Whether `interval`, (lower, upper), exceeds the value range of the integer dtype of `u`."""
     d = u.dtype
     return d.is_int and (interval[0] < d.min or interval[1] > d.max)
 
 
 def may_wrap(u: UOp) -> bool:
-    """Whether the op of `u` itself may overflow its integer dtype, so that it is not exact integer arithmetic."""
+    """Whether the operation of node `u` itself may overflow its integer dtype; then its result is not that of exact
+    arithmetic.
+    """
     return u.op in _WRAPS and _exceeds_dtype(_FROM_SOURCES[u.op](u, *(min_max(s) for s in u.src)), u)
 
 
@@ -206,7 +210,9 @@ _EMPTY: frozenset[UOp] = frozenset()
 
 
 def ranges(u: UOp) -> frozenset[UOp]:
-    """Return the free RANGEs of `u`: those that it depends on and that no REDUCE, END or WMMA below it closes."""
+    """Return the free RANGEs of `u`: the loops that its value depends on and that no REDUCE, END or WMMA in its graph
+    closes.
+    """
     known: frozenset[UOp] | None = u._ranges
     if known is not None:
         return known
@@ -224,7 +230,7 @@ def ranges(u: UOp) -> frozenset[UOp]:
 
 
 def _free_ranges(u: UOp) -> frozenset[UOp]:
-    """Return the free RANGEs of `u`. Those of its sources must be cached already."""
+    """Return the free RANGEs of `u`, as `ranges` does. The free RANGEs of the sources of `u` must be cached already."""
     if u.op == "RANGE":
         return u.src[0]._ranges | {u}
     if u.op == "REDUCE" or u.op == "END":
@@ -246,20 +252,26 @@ def _free_ranges(u: UOp) -> frozenset[UOp]:
 
 
 def unused_ranges(order: Iterable[UOp]) -> count[int]:
-    """Yield ids for new RANGEs, greater than the ids of all RANGEs in `order`."""
+    """Return an iterator of consecutive ids for new RANGEs, greater than the ids of all RANGEs among the nodes
+    `order`.
+    """
     return count(1 + max((u.arg[0] for u in order if u.op == "RANGE"), default=0))
 
 
 def unused_slots(order: Iterable[UOp], op: str = "BUFFER") -> count[int]:
-    """Yield slots for new nodes of `op` (BUFFER or PARAM), greater than all slots in `order`."""
+    """Return an iterator of consecutive slots for new nodes of op `op` ("BUFFER" or "PARAM").
+
+    The slots are greater than those of all nodes of that op among the nodes `order`.
+    """
     return count(1 + max((u.arg.slot for u in order if u.op == op), default=-1))
 
 
 def replace_ranges(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """Return `root` with the RANGEs in `mapping` replaced where they are free.
+    """Return the graph `root` with each RANGE that is a key of `mapping` replaced by its value, where the RANGE is
+    free.
 
-    A RANGE that a REDUCE or END closes is not replaced below that node. Subgraphs without a free RANGE of `mapping`
-    are not visited. Other keys of `mapping` are replaced too, where they are visited.
+    A RANGE that a REDUCE or END closes is not replaced below that REDUCE or END. Subgraphs without a free RANGE that is
+    a key are not visited. Keys that are other nodes are replaced too, in the part of the graph that is visited.
     """
     keys = frozenset(r for r in mapping if r.op == "RANGE")
     new = dict(mapping)

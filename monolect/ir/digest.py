@@ -17,7 +17,7 @@ _known: WeakKeyDictionary[UOp, str] = WeakKeyDictionary()  # results of `digest`
 
 
 def digest(u: UOp) -> str:
-    """Return the 128-bit digest of the graph of `u`, as 32 hexadecimal digits."""
+    """Return the 128-bit digest of node `u` and the graph below it, as 32 hexadecimal digits."""
     found = _known.get(u)
     if found is None:
         found = _known[u] = digests(u)[u].hex()
@@ -25,7 +25,7 @@ def digest(u: UOp) -> str:
 
 
 def digests(u: UOp) -> dict[UOp, bytes]:
-    """Return the 128-bit digest of `u` and of each node below it, as bytes."""
+    """Return a dict from node to digest, 16 bytes each, for `u` and every node below it."""
     names: dict[UOp, bytes] = {}
     for n in nodes_of(u) if u.op == "SINK" else toposort(u):
         below = [names[s] for s in n.src]

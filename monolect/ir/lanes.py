@@ -1,8 +1,9 @@
-"""Map axes to the dimensions of a workgroup (its lanes) and of a launch (its workgroups), within a target's limits.
+"""Map loop axes to the dimensions of a workgroup (its lanes) and of a launch (its workgroups), within a target's
+limits.
 
-Two axes can share one dimension if no value depends on both. Example: the lanes that add up a row can each write a
-part of the row afterwards. The optimizer uses this file to keep within a target's limits, and `device_axes` uses it to
-number lanes and workgroups.
+Two axes can share one dimension if no value depends on both. Example: the lanes that add up a row can each write a part
+of the row afterwards. The optimizer uses these functions to stay within a target's limits, and the function
+`device_axes` uses them to number lanes and workgroups.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ MOST_SLOTS = 32  # partial results that one lane reads and combines; more are co
 
 
 def shared_lanes(axes: Sequence[tuple[T, int]], nests: Iterable[frozenset[T]]) -> list[list[T]]:
-    """Return the dimensions of a workgroup, each a list of axes that share its lanes.
+    """Return the dimensions of a workgroup, each as a list of the axes that are mapped to that dimension.
 
-    `axes`: (axis, size) pairs, the axis of adjacent lanes first. `nests`: sets of axes that one value depends on; axes
-    of one set get different dimensions. Axes of one dimension have the same size.
+    `axes`: (axis, size) pairs; the axis that numbers adjacent lanes is first. `nests`: one set for each value of the
+    kernel, with the axes that the value depends on. Axes of one set get different dimensions. Axes of one dimension
+    have the same size.
     """
     conflicts = list({n for n in nests if len(n) > 1})
     dims: list[tuple[int, list[T]]] = []
@@ -37,10 +39,12 @@ def shared_lanes(axes: Sequence[tuple[T, int]], nests: Iterable[frozenset[T]]) -
 
 
 def in_warp(sizes: Sequence[int], joined: Sequence[int], warp: int) -> dict[int, list[int]]:
-    """Return, for each dimension in `joined`, the bits of the lane number along it that stay within a warp.
+    """Return, for each dimension number in `joined`, the bits of the lane number that vary along this dimension within
+    one warp.
 
-    Lanes that differ in these bits only can read each other's registers. Each bit is given as a power of two, lowest
-    first. `sizes`: sizes of all dimensions, the dimension of adjacent lanes first. `warp`: lanes of a warp.
+    Lanes that differ only in these bits can read each other's registers. Each bit is given as a power of two, lowest
+    first. `sizes`: sizes of all dimensions of the workgroup; the dimension of adjacent lanes is first. `warp`: lanes of
+    a warp.
 
     Example: `in_warp([8, 64], [1], 32) == {1: [8, 16]}`
     """
@@ -58,10 +62,12 @@ def in_warp(sizes: Sequence[int], joined: Sequence[int], warp: int) -> dict[int,
 
 
 def fitted(sizes: list[int], limits: tuple[int, ...], name: str = "gidx") -> list[int] | None:
-    """Return launch dimensions that hold all iterations of axes of `sizes`, innermost first.
+    """Return sizes of launch dimensions within `limits` whose product is the product of `sizes`, innermost dimension
+    first.
 
-    Returns None if one axis per dimension is within `limits` (the last dimension takes all further axes). Raises
-    ActionError, naming the dimensions `name`, if no factorization fits.
+    `sizes`: sizes of the axes to map, innermost first. `limits`: the target's maximum size of each dimension. Returns
+    None if no change is needed: one dimension for each axis, where the last dimension takes all further axes, is within
+    `limits`. Raises ActionError, which calls the dimensions `name`, if no factorization fits.
     """
     plain = [*sizes[: MOST_DIMENSIONS - 1], prod(sizes[MOST_DIMENSIONS - 1 :])][: len(sizes)]
     if all(n <= most for n, most in zip(plain, limits, strict=False)):

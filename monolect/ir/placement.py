@@ -1,4 +1,5 @@
-"""Derive where a value is stored: its device, its address space, and the axis along which it is sharded.
+"""Derive where the value of a node is stored: its device, its address space, and the axis along which several devices
+divide it (its sharded axis). These three are the placement of the node.
 
 Source: the specification's table of derived properties (device, addrspace, axis).
 """
@@ -18,7 +19,7 @@ VIEWS = frozenset(("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"))
 
 
 def memory_of(view: UOp) -> UOp:
-    """Return the PARAM or BUFFER below a view."""
+    """Return the PARAM or BUFFER that `view` is a view of: the first one on the chain of first sources."""
     while view.src and view.op not in ("PARAM", "BUFFER"):
         view = view.src[0]
     return view
@@ -42,22 +43,26 @@ def engine(name: str) -> str:
 
 
 def device(u: UOp) -> Any:
-    """Return the device name of `u`: a tuple of names if it is sharded, None for constants and RANGEs."""
+    """Return the device name of the value of `u`: a tuple of names if several devices hold it, None for constants and
+    RANGEs.
+    """
     return (u._placement or _placement(u))[0]
 
 
 def addrspace(u: UOp) -> str | None:
-    """Return the address space of memory, GLOBAL, LOCAL or REG; None for values."""
+    """Return the address space of `u` if it denotes memory ("GLOBAL", "LOCAL" or "REG"), or None if it is a computed
+    value.
+    """
     return (u._placement or _placement(u))[1]
 
 
 def axis(u: UOp) -> int | None:
-    """Return the axis along which `u` is sharded over several devices; None if it is not sharded."""
+    """Return the axis along which several devices divide the value of `u`; None if they do not divide it."""
     return (u._placement or _placement(u))[2]
 
 
 def param_like(u: UOp, slot: int) -> UOp:
-    """Return PARAM `slot` in global memory, of the shape, dtype and placement of `u`."""
+    """Return a PARAM with slot `slot` in global memory, with the shape, dtype, device and sharded axis of `u`."""
     devices, divided = device(u), axis(u) if isinstance(device(u), tuple) else 0
     return node("PARAM", (shape_source(u.shape),), ParamArg(slot, u.dtype, devices, "GLOBAL", axis=divided))
 
@@ -66,7 +71,9 @@ _known_placements: dict[tuple, tuple] = {}  # interned triples, because each nod
 
 
 def _placement(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Compute (device, address space, sharded axis) of `u` without recursion; each node keeps its own."""
+    """Compute the placement of `u`, (device, address space, sharded axis), without recursion; each node caches its
+    placement.
+    """
     stack = [u]
     while stack:
         v = stack.pop()
@@ -81,7 +88,9 @@ def _placement(u: UOp) -> tuple[Any, str | None, int | None]:
 
 
 def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Compute (device, address space, sharded axis) of `u` from those of its sources."""
+    """Compute the placement of `u`, (device, address space, sharded axis), from the cached placements of its
+    sources.
+    """
     op = u.op
     if op in ("PARAM", "BUFFER"):
         d = u.arg.device
@@ -112,12 +121,12 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
 
 
 def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Return (device, None, sharded axis) of an elementwise op or STACK, from those of its operands.
+    """Return the placement (device, None, sharded axis) of an elementwise op or STACK `u`, from those of its operands.
 
-    None: a value has no address space. An operand on one device is copied to the several devices of another. Axes are
-    counted from the right, because shapes are right-aligned. Operands that are sharded along another axis than the
-    largest of them are resharded.
-    Raises DeviceError.
+    The address space is None because the node is a computed value. If one operand is on a single device and another on
+    several, the first is copied to the several devices. The result is sharded along the axis of its largest sharded
+    operand; the others are resharded. Axes are counted from the right, because shapes are right-aligned.
+    Raises DeviceError for operands on different devices.
     """
     d, most, from_right = None, -1, None
     for s in u.src:
@@ -130,7 +139,9 @@ def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
 
 
 def _stored_elements(u: UOp) -> int:
-    """Return the number of elements below the views of `u` that repeat or reorder them; 0 for a symbolic number."""
+    """Return the number of elements of the value below the EXPANDs, RESHAPEs and PERMUTEs of `u`; 0 for a symbolic
+    number.
+    """
     while u.op in ("EXPAND", "RESHAPE", "PERMUTE"):
         u = u.src[0]
     n = prod(u.shape)
@@ -138,9 +149,11 @@ def _stored_elements(u: UOp) -> int:
 
 
 def joint_device(op: str, a: Any, b: Any) -> Any:
-    """Return the device of a value of `op` with operands on the devices `a` and `b`. Raises DeviceError.
+    """Return the device of the result of `op`, with operands on the devices `a` and `b` (a name, a tuple of names or
+    None).
 
-    A tuple of devices includes one device, from which the operand is copied.
+    If one of them is a tuple of devices and the other a single device, the result is on the tuple of devices, to which
+    the other operand is copied. Raises DeviceError for other operands on different devices.
     """
     if a is None or b is None or a == b:
         return b if a is None else a
@@ -150,8 +163,10 @@ def joint_device(op: str, a: Any, b: Any) -> Any:
 
 
 def _indexed(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Return the placement of an INDEX with indices: sharded along the axis of its data that is not indexed, or along
-    the axis of one of the indices. Raises DeviceError if the sharded axis of the data is indexed.
+    """Return the placement (device, address space, sharded axis) of an INDEX `u` with index operands.
+
+    The result is sharded along the sharded axis of its data, if no index is applied to that axis, or along the sharded
+    axis of one of the indices. Raises DeviceError if an index is applied to the sharded axis of the data.
     """
     data, *indices = u.src
     d, space, ax = data._placement
@@ -172,7 +187,10 @@ def _indexed(u: UOp) -> tuple[Any, str | None, int | None]:
 
 
 def _move_axis(u: UOp, ax: int | None, n: int) -> int | None:
-    """Return the axis along which `u` is sharded over `n` devices, if its first source is sharded along `ax`."""
+    """Return the axis along which `u` is sharded over `n` devices, if its first source is sharded along axis `ax`.
+
+    Returns None if `u` is not sharded. Raises DeviceError if computing `u` would need elements of other devices.
+    """
     if ax is None:
         return None
     op, old, new = u.op, u.src[0].shape, u.shape
@@ -206,14 +224,17 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _divides(size: Any, n: int) -> bool:
-    """Whether an axis of `size` divides into `n` equal parts. A symbolic size is checked when it is bound."""
+    """Whether an axis of `size` elements divides into `n` equal parts. True for a symbolic size, which is checked when
+    it is bound.
+    """
     return size.__class__ is not int or size % n == 0
 
 
 def _moved(u: UOp, ax: int, expected: str) -> DeviceError:
-    """Return the error for a movement op that needs elements of other devices; it names the copy that is required.
+    """Return the error for a movement op `u` that would need elements of other devices; it says how to copy the value
+    first.
 
-    `ax`: the sharded axis. `expected`: the forms of the op that need no copy.
+    `ax`: the sharded axis of the source. `expected`: text for the forms of the op that need no copy.
     """
     d = u.src[0]._placement[0]
     copy = f'LOAD of it with LoadArg(device="{d[0]}", addrspace="GLOBAL") before, a copy to one device'

@@ -40,9 +40,10 @@ _NAMELESS = frozenset(("CONST", "PARAM", "BUFFER", "RANGE", "AFTER", "END", "GRO
 
 
 def pseudocode(sink: UOp) -> str:
-    """Return the pseudocode of the kernel `sink`.
+    """Return the kernel `sink`, a SINK over its stores, as loops and formulas in text.
 
-    It is meant for scalar IR, before optimizer actions are applied. Later IR is written too, but is harder to read.
+    It is meant for scalar IR, before optimizer actions are applied. IR of later stages is written too, but is harder to
+    read.
     """
     order = toposort(sink)
     uses = Counter(s for u in order if u.op not in ("PARAM", "BUFFER") for s in u.src)
@@ -70,12 +71,14 @@ def pseudocode(sink: UOp) -> str:
 
 
 def brief(u: UOp, depth: float = 6) -> str:
-    """Return a graph of any stage as a one-line formula of at most `depth` levels; `..` replaces deeper nodes."""
+    """Return the graph of `u`, of any stage, as a one-line formula with at most `depth` levels; `..` replaces deeper
+    nodes.
+    """
     return _text_to_depth(u, depth)[0]
 
 
 class _TextsToDepth(dict[UOp, tuple[str, int]]):
-    """An empty dict from node to (text, precedence): each look-up calls `_text_to_depth` with `depth`."""
+    """An initially empty mapping from node to its (text, precedence); a look-up calls `_text_to_depth` with `depth`."""
 
     def __init__(self, depth: float):
         super().__init__()
@@ -86,7 +89,9 @@ class _TextsToDepth(dict[UOp, tuple[str, int]]):
 
 
 def _text_to_depth(u: UOp, depth: float) -> tuple[str, int]:
-    """Return (text, precedence) of `u`, written to at most `depth` levels."""
+    """Return (text, precedence) of node `u`, written to at most `depth` levels; precedence decides where parentheses
+    are needed.
+    """
     if u.op == "BUFFER" and u.arg.slot > _OF_TENSORS:
         return f"b{u.arg.slot - _OF_TENSORS}", _TIGHT
     if depth <= 0 and u.src and u.op not in ("PARAM", "BUFFER", "RANGE"):
@@ -105,9 +110,10 @@ def _text_to_depth(u: UOp, depth: float) -> tuple[str, int]:
 
 
 def _nested(lines: list[Line], texts: dict[UOp, tuple[str, int]], indent: str = "") -> Iterator[str]:
-    """Yield the lines indented under their loops; adjacent lines share the headers of their common outer loops.
+    """Yield the lines of pseudocode in `lines` as text, indented under the headers of their loops.
 
-    `texts`: (text, precedence) of each node.
+    Each of `lines` is (loops, text). Adjacent lines share the headers of their common outer loops. `texts`: (text,
+    precedence) of each node, for the headers. `indent`: spaces before each line.
     """
     for _, group in groupby(lines, key=lambda line: line[0][:1]):
         here = list(group)
@@ -120,7 +126,7 @@ def _nested(lines: list[Line], texts: dict[UOp, tuple[str, int]], indent: str = 
 
 
 def _common(nests: list[tuple[UOp, ...]]) -> tuple[UOp, ...]:
-    """Return the outer loops that all nests have in common."""
+    """Return the outer loops that all `nests` have in common. A nest is a tuple of RANGEs, outermost first."""
     n = next((i for i, loops in enumerate(zip(*nests, strict=False)) if len(set(loops)) > 1), min(map(len, nests)))
     return nests[0][:n]
 
@@ -131,17 +137,21 @@ def _is_memory_element(u: UOp) -> bool:
 
 
 def _effects(u: UOp) -> list[UOp]:
-    """Return the effects in the body of an END, whose loops surround them even if no operand depends on the loops."""
+    """Return the effects (such as STOREs) in `u`, the body of an END. The END's loops surround them even if no operand
+    depends on these loops.
+    """
     return [x for s in u.src for x in _effects(s)] if u.op == "GROUP" else [u]
 
 
 def _headers(loops: tuple[UOp, ...], texts: dict[UOp, tuple[str, int]]) -> str:
-    """Return headers of the RANGEs `loops` as text, such as `r0 < 64, r1 < 2`; `texts`: (text, precedence) by node."""
+    """Return the headers of the RANGEs `loops` as text, such as `r0 < 64, r1 < 2`. `texts`: (text, precedence) of each
+    node.
+    """
     return ", ".join(f"{texts[r][0]} < {texts[r.src[0]][0]}" for r in loops)
 
 
 def _written(u: UOp, texts: dict[UOp, tuple[str, int]]) -> tuple[str, int]:
-    """Return (text, precedence) of a node whose sources are in `texts`."""
+    """Return (text, precedence) of node `u`. `texts`: (text, precedence) of each of its sources."""
     src = [texts[s][0] for s in u.src]
     if u.op in _INFIX:
         sign, binds = _INFIX[u.op]

@@ -1,4 +1,4 @@
-"""Write a graph as text and parse it: `parse(show(u)) is u`. A line is a node; sources precede users.
+"""Write a graph of UOps as text and parse it: `parse(show(u)) is u`. Each line is a node; sources precede users.
 
     %0 = CONST idx[] (8, idx)
     %1 = RANGE idx[] %0 (0, "LOOP")
@@ -6,7 +6,7 @@
     %3 = PARAM f32[8] %2 ParamArg(slot=0, dtype=f32)
     %4 = INDEX f32[] %3 %1                              # digits.py:12 getitem
 
-The body of a FUNCTION, CALL or PROGRAM is a section before it, with its own node names:
+The body of a FUNCTION, CALL or PROGRAM is a section that precedes the call, with its own node names:
 
     @sum_8 {
       %0 = CONST idx[] (8, idx)
@@ -15,11 +15,12 @@ The body of a FUNCTION, CALL or PROGRAM is a section before it, with its own nod
     %5 = PROGRAM void[] @sum_8 ProgramInfo(name="sum_8")
 
 What it is for: tests, dumps, bug reports, and running a part of the compiler from a file. The last line is the root.
-The parser checks dtype and shape. It ignores blank lines and comments, which name the user's line that made a node.
+The parser checks dtype and shape. It ignores blank lines and comments. A comment shows the origin of a node: the line
+of the user's program that made it.
 What it is not: a format for caches (`ir.binary` is). Only the version that wrote a text is sure to read it.
 
-Invariant: text that is not a graph raises ParseError and nothing else. Parsing simplifies nothing.
-A tuple subclass that is no record of the op table is written as a plain tuple, to which it is equal.
+Invariant: text that is not a graph raises ParseError and nothing else. Parsing simplifies no node. A tuple subclass
+that is not an argument record of the op table is written as a plain tuple, to which it is equal.
 """
 
 from __future__ import annotations
@@ -67,16 +68,17 @@ _PLAIN = re.compile(r'(\w+)=(?:([0-9]{1,18})|([A-Za-z_]\w*)|"([\w:]*)")(?:, |\)$
 
 
 def summary(u: UOp) -> Counter[str]:
-    """Count the nodes of each op in the graph of `u`."""
+    """Return a Counter from op name to the number of nodes with this op in the graph of `u`."""
     return Counter(v.op for v in toposort(u))
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 def show(u: UOp, *, origins: bool = False, sections: bool = True) -> str:
-    """Return the graph of `u` as text.
+    """Return the graph of `u` as text that `parse` reads.
 
-    With `origins`, each line ends with the user's line that made the node. Without `sections`, bodies of calls are not
-    written as sections, and all nodes are in one list. Raises IRError when an argument or a tag has no text form.
+    With `origins`, each line ends with a comment: the line of the user's program that made the node. Without
+    `sections`, bodies of calls are not written as sections, and all nodes are in one list. Raises IRError if an
+    argument or a tag of a node has no text form.
     """
     bodies: dict[UOp, UOp] = {}  # body -> the first node that runs it
     for v in toposort(u) if sections else ():
@@ -93,7 +95,9 @@ def show(u: UOp, *, origins: bool = False, sections: bool = True) -> str:
 
 
 def _section_name(u: UOp, taken: set[str]) -> str:
-    """Return an `@name` for a section that is not in `taken`: the name of the program or kernel, or `@body`."""
+    """Return an `@name`, not in `taken`, for the section of the body `u`: from its program or kernel name, or
+    `@body`.
+    """
     given = getattr(u.arg, "name", None) or "body"
     name = "@" + re.sub(r"\W", "_", given, flags=re.ASCII)
     others = (f"{name}_{k}" for k in itertools.count(1))
@@ -101,9 +105,9 @@ def _section_name(u: UOp, taken: set[str]) -> str:
 
 
 def _lines(u: UOp, named: dict[UOp, str], origins: bool) -> Iterator[str]:
-    """Yield a line for each node of `u`; nodes in `named` are references to sections and are not entered.
+    """Yield a line of text for each node in the graph of `u`, except nodes in `named` and the nodes below them.
 
-    `origins`: as in `show`.
+    `named`: for each body that is written as a section, its `@name`. `origins`: as in `show`.
     """
     names: dict[UOp, str] = {}
     columns: dict[tuple, str] = {}
@@ -123,15 +127,18 @@ def _lines(u: UOp, named: dict[UOp, str], origins: bool) -> Iterator[str]:
 
 
 def show_origin(origin: Any) -> str:
-    """Return the origin of a node as `file:line method`, on one line."""
+    """Return `origin`, the (file, line, method) of the user's program that made a node, as the text `file:line method`
+    on one line.
+    """
     file, line, *method = origin if isinstance(origin, tuple) and len(origin) >= 2 else (origin, 0)
     return " ".join([f"{file}:{line}", *map(str, method)]).replace("\n", " ").replace("\r", " ")
 
 
 def _column(u: UOp, names: dict[UOp, str], columns: dict[tuple, str]) -> str:
-    """Return dtype and shape as text, such as `f32[4,%7]`; a size that is no node of the text is `?`.
+    """Return the dtype and shape of `u` as text, such as `f32[4,%7]`; a size that has no line in the text is written
+    `?`.
 
-    `names`: names of the nodes that are written. `columns`: the texts made so far, by (dtype, shape).
+    `names`: the name, such as `%7`, of each node that is written. `columns`: memo from (dtype, shape) to the text.
     """
     key = (u.dtype, u.shape)
     out = columns.get(key)
@@ -144,7 +151,9 @@ def _column(u: UOp, names: dict[UOp, str], columns: dict[tuple, str]) -> str:
 
 
 def _write(value: Any) -> str:
-    """Return one argument of a node as text."""
+    """Return `value`, the argument or tag of a node or a part of one, as text. Raises IRError for a value that has no
+    text form.
+    """
     kind = value.__class__
     if kind is int:
         return repr(value)
@@ -181,7 +190,10 @@ def _write_record(v: Any) -> str:
 
 # ---- parsing ---------------------------------------------------------------------------------------------------------
 def parse(text: str) -> UOp:
-    """Return the node of the last line of `text`. Raises ParseError with the line number if it is not a graph."""
+    """Parse `text`, as `show` writes it, and return the node of its last line.
+
+    Raises ParseError with the line number if the text is not a graph.
+    """
     nodes: dict[str, UOp] = {}
     names: dict[UOp, str] = {}
     columns: dict[tuple, str] = {}
@@ -242,9 +254,10 @@ def _error(number: int, message: str, expected: object, found: object) -> ParseE
 def _build(
     number: int, op: str, src: tuple[UOp, ...], pair: tuple[Any, Any], names: dict[UOp, str], columns: dict[tuple, str]
 ) -> tuple[UOp, str]:
-    """Return the node of line `number` and the text of its dtype and shape.
+    """Return (node, text of its dtype and shape) for line number `number`, which names the op `op` and the sources
+    `src`.
 
-    `pair`: its argument and tag. `names`, `columns`: as in `_column`.
+    `pair`: argument and tag of the node. `names`, `columns`: as in `_column`.
     """
     if not _is_exact(op, pair[0]):
         raise _error(
@@ -260,16 +273,20 @@ def _build(
 
 
 def _same_column(found: str, given: str) -> bool:
-    """Whether two texts of dtype and shape agree, ignoring spaces; an unknown size `?` agrees with any size."""
+    """Whether `found` and `given`, texts of dtype and shape, agree apart from spaces. An unknown size `?` agrees with
+    any size.
+    """
     a, b = (re.split(r"[\[\],]", re.sub(r"[ \t]", "", s)) for s in (found, given))
     return len(a) == len(b) and all(x == y or "?" in (x, y) for x, y in zip(a, b, strict=True))
 
 
 def _plain_record(text: str) -> tuple[Any, Any] | None:
-    """Parse a record of small numbers, words and simple strings: a fast path of `_Arguments`, three times as fast.
+    """Parse `text`, an argument record whose fields are small numbers, words and simple strings: a fast path of
+    `_Arguments`.
 
-    Nearly all PARAMs and BUFFERs have such a record, and they take most of the time of reading a saved step. Returns
-    (record, None), which is an argument without a tag, or None if `text` is anything else or is wrong.
+    Nearly all PARAMs and BUFFERs have such a record, and they take most of the time of reading a saved step; this is
+    three times as fast. Returns (record, None), meaning an argument without a tag. Returns None if `text` is anything
+    else or is wrong.
     """
     name, _, fields = text.partition("(")
     kind = RECORDS.get(name)
@@ -303,10 +320,10 @@ def _plain_record(text: str) -> tuple[Any, Any] | None:
 
 
 def _is_exact(op: str, arg: Any) -> bool:
-    """Whether an argument has the exact types that its op uses.
+    """Whether `arg`, a node's argument, has exactly the Python types that op `op` uses.
 
     Equal values of another type, such as True for 1 or a tuple for a record, would be interned as the same node. The
-    fields of records are checked where they are parsed.
+    fields of records are not checked here, but where they are parsed.
     """
     if op in _RECORD_OPS:
         return arg.__class__ is not tuple
@@ -323,7 +340,9 @@ def _is_exact(op: str, arg: Any) -> bool:
 
 @functools.cache
 def _field_types(kind: Any) -> dict[str, Any]:
-    """Return the types of the fields of record class `kind`. A compiled build reads them from the module's source."""
+    """Return a dict from field name to type for the argument record class `kind`. A compiled build reads the types from
+    the module's source.
+    """
     if not COMPILED:
         return get_type_hints(kind)
     import ast  # only a compiled build needs it
@@ -336,13 +355,13 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 
 def _fields_fit(kind: Any, fields: dict[str, Any]) -> bool:
-    """Whether all values in `fields` have the types of the record class `kind`."""
+    """Whether all values in `fields` (name -> value) have the types that the argument record class `kind` declares."""
     types = _field_types(kind)
     return all(f not in types or _fits(v, types[f]) for f, v in fields.items())
 
 
 def _fits(v: Any, wanted: Any) -> bool:
-    """Whether `v` has exactly the type `wanted`.
+    """Whether the value `v` has exactly the type `wanted`.
 
     `True` and `1.0` do not fit `int`: they equal 1, so a node that holds them would be interned as the node of 1.
     """
@@ -359,7 +378,7 @@ def _fits(v: Any, wanted: Any) -> bool:
 
 
 class _Arguments:
-    """A parser of the rest of a line after the sources: an optional argument and an optional `tag=` argument."""
+    """A parser of the end of a line, after the sources of a node: an optional argument and an optional `tag=` part."""
 
     def __init__(self, text: str, number: int) -> None:
         self.text, self.number, self.at = text, number, 0

@@ -1,11 +1,13 @@
-"""Define the node, an immutable and interned UOp `(op, src, arg, tag)`, and functions that build and walk graphs.
+"""Define the node of the graph, an immutable and interned UOp `(op, src, arg, tag)`, and functions that build and walk
+graphs.
 
-Equal nodes are identical: `node` returns the only live UOp with these four fields. It checks them by the op's row,
-which also gives dtype and shape. `build` first applies the simplifier of the op (`ir.rewrite.normal` fills
-SIMPLIFIERS), so local identities are applied during construction. This file has no algebra, no devices and no I/O.
+`src` is the tuple of sources, the nodes that a node depends on. Equal nodes are identical: `node` returns the only live
+UOp with these four fields. It checks them by the op's row in the op table, which also gives dtype and shape. `build`
+first applies the simplifier of the op (`ir.rewrite.normal` fills SIMPLIFIERS), so local identities are applied during
+construction. This file has no algebra, no devices and no I/O.
 
-Invariant: the four fields never change. Slots with an underscore cache derived properties. `origin`, `storage`,
-`holder` and `recomputed` may change; no derived property depends on them.
+Invariant: the four fields never change. Slots of the Python class with an underscore cache derived properties. `origin`
+(the line of the user's program), `storage`, `holder` and `recomputed` may change; no derived property depends on them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ _slots = count(1 << 32)  # slots of tensors' BUFFERs; far above the slots that t
 
 
 class UOp:
-    """A node of the graph. Compare with `is`. `dtype` and `shape` are derived at construction, the rest on demand."""
+    """A node of the graph; see the module docstring for its fields.
+
+    Compare nodes with `is`. `dtype` and `shape` are derived at construction, other properties at first use. A UOp also
+    means the whole graph of the nodes below it (its sources, their sources, and so on).
+    """
 
     __slots__ = (
         "__weakref__",
@@ -70,12 +76,14 @@ class UOp:
 
     @property
     def value(self) -> Any:
-        """Python value of a CONST."""
+        """Python value of this CONST node."""
         return self.arg[0]
 
     @property
     def sizes(self) -> tuple:
-        """Sizes of a shape source (a STACK) as a tuple: an int if constant, else an index UOp. Raises IRError."""
+        """Sizes of the shape that this node, a STACK of index scalars, represents, as a tuple: an int for a constant
+        size, else an index UOp. Raises IRError for another node.
+        """
         if self._sizes is None:
             if self.op != "STACK":
                 raise IRError("not a shape", expected="a STACK of index scalars", found=self.op)
@@ -128,9 +136,9 @@ class UOp:
         return build("CMPLT", self, lift(o, self))
 
     def __bool__(self) -> bool:
-        """Return the value of a bool CONST; True for any other node, except an undecided comparison of sizes.
+        """Return the value of a bool CONST; return True for any other node, except an undecided comparison of sizes.
 
-        Raises ShapeError for a comparison of symbolic sizes that is true for some values only, as `max(n, 1)` may make.
+        Raises ShapeError for a comparison of symbolic sizes whose result depends on the sizes, as in `max(n, 1)`.
         """
         if self.op == "CONST" and self.dtype is dtypes.bool:
             return bool(self.arg[0])
@@ -171,7 +179,10 @@ _rules = {r.name: (r.lo, MANY if r.hi is None else r.hi, r.dtype, r.shape) for r
 
 
 def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
-    """Return the interned UOp with exactly these fields. Raises IRError if they break the op's row."""
+    """Return the interned UOp with exactly these fields: op name, sources, argument and tag.
+
+    No simplifier is applied. Raises IRError if the fields violate the op's row in the op table.
+    """
     key = (op, src, arg, tag)
     ref = _table.get(key)
     if ref is not None and (u := ref()) is not None:
@@ -205,13 +216,16 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
 
 
 def build(op: str, *src: UOp, arg: Any = None) -> UOp:
-    """Return the UOp for `op` in normal form: local identities are applied, index arithmetic is canonical."""
+    """Return the UOp for `op` on the sources `src` with the argument `arg`, simplified to its normal form.
+
+    Local identities are applied, and index arithmetic is canonical, so the result may be a node of another op.
+    """
     f = SIMPLIFIERS.get(op)
     return node(op, src, arg) if f is None else f(src, arg)
 
 
 def live_nodes() -> int:
-    """Return the number of nodes in the table of interned UOps, without BUFFERs of `new_buffer_like`."""
+    """Return the number of nodes in the table of interned UOps, which excludes BUFFERs that `new_buffer_like` made."""
     return len(_table)
 
 
@@ -244,12 +258,16 @@ def const(value: Any, dtype: DType) -> UOp:
 
 
 def idx(value: Any) -> UOp:
-    """Return a size or index as a UOp: an int becomes an index CONST, a UOp is returned as it is."""
+    """Return the size or index `value` as a UOp: an int becomes a CONST of dtype `index`, and a UOp is returned
+    unchanged.
+    """
     return value if value.__class__ is UOp else node("CONST", (), (int(value), dtypes.index))
 
 
 def lift(value: Any, like: UOp) -> UOp:
-    """Return `value` as an operand: a UOp as it is, a Variable as its PARAM, a number as a CONST of `like`'s dtype."""
+    """Return `value` as an operand of an op: a UOp unchanged, a Variable as its PARAM, a number as a CONST of the dtype
+    of `like`.
+    """
     if value.__class__ is UOp:
         return value
     if value.__class__ is not int and hasattr(value, "symbol"):
@@ -281,15 +299,21 @@ def broadcast_to(u: UOp, shape: tuple) -> UOp:
 
 
 def new_buffer(shape: Iterable[Any], dtype: DType, device: Any, axis: int | None = 0) -> UOp:
-    """Return a BUFFER with a slot that no other BUFFER of this process has. Several devices divide it along `axis`."""
+    """Return a BUFFER with a slot that no other BUFFER of this process has.
+
+    `device`: a device name, or a tuple of names. A tuple of devices divides the BUFFER along `axis`; if `axis` is None,
+    each device holds all of it.
+    """
     divided = axis if device.__class__ is tuple else 0
     return node("BUFFER", (shape_source(shape),), BufferArg(next(_slots), dtype, device, "GLOBAL", divided))
 
 
 def new_buffer_like(template: UOp) -> UOp:
-    """Return a new BUFFER with the shape, dtype, device and address space of the BUFFER `template`.
+    """Return a new BUFFER node with the shape, dtype, device and address space of the BUFFER `template`, and an unused
+    slot.
 
-    Each replay calls it, so it checks nothing. The slot is new, so the node needs no entry in the table of nodes.
+    Each replay of a captured step calls this function, so it checks nothing. Because the slot is new, the node is not
+    entered in the table of interned nodes.
     """
     u = UOp()
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
@@ -303,7 +327,7 @@ def new_buffer_like(template: UOp) -> UOp:
 def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
     """Return all nodes of the graphs of `roots`, each once, sources before users.
 
-    Nodes for which `stop` is true are listed, but their sources are not visited.
+    Nodes for which `stop(node)` is true are listed, but their sources are not visited.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
@@ -327,19 +351,23 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
 
 @lru_cache(maxsize=128)
 def nodes_of(kernel: UOp) -> tuple[UOp, ...]:
-    """Return `toposort(kernel)`, kept for the last kernels: the passes over a step walk each of its kernels several
-    times.
+    """Return `toposort(kernel)` as a tuple, memoized for the most recent kernels, because several passes walk each
+    kernel.
     """
     return tuple(toposort(kernel))
 
 
 def substitute(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """Return `root` with every key of `mapping` replaced by its value; changed nodes are rebuilt in normal form."""
+    """Return the graph `root` with each node that is a key of `mapping` replaced by its value; changed nodes are
+    rebuilt in normal form.
+    """
     return substitute_all((root,), mapping)[0]
 
 
 def substitute_all(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """Apply `substitute` with the same `mapping` to several roots; common nodes are rebuilt once."""
+    """Apply `substitute` with the same `mapping` to each of `roots`; return the new roots. Nodes that roots share are
+    rebuilt once.
+    """
     new: dict[UOp, UOp] = dict(mapping)
     for u in toposort(*roots, stop=new.__contains__):
         if u not in new:
@@ -348,7 +376,10 @@ def substitute_all(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp
 
 
 def rebuild(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """Return `u` with the sources `src`, in normal form and with its origin; `u` itself if they are its sources."""
+    """Return node `u` with its sources replaced by `src`, in normal form and with the origin of `u`.
+
+    Returns `u` itself if `src` are its sources.
+    """
     if src == u.src:
         return u
     out = build(u.op, *src, arg=u.arg) if u.tag is None else node(u.op, src, u.arg, u.tag)
