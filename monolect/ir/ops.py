@@ -1,9 +1,9 @@
-"""Define the op table: one row per op of the dialect.
+"""Define the op table: one row per op of the IR.
 
 A row gives the number of sources, the type of `arg`, the dtype rule, the shape rule, the stages at which the op is
-allowed, its traits, its meaning on NumPy values and one line of prose. Building a node applies the rules. The
-verifier, the text form, the interpreter, `monolect ops` and the fuzz generators read the rows. Gradients,
-decompositions and rendering are not here; each transformation has its own table.
+allowed, its traits, its meaning (a function that computes the op on NumPy values) and one line of prose. Building a
+node applies the rules. The verifier, the text form, the interpreter, `monolect ops` and the fuzz generators read the
+rows. Gradients, decompositions and rendering are not here; each transformation has its own table.
 
 Invariant: every rule either returns, or raises IRError naming op, expected and found.
 Source: the single-dialect specification (op tables and derived properties); IOTA and the shaped INDEX are this
@@ -23,7 +23,10 @@ from monolect.base.numpy import np
 
 
 class Stage(Flag):
-    """The stages of the IR: tensor graph, kernel over RANGEs, linear program, command buffer. An op allows some."""
+    """The stages of the IR, as flags: graph of tensors, kernel with loops (RANGEs), linear program, command buffer.
+
+    The row of each op has the set of stages at which the op is allowed.
+    """
 
     TENSOR = auto()
     KERNEL = auto()
@@ -49,8 +52,10 @@ INVALID = _Invalid()
 
 
 class ParamArg(NamedTuple):
-    """Argument of PARAM: placeholder number `slot`. A symbolic Variable also has a name and inclusive bounds. Several
-    devices divide it along `axis`, as a BUFFER.
+    """Argument of a PARAM: a placeholder for memory or for a symbolic size, which is bound at slot number `slot`.
+
+    The PARAM of a symbolic size (a Variable) also has a `name` and the inclusive bounds `min` and `max`. If `device` is
+    a tuple, the devices divide the memory along `axis`; if `axis` is None, each device holds all of it.
     """
 
     slot: int
@@ -64,13 +69,14 @@ class ParamArg(NamedTuple):
 
     @property
     def symbol(self) -> tuple:
-        """The key under which a Variable is bound: (name, min, max)."""
+        """The key under which the value of a Variable is bound: (name, min, max)."""
         return self.name, self.min, self.max
 
 
 class BufferArg(NamedTuple):
-    """Argument of BUFFER: storage number `slot`. A tuple of devices divides it along `axis`; with None each holds all
-    of it.
+    """Argument of a BUFFER: a piece of memory with the unique number `slot`.
+
+    If `device` is a tuple, the devices divide the memory along `axis`; if `axis` is None, each device holds all of it.
     """
 
     slot: int
@@ -97,10 +103,12 @@ class LoadArg(NamedTuple):
 
 
 class TmaCopyArg(NamedTuple):
-    """Argument of TMACOPY: a tensor map and the shape of a box in it.
+    """Argument of TMACOPY, a copy by the GPU's tensor memory accelerator (TMA): a tensor map and the shape of a box in
+    it.
 
-    Per axis, the innermost first: stride in elements, extent, box size. Element `start` of the tensor has coordinate 0
-    on all axes. Successive boxes fill `n_buffers` blocks of local memory round-robin.
+    `strides` (in elements), `sizes` (extents) and `box` (box sizes) have a number per axis, innermost axis first.
+    Element `start` of the tensor has coordinate 0 on all axes. Successive boxes fill `n_buffers` blocks of local memory
+    round-robin.
     """
 
     start: int
@@ -111,11 +119,13 @@ class TmaCopyArg(NamedTuple):
 
 
 class KernelInfo(NamedTuple):
-    """Argument of the SINK of a kernel: its name, the optimizer's actions (None: not chosen yet), number of threads.
+    """Argument of the SINK of a kernel: its name, the optimizer's `actions` (None: not chosen yet), and its number of
+    threads.
 
-    `frozen`: slots of PARAMs whose contents are the same at every run. Packed blocks of them are filled once, by a
-    separate kernel whose KernelInfo differs only in `fills`. `frames`: whether the kernel fills the padding of a
-    buffer, whose interior other kernels write. `is_applied`: whether the actions were applied to its loops.
+    `frozen`: slots of PARAMs whose contents are the same at every run. Packed blocks (rearranged copies) of these
+    contents are filled once, by a separate kernel, whose KernelInfo differs only in `fills`. `frames`: whether the
+    kernel fills the padding of a buffer whose interior other kernels write. `is_applied`: whether `actions` were
+    applied to the loops.
     """
 
     name: str = "kernel"
@@ -128,12 +138,12 @@ class KernelInfo(NamedTuple):
 
 
 class ProgramInfo(NamedTuple):
-    """Argument of PROGRAM: the data that a launch of a kernel needs.
+    """Argument of PROGRAM, a compiled kernel: the data that a launch of the kernel needs.
 
-    `key` names its code in the caches of the device. `threads` threads run it in parallel, each with `local_bytes` of
-    scratch memory. `operands` has (dtype, number of elements, access) for each operand; access is "read", "write" or
-    "update". `layouts` has the layout of each packed block that the program fills; operand 2k is block k, and operand
-    2k + 1 its source.
+    `key` names its code in the caches of the device. `threads` threads run it in parallel, each with `local_bytes`
+    bytes of scratch memory. `operands` has (dtype, number of elements, access) for each operand; access is "read",
+    "write" or "update" (both). If the program fills packed blocks, `layouts` has the layout of each block; operand 2k
+    is block k, and operand 2k + 1 the memory that block k is copied from.
     """
 
     name: str
@@ -147,12 +157,13 @@ class ProgramInfo(NamedTuple):
 class StepInfo(NamedTuple):
     """Argument of the FUNCTION of a step: a batch of kernels over memory that the caller binds.
 
-    `roles` gives the role of each PARAM, by slot: "argument"; "old", the previous version of a state that gets new
-    memory at each call; "size", a Variable; "result", in fresh memory; "state", updated in place; "read", an external
-    tensor that may be bound again; "constant". The TUPLE in the body has `n_results` results, then the new versions of
-    the states in `moves` (their slots), then the states that are updated in place. `reuse`: (result, argument) slots;
-    the result may take the memory of that donated argument. `shared`: slots of constants that external code may write.
-    `is_replayed`: whether the step runs many times, so that grouping and hoisting its kernels pays.
+    `roles` gives the role of each PARAM of the step, by slot: "argument"; "old", the previous version of a state that
+    gets new memory at each call; "size", a Variable; "result", in fresh memory; "state", updated in place; "read", an
+    external tensor that may be bound again; "constant". The TUPLE in the body has `n_results` results, then the new
+    versions of the states whose slots are in `moves`, then the states that are updated in place. `reuse`: (slot of a
+    result, slot of an argument) pairs; the result may take the memory of that donated argument. `shared`: slots of
+    constants that external code may write. `is_replayed`: whether the step runs many times, so that grouping and
+    hoisting its kernels pays.
     """
 
     roles: tuple[str, ...] = ()
@@ -229,7 +240,10 @@ def _added(src: tuple, arg: Any) -> DType:
 
 
 def _check_gated(memory: Any, value: Any, gate: tuple) -> None:
-    """Check that `value` has the dtype of `memory` and that the gate, if there is one, is a bool. Raises IRError."""
+    """Check the operands of an access that is masked by a gate (a bool operand; without it every element is accessed).
+
+    `value` must have the dtype of `memory`. `gate` has no or one UOp, which must be a bool. Raises IRError.
+    """
     if value.dtype is not memory.dtype:
         raise _fail("a value of another dtype than the memory", memory.dtype.name, value.dtype.name)
     if gate and gate[0].dtype is not dtypes.bool:
@@ -343,7 +357,9 @@ def _shape_first(src: tuple, arg: Any) -> tuple:
 
 
 def broadcast(shapes: list[tuple]) -> tuple:
-    """Return the broadcast of `shapes`, right-aligned: sizes of an axis must be equal or 1. Raises IRError."""
+    """Return the shape to which all of `shapes` broadcast, aligned at the last axis. Raises IRError if two sizes of an
+    axis differ and neither is 1.
+    """
     rank = max(map(len, shapes))
     out: list[Any] = [1] * rank
     for s in shapes:
@@ -381,8 +397,10 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
 
 
 def _stored_shape(src: tuple, arg: Any) -> tuple:
-    """Return (), the shape of a STORE, after checking that the value and the gate broadcast to the shape of the memory
-    src[0]. Raises IRError.
+    """Return (), the shape of a STORE, after checking its operands.
+
+    The value src[1] and the gate (the condition under which an element is stored) must broadcast to the shape of the
+    memory src[0]. Raises IRError.
     """
     target, shape = src[0].shape, src[1].shape
     if (not shape or shape == target) and len(src) == 2:
@@ -394,7 +412,7 @@ def _stored_shape(src: tuple, arg: Any) -> tuple:
 
 
 def _is_broadcast(old: tuple, new: tuple) -> bool:
-    """Whether `old`, right-aligned, broadcasts to exactly `new`."""
+    """Whether a value of shape `old`, aligned at the last axis, broadcasts to exactly the shape `new`."""
     aligned = zip(reversed(old), reversed(new), strict=False)
     return len(old) <= len(new) and all(a is b or (a.__class__ is int and a in (1, b)) for a, b in aligned)
 
@@ -579,7 +597,9 @@ def _np_threefry(dtype: DType, counter: Any, key: Any) -> Any:
 
 
 def _np(name: str) -> Callable:
-    """Return a meaning that calls the NumPy function `name`."""
+    """Return a `meaning` for a row of the op table: a function (dtype, *arrays) -> array that calls the NumPy function
+    `name`.
+    """
 
     def meaning(dtype: DType, *xs: Any) -> Any:
         return getattr(np, name)(*xs)
@@ -596,7 +616,9 @@ def _np_mul(dtype: DType, a: Any, b: Any) -> Any:
 
 
 def _np_pow(dtype: DType, a: Any, b: Any) -> Any:
-    """Compute the power of IEEE 754. NumPy takes the root for a scalar exponent 0.5, which differs at -0.0 and -inf."""
+    """Compute a ** b as IEEE 754 defines it. NumPy takes the square root for a scalar exponent 0.5, which differs at
+    -0.0 and -inf.
+    """
     root = (b == 0.5) & ((a == 0) | (a == -np.inf))
     return np.where(root, np.abs(a), np.power(a, b)).astype(np.asarray(a).dtype)
 
@@ -720,7 +742,7 @@ ROWS: dict[str, Row] = {r.name: r for r in _ROWS}
 
 
 def with_trait(trait: str) -> frozenset[str]:
-    """Return the names of the ops that have the trait `trait`."""
+    """Return the names of the ops whose row in the op table has the trait `trait`, such as "effect"."""
     return frozenset(r.name for r in _ROWS if trait in r.traits)
 
 

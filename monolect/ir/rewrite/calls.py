@@ -1,4 +1,8 @@
-"""Analyze FUNCTION and CALL: substitute arguments for PARAMs, check arguments, and find the memory that a body writes.
+"""Analyze FUNCTION and CALL nodes: substitute arguments for PARAMs, check arguments, and find the memory that a body
+writes.
+
+The first source of a FUNCTION or CALL is its body, a graph over PARAMs. The other sources are the arguments: argument k
+is bound to the PARAM with slot k.
 
 Invariant: the PARAMs of a body are private to it. A nested body has PARAMs with the same slots, which may be the same
 interned nodes, so a substitution of PARAMs must not enter nested bodies.
@@ -22,28 +26,35 @@ BODIES = frozenset(("TUPLE", "SINK", "CUSTOMFUNCTION"))
 
 
 def is_body(u: UOp) -> bool:
-    """Whether `u` is the body of a call. Nodes below a body belong to no tensor, even if a tensor has the same node."""
+    """Whether `u` is the body of a call: a TUPLE, a kernel's SINK or a CUSTOMFUNCTION.
+
+    Nodes below a body belong to no tensor, even if a tensor has the same interned node.
+    """
     return u.op in BODIES
 
 
 def is_opaque(u: UOp) -> bool:
-    """Whether `u` is a result of a CALL, whose computation no rewrite may enter."""
+    """Whether `u` is a result of a CALL (a GETTUPLE of it, or memory AFTER it), whose computation no rewrite may
+    enter.
+    """
     if u.op == "GETTUPLE":
         return u.src[0].op == "CALL"
     return u.op == "AFTER" and any(s.op == "CALL" for s in u.src[1:])
 
 
 def parameters(body: UOp) -> dict[int, UOp]:
-    """Return the PARAMs of a TUPLE body by slot, without symbolic sizes."""
+    """Return the PARAMs in the body `body`, a TUPLE, as a dict from slot to PARAM, without those of symbolic sizes."""
     below = toposort(*body.src, stop=is_body)
     return {u.arg.slot: u for u in below if u.op == "PARAM" and u.arg.name is None}
 
 
 def inlined(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """Return the values of a TUPLE body with its PARAMs replaced by the arguments.
+    """Return the values of `body`, a TUPLE, with each PARAM replaced by the argument in `args` with the number of its
+    slot.
 
-    An argument that the body writes partially becomes CONTIGUOUS if it has no buffer. Otherwise the written view would
-    merge with the views of the argument and reach the memory below them.
+    If the body writes only a part of an argument that is not memory, the argument becomes CONTIGUOUS. Otherwise the
+    view that is written would merge with the views in the argument, and the write would reach the memory below these
+    views.
     """
     new: dict[UOp, UOp] = {}
     order = toposort(*body.src, stop=is_body)
@@ -61,7 +72,9 @@ def inlined(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 @lru_cache(maxsize=4096)
 def stored_slots(body: UOp) -> frozenset[int]:
-    """Return the slots of the PARAMs that a kernel or CUSTOMFUNCTION `body` writes: of all sources for the latter."""
+    """Return the slots of the PARAMs that `body` writes: for a kernel the targets of its stores, for a CUSTOMFUNCTION
+    all its PARAMs.
+    """
     if body.op == "CUSTOMFUNCTION":
         return frozenset(p.arg.slot for p in body.src)
     targets = [u.src[0] for u in nodes_of(body) if u.op in ("STORE", "ATOMICADD")]
@@ -73,7 +86,9 @@ _expectations: WeakKeyDictionary[UOp, tuple[UOp, ...]] = WeakKeyDictionary()  # 
 
 
 def _expected(body: UOp) -> tuple[UOp, ...]:
-    """Return the PARAMs of a body that need an argument; Variables do not, because they are bound by name."""
+    """Return the PARAMs of `body` that need an argument, which excludes Variables, because a Variable is bound by
+    name.
+    """
     known = _expectations.get(body)
     if known is None:
         if body.op == "SINK" and body.arg is not None and body.arg.fills:
@@ -87,10 +102,11 @@ def _expected(body: UOp) -> tuple[UOp, ...]:
 
 
 def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) -> None:
-    """Check that each PARAM of a body has an argument of its dtype and shape. Raises IRError.
+    """Check that each PARAM of `body` has an argument in `args` with its dtype and shape. Raises IRError.
 
-    For a kernel only the number of elements counts, because it sees memory as one axis. A native function may get
-    uint8 bytes of an arena unless `is_typed`. Symbolic sizes must be equal after PARAMs in them become the arguments.
+    For a kernel only the number of elements counts, because a kernel sees memory as one axis. A native function
+    (CUSTOMFUNCTION) may get uint8 bytes of an arena instead of its dtype, unless `is_typed`. A symbolic size is
+    compared after its PARAMs are replaced by arguments.
     """
     for p in _expected(body):
         k = p.arg.slot
@@ -108,8 +124,9 @@ def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) ->
 
 
 def _are_equal(wanted: tuple, found: tuple, body: UOp) -> bool:
-    """Whether two shapes are equal in a call of `body`. A kernel has its own PARAMs for Variables: they compare by
-    name.
+    """Whether the shapes `wanted` and `found` are equal in a call of `body`.
+
+    A kernel has its own PARAMs for Variables, so in its shapes Variables are compared by name.
     """
     if len(wanted) != len(found):
         return False
@@ -120,13 +137,17 @@ def _are_equal(wanted: tuple, found: tuple, body: UOp) -> bool:
 
 
 def _by_name(size: UOp) -> UOp:
-    """Return a size with the slot of each Variable set to 0, so that equal names are equal nodes."""
+    """Return the symbolic size `size` with the slot of each Variable set to 0, so that sizes of equally named Variables
+    are one node.
+    """
     params = [u for u in toposort(size) if u.op == "PARAM" and u.arg.name is not None]
     return substitute(size, {u: node("PARAM", u.src, u.arg._replace(slot=0)) for u in params})
 
 
 def shape_of_call(shape: tuple, src: tuple[UOp, ...]) -> tuple[Any, ...]:
-    """Return `shape`, the shape of a value in the body src[0], in terms of the arguments src[1:] of the call."""
+    """Return `shape`, the shape of a value in the body src[0], with the PARAMs in symbolic sizes replaced by the
+    arguments src[1:].
+    """
     if all(n.__class__ is int for n in shape):
         return shape
     body, args = src[0], src[1:]

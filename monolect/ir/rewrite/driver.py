@@ -1,7 +1,7 @@
-"""Apply a rule set to a graph until no rule matches.
+"""Apply a rule set to a graph until no rule matches any node.
 
 What it is for: every pass that is a table of rules. The driver is iterative, visits each node once, and rebuilds
-changed nodes in normal form. The result of a rule is rewritten again.
+changed nodes in normal form. The node that a rule returns is rewritten again.
 What it is not: a strategy. The order of the rules in the table decides which one is tried first.
 
 Invariant: on return no rule of the set matches a node of the result that was visited. Rules that undo each other, or
@@ -32,20 +32,22 @@ def rewrite(
     context: Any = None,
     stop: Callable[[UOp], bool] | None = None,
 ) -> UOp:
-    """Return `root` with the rules of `ruleset` applied to all nodes until none matches.
+    """Return the graph `root` with the rules of `ruleset` applied to all nodes until none matches.
 
-    With `bottom_up`, rules see a node after its sources are rewritten; otherwise they see it before. `trace(rule name,
-    before, after)` is called for each rule that fires. `context` is passed to the rules. Nodes for which `stop` is true
-    are not changed or entered. Cost: about 1 microsecond for a node that no rule matches.
+    With `bottom_up`, rules are tried on a node after its sources are rewritten; otherwise before. `trace(rule name,
+    before, after)` is called for each rule that fires. `context` is any value that is passed to the rules. Nodes for
+    which `stop(node)` is true are neither changed nor entered. Cost: about 1 microsecond for a node that no rule
+    matches.
     """
     return _Driver(root, ruleset, trace, context, stop).run(bottom_up)
 
 
 def replaced(root: UOp, replacement: Callable[[UOp], UOp]) -> UOp:
-    """Return `root` with each node replaced by `replacement(node)`, repeated until it returns the node itself.
+    """Return the graph `root` with each node replaced by `replacement(node)`, repeated until `replacement` returns the
+    node itself.
 
-    `replacement` sees a node before its sources change, so that it can match several original nodes, and again after
-    they changed. It serves rules that are plain code.
+    `replacement` is called for a node before the sources of the node change, so that it can match several original
+    nodes, and again for the node that is rebuilt with changed sources. It serves rewrite rules that are plain code.
     """
     done: dict[UOp, UOp] = {}
     instead: dict[UOp, UOp] = {}
@@ -75,8 +77,8 @@ def replaced(root: UOp, replacement: Callable[[UOp], UOp]) -> UOp:
 class _Driver:
     """The state of one call of `rewrite`.
 
-    `done` maps a node to its final result. `instead` maps a node to a replacement that is still to be rewritten. If the
-    replacement of a node leads back to that node before it is done, the rules cycle.
+    `done` (in `run`) maps a node to its final result. `instead` maps a node to a replacement that is still to be
+    rewritten. If the replacement of a node leads back to that node before it is done, the rules cycle.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class _Driver:
         self.steps, self.limit = 0, _FIRST_STEPS
 
     def run(self, bottom_up: bool) -> UOp:
-        """Rewrite the root and return its result; `bottom_up` is that of `rewrite`."""
+        """Rewrite the root and return its result. `bottom_up`: whether rules are tried on a node after its sources are
+        rewritten.
+        """
         done: dict[UOp, UOp] = {}
         entered: set[UOp] = set()
         instead, stop, context = self.instead, self.stop, self.context
@@ -134,15 +138,20 @@ class _Driver:
         return done[self.root]
 
     def settled(self, u: UOp, done: dict[UOp, UOp]) -> UOp:
-        """Return the final result of the replacement of `u`. Raises InternalError if it is not done: a cycle."""
+        """Return the final result for `u`, whose replacement was visited. Raises InternalError if `done` lacks the
+        result: the rules cycle.
+
+        `done`: the final result of each finished node.
+        """
         out = done.get(self.instead[u])
         if out is None:
             raise self.cycle("undo each other")
         return out
 
     def fire(self, u: UOp, hit: tuple[UOp, str], stack: list[UOp]) -> None:
-        """Record that a rule fired on `u`, and push its replacement on the stack. `hit`: (replacement, name of the
-        rule).
+        """Record that a rule replaced `u`, and push `u` and its replacement on `stack`, the nodes to visit.
+
+        `hit`: (replacement, name of the rule). Raises InternalError if too many rules fired.
         """
         v, name = hit
         self.steps += 1

@@ -1,8 +1,9 @@
-"""List the identities that are applied while nodes are built, and switch them on and off.
+"""List the identities that simplify nodes while they are built, such as x * 1 = x, and switch them on and off.
 
-What it is for: the code of the identities (`ir.rewrite.index`, `ir.rewrite.normal`) names a row wherever it applies
-one: `allowed is None or allowed("mul_one")`. `allowed` is None unless a setting switches identities off (SIMPLIFY,
-DISABLE) or there is a listener (TRACE=rules, a test). The code of the identities is not here.
+What it is for: the code of the identities (`ir.rewrite.index`, `ir.rewrite.normal`) names a row of this list wherever
+it applies one: `allowed is None or allowed("mul_one")`. `allowed` is a variable of these modules. It is None unless a
+setting switches identities off (SIMPLIFY, DISABLE) or a listener records them (TRACE=rules, a test). The code of the
+identities is not here.
 
 Invariant: the code names each row, and no other name (tests/rules/test_named.py). The result of an identity has the
 dtype of the requested node, and its value wherever that is defined.
@@ -115,16 +116,17 @@ _off: set[str] = set()  # names of the identities that are switched off
 
 
 def connect(setter: Callable[[Any], None]) -> None:
-    """Register `setter`, which sets the variable `allowed` of a module.
+    """Register `setter`, a function that sets the variable `allowed` of a module that applies identities.
 
-    It is called with None if all identities apply and nothing listens, else with the predicate `_may`.
+    `setter` is called now and after each change of the settings: with None if all identities apply and nothing listens,
+    else with `_may`, a predicate of an identity's name.
     """
     _setters.append(setter)
     _follow()
 
 
 def _may(name: str) -> bool:
-    """Whether an identity that holds is to be applied; if so, its name is recorded for the listener."""
+    """Whether the identity `name`, whose conditions hold, is to be applied; if so, record the name for the listener."""
     if name in _off:
         return False
     if _frames:
@@ -133,7 +135,9 @@ def _may(name: str) -> bool:
 
 
 def _recording(op: str, simplify: Callable[[tuple[UOp, ...], Any], UOp]) -> Callable[[tuple[UOp, ...], Any], UOp]:
-    """Return `simplify`, the simplifier of `op`, wrapped so that it reports the identities that it applies."""
+    """Return `simplify`, the simplifier of `op`, wrapped so that each call reports the applied identities to the
+    listener.
+    """
 
     def simplify_and_tell(src: tuple[UOp, ...], arg: Any) -> UOp:
         names: list[str] = []
@@ -151,7 +155,7 @@ def _recording(op: str, simplify: Callable[[tuple[UOp, ...], Any], UOp]) -> Call
 
 
 def _follow() -> None:
-    """Update the switches and simplifiers after the settings or the listener changed."""
+    """Update `allowed` and the simplifiers after the settings or the listener changed."""
     listens = listener.callback is not None
     rows = IDENTITIES.rows
     _off.clear()

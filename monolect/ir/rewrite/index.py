@@ -1,8 +1,8 @@
 """Build index arithmetic in normal form.
 
-A value of dtype `index` is one canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node. Divisions,
-remainders and comparisons are simplified from the terms and their intervals. Each identity has a row in
-`ir.rewrite.identities`, which the code names where it applies the identity.
+A value of dtype `index` is one canonical sum `c1*x1 + c2*x2 + ... + k`, so equal indices are the same node. Its terms
+`ci*xi` are given as pairs (xi, ci). Divisions, remainders and comparisons are simplified from the terms and their
+intervals. Each identity has a row in `ir.rewrite.identities`, which the code names where it applies the identity.
 
 Arithmetic on elements is in `ir.rewrite.normal`; rules that match larger graphs are in `rules/`.
 Invariant: the result has the value of the plain node wherever that is defined.
@@ -37,9 +37,9 @@ connect(_set_allowed)
 
 # ---- sums of index terms ---------------------------------------------------------------------------------------------
 def linear(u: UOp) -> tuple[int, Terms]:
-    """Return the index value `u` as `(k, ((x1, c1), ...))`, meaning k + c1*x1 + ...
+    """Return the index value `u` as (constant k, terms ((x1, c1), ...)), meaning k + c1*x1 + ...
 
-    No xi is a sum, a constant, or a constant multiple.
+    No xi is a sum, a constant, or a multiple of another node by a constant.
     """
     if u._linear is not None:
         return u._linear
@@ -60,7 +60,7 @@ def linear(u: UOp) -> tuple[int, Terms]:
 
 
 def _sum_of(u: UOp) -> tuple[int, Terms]:
-    """Return `linear(u)` for an ADD."""
+    """Return `linear(u)`, which is (constant, terms), for an ADD `u`."""
     k = 0
     terms: list[tuple[UOp, int]] = []
     while u.op == "ADD" and u._linear is None:  # `from_linear` builds left-leaning chains
@@ -76,13 +76,17 @@ def _sum_of(u: UOp) -> tuple[int, Terms]:
 
 
 def _scaled(x: UOp, c: int) -> tuple[int, Terms]:
-    """Return `linear` of c * x. Here x may be a sum or a constant: c * x was built with identities switched off."""
+    """Return `linear(c * x)`, which is (constant, terms). Here x may be a sum or a constant, which happens if c * x was
+    built with identities switched off.
+    """
     k, terms = linear(x)
     return k * c, tuple([(y, m * c) for y, m in terms if m * c])
 
 
 def _collected(terms: list[tuple[UOp, int]]) -> list[tuple[UOp, int]]:
-    """Return `terms` with equal ones added up."""
+    """Return `terms`, (value, coefficient) pairs, with the coefficients of equal values added; zero terms are
+    left out.
+    """
     found: dict[UOp, int] = {}
     for x, c in terms:
         found[x] = found.get(x, 0) + c
@@ -90,9 +94,9 @@ def _collected(terms: list[tuple[UOp, int]]) -> list[tuple[UOp, int]]:
 
 
 def as_sums(root: UOp) -> UOp:
-    """Return `root` with all index sums in normal form, as renderers need them.
+    """Return the graph `root` with all index sums in normal form, as renderers need them.
 
-    This is `root` itself unless identities are switched off.
+    If all identities are switched on, all sums are in this form already, and `root` itself is returned.
     """
     if allowed is None:
         return root
@@ -105,7 +109,10 @@ def as_sums(root: UOp) -> UOp:
 
 
 def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
-    """Return the interval of each index value x that a condition `m*x < k` bounds, while all `conditions` hold."""
+    """Return a dict from index value x to its interval (lower, upper) where all `conditions` hold.
+
+    The dict has each x that one of the conditions bounds by a constant, `m*x < k`.
+    """
     out: dict[UOp, Interval] = {}
     for c in conditions:
         if c.op == "CMPLT" and c.src[0].dtype.kind == "x":
@@ -123,7 +130,10 @@ def _term_key(t: tuple[UOp, int]) -> tuple:
 
 
 def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UOp:
-    """Return the canonical node for k + the sum of c*x over `terms`; x // c * c + x % c is recombined to x."""
+    """Return the canonical node for k + the sum of c*x over `terms`, (x, c) pairs or a dict from x to c.
+
+    Terms of the form x // c * c + x % c are combined to x.
+    """
     items = [(x, c) for x, c in (terms.items() if isinstance(terms, dict) else terms) if c]
     if len(items) > 1:
         more, items = _recombine(items)
@@ -139,7 +149,10 @@ def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UO
 
 
 def _recombine(items: list[tuple[UOp, int]]) -> tuple[int, list[tuple[UOp, int]]]:
-    """Recombine terms c * (y % n) and c*n * (y // n) to c * y; return (constant to add, remaining items)."""
+    """Combine the terms c * (y % n) and c*n * (y // n) in `items` to c * y.
+
+    `items` are (value, coefficient) pairs. Returns (constant to add, new pairs).
+    """
     k, found = 0, dict(items)
     again = True
     while again and any(x.op == "MOD" for x in found):
@@ -153,8 +166,8 @@ def _recombine(items: list[tuple[UOp, int]]) -> tuple[int, list[tuple[UOp, int]]
 def _recombine_pair(found: dict[UOp, int], x: UOp, c: int) -> int | None:
     """Replace, in `found`, the term c * x with x = y % n, and its partner c*n * (z // n), by the terms of c * z.
 
-    z differs from y by a multiple of n. z // n may be written as a // (m*n), for z = a // m. Returns the constant part
-    of c * z, or None if `found` has no partner of x.
+    `found` maps values to coefficients. z differs from y by a multiple of n. z // n may be written as a // (m*n), for z
+    = a // m. Returns the constant part of c * z, or None if `found` has no partner of x.
     """
     y, n = x.src[0], x.src[1].arg[0] if x.src[1].op == "CONST" else 0
     if n < 1:
@@ -174,7 +187,7 @@ def _recombine_pair(found: dict[UOp, int], x: UOp, c: int) -> int | None:
 
 
 def _is_congruent(x: UOp, y: UOp, n: int) -> bool:
-    """Whether x and y differ by a multiple of n."""
+    """Whether the index values `x` and `y` are known to differ by a multiple of `n`."""
     (kx, tx), (ky, ty) = linear(x), linear(y)
     terms = dict(tx)
     for z, c in ty:
@@ -199,9 +212,11 @@ def index_add(a: UOp, b: UOp) -> UOp:
 
 
 def index_mul(a: UOp, b: UOp) -> UOp:
-    """Return the canonical node for a * b: a scaled sum if one is a constant, else a product that is a term.
+    """Return the canonical node for a * b.
 
-    A sum of two or more terms times a single term is distributed to a sum of products.
+    If one factor is a constant, the node is the other's sum with scaled coefficients. Otherwise the node is a product,
+    which counts as one term of a sum. A sum of two or more terms times a single term is distributed to a sum of
+    products.
     """
     ka, ta = linear(a)
     kb, tb = linear(b)
@@ -225,7 +240,9 @@ def index_mul(a: UOp, b: UOp) -> UOp:
 
 
 def _product(a: UOp, b: UOp) -> UOp:
-    """Return the node for a * b of two terms: their constant factors times the product of the rest."""
+    """Return the node for a * b, where `a` and `b` are single terms: their constant factors times the product of the
+    remaining factors.
+    """
     if allowed is not None and not allowed("index_product"):
         return node("MUL", (a, b))
     ca = cb = 1
@@ -238,7 +255,11 @@ def _product(a: UOp, b: UOp) -> UOp:
 
 
 def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int], int, dict[UOp, int]]:
-    """Split k + terms into c * whole + rest; return (constant, terms of whole, constant in [0, c), terms of rest)."""
+    """Split the sum of `k` and `terms` into c * whole + rest.
+
+    Returns (constant of whole, terms of whole, constant of rest, terms of rest). The constant of rest is in [0, c), and
+    no coefficient of rest is a multiple of c. Terms are dicts from value to coefficient.
+    """
     whole: dict[UOp, int] = {}
     rest: dict[UOp, int] = {}
     for x, m in terms:
@@ -284,7 +305,9 @@ def index_idiv(a: UOp, b: UOp) -> UOp:
 
 
 def _idiv_rest(r: UOp, c: int) -> UOp:
-    """Return the node for r // c, where no term of r is a multiple of c and the terms share no divisor with c."""
+    """Return the canonical node for r // c. No term of `r` has a coefficient that is a multiple of `c`, and the
+    coefficients share no divisor with `c`.
+    """
     lo, hi = min_max(r)
     if lo // c == hi // c and (allowed is None or allowed("index_div_bounds")):
         return idx(lo // c)
@@ -306,7 +329,7 @@ def _idiv_rest(r: UOp, c: int) -> UOp:
 
 
 def _is_below(a: UOp, b: UOp) -> bool:
-    """Whether 0 <= a < b is known: `a` is a loop of `b` iterations, or the intervals show it."""
+    """Whether 0 <= a < b is known: `a` is a RANGE of `b` iterations, or the intervals of `a` and `b` prove it."""
     if a.op == "RANGE" and a.src[0] is b:
         return True
     lo, hi = min_max(a)
@@ -314,7 +337,7 @@ def _is_below(a: UOp, b: UOp) -> bool:
 
 
 def index_mod(a: UOp, b: UOp) -> UOp:
-    """Return the canonical node for a % b, with the sign of b; 0 for b = 0."""
+    """Return the canonical node for a % b; the result has the sign of b, and is 0 for b = 0."""
     if b.op != "CONST":
         if a is b and (allowed is None or allowed("index_mod_self")):
             return idx(0)
@@ -358,14 +381,17 @@ def index_mod(a: UOp, b: UOp) -> UOp:
 
 
 def _is_reduced(k: int, terms: Terms, c: int) -> bool:
-    """Whether `k` and the coefficients of `terms` are already reduced mod c: `index_mod_multiples` changes nothing."""
+    """Whether `k` and the coefficients of `terms` are already reduced modulo `c`, so that identity
+    `index_mod_multiples` changes nothing.
+    """
     return 0 <= k < c and all(m % c and m < c for _, m in terms)
 
 
 def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
-    """Apply (m*A + small) % c == m * (A % (c/m)) + small, where m divides c and small is within [0, m).
+    """Apply (m*A + small) % c == m * (A % (c/m)) + small, where m divides c and 0 <= small < m, and return the node.
 
-    `k` plus the sum of `rest`, value -> coefficient, is m*A + small. Returns None if no coefficient is such an m.
+    The dividend m*A + small is `k` plus the sum of `rest`, a dict from value to coefficient. Returns None if no
+    coefficient can be such an m.
     """
     for m in sorted({n for n in rest.values() if n > 1 and c % n == 0}, reverse=True):
         big = {y: n for y, n in rest.items() if n % m == 0}
@@ -376,9 +402,11 @@ def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
 
 
 def index_less(a: UOp, b: UOp) -> UOp:
-    """Return the node for a < b as `terms < k`, divided by the terms' common divisor; TRUE or FALSE if known.
+    """Return the canonical node for a < b: `terms < k`, divided by the common divisor of the coefficients; TRUE or
+    FALSE if known.
 
-    If the sum of the terms may overflow, each unbounded term is on the side on which its coefficient is positive.
+    If the sum of the terms may overflow, unbounded terms are moved to the side of the comparison on which their
+    coefficient is positive.
     """
     k, terms = linear(a + b * -1)
     lo, hi = _sum_range(k, terms)
@@ -403,7 +431,9 @@ def index_less(a: UOp, b: UOp) -> UOp:
 
 
 def _sum_range(k: int, terms: Terms) -> Interval:
-    """Return the interval of k + c1*x1 + ..., the sum of `terms`, in exact integers, without wrapping."""
+    """Return the interval (lower, upper) of k + c1*x1 + ..., where `terms` are (xi, ci), in exact integers, without
+    overflow.
+    """
     lo = hi = k
     for x, c in terms:
         a, b = min_max(x)
@@ -412,7 +442,9 @@ def _sum_range(k: int, terms: Terms) -> Interval:
 
 
 def is_unbounded(x: UOp) -> bool:
-    """Whether a value, such as an index that is read from memory, may be so large that a sum with it overflows."""
+    """Whether the index value `x` may be so large that a sum with it overflows; an index that is read from memory is an
+    example.
+    """
     lo, hi = min_max(x)
     return bool(lo < -(2**62) or hi > 2**62)
 

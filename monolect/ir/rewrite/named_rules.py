@@ -1,4 +1,4 @@
-"""Register named rules that are plain code, switch them off, and report when one fires.
+"""Register named rewrite rules that are plain code, switch them off, and report when one fires.
 
 What it is for: a module of such rules has a `Family` of rows. Its code calls `is_on(name)` before it applies a rule,
 and passes the result through `fired`. So `DISABLE`, `TRACE=rules` and tests work as they do for patterns
@@ -24,7 +24,9 @@ Callback = Callable[[str, Any, Any], None]
 
 
 class Row(NamedTuple):
-    """A rule: its name, a plain sentence or formula, and the reason why it cannot be switched off ("" if it can)."""
+    """A rule that is plain code: its name, its text (a sentence or formula for people), and `needed`, the reason why it
+    cannot be switched off ("" if it can).
+    """
 
     name: str
     text: str
@@ -32,9 +34,10 @@ class Row(NamedTuple):
 
 
 class Family:
-    """The rows of one kind of rule, by name. `module` names the modules, separated by spaces, that apply them.
+    """A named group of rules that are plain code; `rows` maps the name of each rule to its Row.
 
-    Raises InternalError for a name that is used twice.
+    `module`: names, separated by spaces, of the modules that apply the rules. Raises InternalError for a name that is
+    used twice.
     """
 
     def __init__(self, name: str, module: str, *rows: Row):
@@ -45,7 +48,9 @@ class Family:
 
 
 class Listener:
-    """Holder of the function `callback(name, before, after)` that is called for each rule that fires, or None."""
+    """A holder of `callback(rule name, before, after)`, which is called for each rule that fires; None if nothing
+    listens.
+    """
 
     callback: Callback | None = None
 
@@ -54,12 +59,12 @@ listener = Listener()
 
 
 def is_on(name: str) -> bool:
-    """Whether the setting DISABLE does not name this rule."""
+    """Whether the rule `name` is switched on: the setting DISABLE does not name it."""
     return name not in settings.disabled
 
 
 def fired(name: str, before: UOp, after: T) -> T:
-    """Report that rule `name` turned `before` into `after`, and return `after`."""
+    """Report to the listener that rule `name` turned node `before` into `after`, and return `after`."""
     if listener.callback is not None:
         listener.callback(name, before, after)
     return after
@@ -67,7 +72,7 @@ def fired(name: str, before: UOp, after: T) -> T:
 
 @contextmanager
 def recorded() -> Iterator[list[tuple[str, Any, Any]]]:
-    """Yield a list that gets (name, before, after) of each rule that fires in the `with` block."""
+    """Yield a list to which each rule that fires in the `with` block appends (rule name, node before, node after)."""
     found: list[tuple[str, Any, Any]] = []
     before, listener.callback = listener.callback, lambda *what: found.append(what)
     _tell()
@@ -79,7 +84,9 @@ def recorded() -> Iterator[list[tuple[str, Any, Any]]]:
 
 
 def _tell() -> None:
-    """Call the functions that watch settings, because some of them also depend on the listener."""
+    """Call `watchers`, the functions that run when settings change, because some of them also depend on the
+    listener.
+    """
     for watcher in watchers:
         watcher()
 
@@ -88,7 +95,9 @@ _printed: set[str] = set()
 
 
 def _print(name: str, before: Any, after: Any) -> None:
-    """Print that rule `name` turned `before` into `after`, once for each such line: passes rebuild the same nodes."""
+    """Print that rule `name` turned `before` into `after`. A line is printed only once, because passes rebuild the same
+    nodes.
+    """
     from monolect.ir.pseudocode import brief  # imported only to print
 
     left, right = (brief(u) if isinstance(u, UOp) else str(u) for u in (before, after))
@@ -99,7 +108,9 @@ def _print(name: str, before: Any, after: Any) -> None:
 
 
 def _follow_trace() -> None:
-    """Make `_print` the listener if TRACE has the word "rules" and there is no other listener; else remove it."""
+    """Make `_print` the listener if the setting TRACE has the word "rules" and there is no other listener; otherwise
+    stop `_print` from listening.
+    """
     if "rules" in settings.tracing:
         if listener.callback is None:
             _printed.clear()

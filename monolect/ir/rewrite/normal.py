@@ -1,9 +1,9 @@
 """Simplify each node while it is built, by local identities that always hold.
 
-Each simplifier takes `(src, arg)` and returns the simplified UOp. Index arithmetic (dtype `index`) is a canonical sum
-(`ir.rewrite.index`). Other integers fold constants and drop neutral elements. Floats keep their IEEE 754 meaning: x*1
-is x, but x+0 is not, because -0.0 + 0 is 0.0. Each identity has a row in `ir.rewrite.identities`, which the code names
-where it applies the identity.
+Each simplifier takes `(src, arg)`, the sources and argument of a node to build, and returns the simplified UOp. Index
+arithmetic (dtype `index`) is a canonical sum (`ir.rewrite.index`). Other integers fold constants and drop neutral
+elements. Floats keep their IEEE 754 meaning: x*1 is x, but x+0 is not, because -0.0 + 0 is 0.0. Each identity has a row
+in `ir.rewrite.identities`, which the code names where it applies the identity.
 
 What it is not: rewriting that needs a choice or a whole graph; that is done by named rules in `rules/`.
 Invariant: the result has the dtype of the plain node, and its value wherever that is defined.
@@ -45,17 +45,21 @@ def _set_allowed(may: Any) -> None:
 
 # ---- one simplifier per op -------------------------------------------------------------------------------------------
 def _is(u: UOp, value: Any) -> bool:
-    """Whether `u` is the CONST of the number `value` (a bool is no number)."""
+    """Whether `u` is a CONST with the number `value`. A bool does not count as a number."""
     return u.op == "CONST" and u.arg[0].__class__ is not bool and u.arg[0] == value
 
 
 def _known(*src: UOp) -> bool:
-    """Whether all `src` are valid constants."""
+    """Whether all of `src` are CONSTs with a valid value (not INVALID, the value of padding that must be discarded)."""
     return all(s.op == "CONST" and s.arg[0] is not INVALID for s in src)
 
 
 def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
-    """Fold an op on the CONSTs `src` to a CONST by the meaning in its row; None if it has none or may not be folded."""
+    """Compute `op` on the CONSTs `src` at compile time by the NumPy function in the op's row, and return the result as
+    a CONST.
+
+    Returns None if the row has no such function, if folding is switched off, or if an index value is too large.
+    """
     row = ROWS[op]
     d = src[-1].dtype
     if row.meaning is None or allowed is not None and not allowed("index_numbers" if d.kind == "x" else "numbers"):
@@ -74,7 +78,9 @@ def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
 
 
 def _commute(op: str, a: UOp, b: UOp) -> UOp:
-    """Return the node of a commutative op with a constant on the right, else with the older operand on the left."""
+    """Return the node of the commutative op `op` on `a` and `b` in canonical order: a constant is the right operand;
+    else the node that was created first is the left one.
+    """
     if a.op == "CONST" and b.op != "CONST" or (b.op != "CONST" and a.serial > b.serial):
         if allowed is None or allowed("commute"):
             a, b = b, a
@@ -82,7 +88,9 @@ def _commute(op: str, a: UOp, b: UOp) -> UOp:
 
 
 def _keep(op: str, src: tuple[UOp, ...], like: UOp) -> UOp | None:
-    """Return `like` as the result of an op on `src`, or None if broadcasting makes the result larger than `like`."""
+    """Return `like`, one of the operands `src`, as the result of `op`; None if broadcasting makes the result larger
+    than `like`.
+    """
     return like if all(s is like or s.shape == () or s.shape == like.shape for s in src) else None
 
 
@@ -107,7 +115,8 @@ MARKS = (log2(e), log(2.0), pi / 2)  # constants in EXP2(x * log2(e)), LOG2(x) *
 
 
 def is_mark(c: UOp, *marks: float) -> bool:
-    """Whether the constant `c` may mark e**x, ln(x) or cos(x), for which later rules compute a more precise function.
+    """Whether the constant `c` is one of `marks`: factors such as log2(e) by which later rules recognize e**x, ln(x) or
+    cos(x), and compute a more precise function.
 
     Such a constant is neither folded nor made an input. Otherwise the function would round differently if x is a
     constant. `marks`: constants to compare with (default: MARKS).
@@ -179,7 +188,7 @@ def _cmplt(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _as_index(u: UOp) -> UOp | None:
-    """Return an index node with the value of the integer `u`, or None if there is none."""
+    """Return a node of dtype `index` with the value of the integer node `u`, or None if no such node is known."""
     if u.op == "CONST" and u.arg[0] is not INVALID:
         return idx(u.arg[0])
     if u.op != "CAST" or u.src[0].dtype.kind != "x":
@@ -207,7 +216,7 @@ def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def conjuncts(u: UOp) -> list[UOp]:
-    """Return the conditions that a chain of ANDs joins."""
+    """Return the conditions c1, c2, ... of `u` = c1 AND c2 AND ...; [u] if `u` is no AND of bools."""
     out, stack = [], [u]
     while stack:
         v = stack.pop()
@@ -311,7 +320,7 @@ def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _unary(op: str) -> Any:
-    """Return a simplifier of `op` that only folds constants."""
+    """Return a simplifier for `op`, a function (src, arg) -> UOp, that only folds constants."""
 
     def simplify(src: tuple[UOp, ...], arg: Any) -> UOp:
         if _known(*src) and (f := fold(op, src, arg)) is not None:
@@ -393,7 +402,9 @@ def _store(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _after(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Simplify an AFTER: drop effects on views without elements, whose loops never run."""
+    """Simplify an AFTER of src[0] and the effects src[1:]: drop effects on views without elements, whose loops never
+    run.
+    """
     effects = tuple([e for e in src[1:] if not _is_nothing(e, src[0])])
     if allowed is not None and len(effects) < len(src) - 1:
         allowed("after_nothing")
@@ -401,12 +412,14 @@ def _after(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _is_nothing(effect: UOp, base: UOp) -> bool:
-    """Whether an effect writes to a view of `base` that has no elements."""
+    """Whether `effect` writes to a view of `base` that has no elements, so that it does nothing."""
     return effect.op in ("STORE", "ATOMICADD") and effect.src[0] is not base and 0 in effect.src[0].shape
 
 
 def _end(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Build an END whose writes to PARAMs depend on all its LOOP ranges, so that no pass hoists a write."""
+    """Build an END of the body src[0] and its loops src[1:]. Each write to a PARAM is made dependent on all LOOP ranges
+    of the END, so that no pass hoists the write.
+    """
     loops = tuple([r for r in src[1:] if r.op == "RANGE" and r.arg[1] == "LOOP"])
     if allowed is not None:
         allowed("end_in_loops")
@@ -429,9 +442,10 @@ def _repeated(effect: UOp, loops: tuple[UOp, ...]) -> UOp:
 
 
 def with_dependencies(effect: UOp, by: tuple[UOp, ...]) -> UOp:
-    """Return a STORE or ATOMICADD with its memory AFTER the values `by`: a separate node for each choice of `by`.
+    """Return `effect`, a STORE or ATOMICADD, with its memory AFTER the nodes `by`, so that it is a separate node for
+    each choice of `by`.
 
-    An effect whose target is no INDEX is returned as it is.
+    An effect whose target is no INDEX is returned unchanged.
     """
     old = effect.src[0]
     if not by or old.op != "INDEX":
@@ -442,8 +456,9 @@ def with_dependencies(effect: UOp, by: tuple[UOp, ...]) -> UOp:
 
 
 def _gated(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """Return the sources of a LOAD or STORE; a gate with axes is left without its conditions that are true in all
-    lanes.
+    """Return the sources `src` of a LOAD or STORE with a simplified gate.
+
+    If the gate has axes (one condition for each vector lane), its conditions that are true in all lanes are dropped.
     """
     if len(src) < 3 or src[2].shape == ():
         return src
@@ -470,7 +485,7 @@ def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _is_empty(src: tuple[UOp, ...]) -> bool:
-    """Whether a REDUCE of these sources has a loop without iterations."""
+    """Whether a REDUCE with the sources `src` has a loop without iterations."""
     return src[0].shape == () and any(r.op == "RANGE" and r.src[0] is idx(0) for r in src[1:])
 
 
@@ -504,22 +519,26 @@ connect(_set_allowed)
 
 # ---- shorthands used by every layer above ----------------------------------------------------------------------------
 def less(a: Any, b: Any) -> UOp:
-    """Return the condition a < b of two index values."""
+    """Return the bool UOp a < b of the index values `a` and `b` (int or UOp)."""
     return build("CMPLT", idx(a), idx(b))
 
 
 def smaller(a: Any, b: Any) -> UOp:
-    """Return the minimum of two index values, by MAX of the negated ones (there is no MIN op)."""
+    """Return the minimum of the index values `a` and `b` (int or UOp) as a UOp. It is the negated MAX of the negated
+    values, because there is no MIN op.
+    """
     return build("MAX", idx(a) * -1, idx(b) * -1) * -1
 
 
 def within(x: UOp, lo: Any, hi: Any) -> UOp:
-    """Return the condition lo <= x < hi of index values."""
+    """Return the bool UOp lo <= x < hi for index values; `lo` and `hi` may be ints."""
     return build("AND", negate(less(x, lo)), less(x, hi))
 
 
 def negate(u: UOp) -> UOp:
-    """Return the logical not of a bool. For index values, not (a < b) is b - 1 < a if that cannot overflow."""
+    """Return the logical not of the bool UOp `u`. For index values, not (a < b) becomes b - 1 < a if that cannot
+    overflow.
+    """
     if u is TRUE:
         return FALSE
     if u is FALSE:
@@ -532,7 +551,7 @@ def negate(u: UOp) -> UOp:
 
 
 def unbroadcast(u: UOp) -> UOp:
-    """Return the value below the EXPANDs and RESHAPEs of `u`: the scalar, if `u` repeats one."""
+    """Return the node below the EXPANDs and RESHAPEs of `u`; if `u` repeats a scalar, this is the scalar."""
     while u.op in ("EXPAND", "RESHAPE"):
         u = u.src[0]
     return u

@@ -41,7 +41,8 @@ _DTYPE_KINDS = {
 
 
 class P:
-    """A pattern of a node: its op (or several, or any), its sources (or any), and guards on dtype, arg and the node.
+    """A pattern that matches nodes: by op (one, several or any), sources (patterns, or any), dtype, `arg`, and a
+    predicate of the node.
 
     `value` is set in a pattern of one constant. Patterns are immutable; `named` and `guard` return new ones.
     """
@@ -74,11 +75,13 @@ class P:
         return P(fields.pop("ops"), fields.pop("src"), **fields)
 
     def named(self, name: str) -> P:
-        """Return the same pattern, which captures its node as `name`."""
+        """Return the same pattern with the capture name `name`: the matched node is passed to the rule's right side by
+        this name.
+        """
         return self._with(name=name)
 
     def guard(self, where: Callable[[UOp], Any]) -> P:
-        """Return the same pattern, which matches only if `where(node)` is true."""
+        """Return the same pattern restricted to nodes for which `where(node)` is true."""
         return self._with(where=where)
 
     def __repr__(self) -> str:
@@ -146,7 +149,8 @@ class P:
 
 
 def Var(name: str, dtype: Any = None, where: Callable[[UOp], Any] | None = None) -> P:
-    """Return a pattern of any node, captured as `name`, for which `where(node)` is true.
+    """Return a pattern of any node, captured as `name`, with the dtype `dtype` (None: any) and for which `where(node)`
+    is true.
 
     `dtype`: a DType or a kind such as "float", "int", "index".
     """
@@ -154,7 +158,8 @@ def Var(name: str, dtype: Any = None, where: Callable[[UOp], Any] | None = None)
 
 
 def Const(of: Any = None, dtype: Any = None, where: Callable[[UOp], Any] | None = None) -> P:
-    """Return a pattern of a CONST of value `of`. If `of` is a str (the name to capture) or None: of any valid value.
+    """Return a pattern of a CONST. `of` is the value that it must have, a str (the name to capture the node by; any
+    valid value matches) or None (any valid value matches).
 
     `dtype` and `where`: as in `Var`.
     """
@@ -172,9 +177,10 @@ def Pat(
     arg: Any = _ANY,
     where: Callable[[UOp], Any] | None = None,
 ) -> P:
-    """Return a pattern of a node of one of the ops `op` (None: any) with the sources `src`; no `src`: any sources.
+    """Return a pattern of a node whose op is one of `op` (a name or names; None: any) and whose sources match `src`;
+    without `src`, any sources match.
 
-    `arg`: its argument, or a predicate of it. `name`, `dtype` and `where`: as in `Var`.
+    `arg`: the argument that the node must have, or a predicate of it. `name`, `dtype` and `where`: as in `Var`.
     """
     ops = None if op is None else (op,) if isinstance(op, str) else tuple(op)
     return P(ops, tuple(map(_lift, src)) or None, name=name, dtype=dtype, arg=arg, where=where)
@@ -189,8 +195,11 @@ def _is_valid(u: UOp) -> bool:
 
 
 class Rule:
-    """A named rewrite rule; `text` is its formula for people.
+    """A named rewrite rule: a node that matches `pattern` is replaced by `replacement`, if `when` holds.
 
+    `replacement`: an expression (pattern) over captured names, a function of captured nodes that returns the new node
+    or None, or a number. `when`: a function of captured nodes, or None. `text`: the rule as a formula for people.
+    `changes_type`: whether the new node may have another dtype or shape.
     Raises InternalError if the right side or the condition uses a name that the pattern does not capture.
     """
 
@@ -225,7 +234,9 @@ class Rule:
 
 
 def parameters(f: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the parameter names of a replacement or condition: the captured nodes that it needs."""
+    """Return the parameter names of `f`, a rule's replacement or condition: the names of the captured nodes that it
+    takes.
+    """
     code = getattr(f, "__code__", None)
     if code is None:
         raise InternalError("a rule needs a plain function or a lambda", expected="def or lambda", found=repr(f))
@@ -239,7 +250,9 @@ def _walk(p: P) -> Iterator[P]:
 
 
 class RuleSet:
-    """A table of rules, tried in order; `+` concatenates two sets. Raises InternalError for a name used twice."""
+    """A table of rules, tried in order. `a + b` has the rules of set `a`, then those of `b`. Raises InternalError if
+    two rules have one name.
+    """
 
     def __init__(self, name: str, *rules: Rule) -> None:
         self.name, self.rules = name, rules
@@ -258,21 +271,21 @@ class RuleSet:
         return RuleSet(f"{self.name}+{o.name}", *self.rules, *o.rules)
 
     def without(self, names: frozenset[str]) -> RuleSet:
-        """Return the set without the rules `names`; the set itself if it has none of them."""
+        """Return the set without the rules whose names are in `names`; the set itself if it has none of them."""
         if names.isdisjoint(r.name for r in self.rules):
             return self
         return RuleSet(self.name, *(r for r in self.rules if r.name not in names))
 
     def compile(self) -> RuleSet:
-        """Compile the matchers of all ops now, instead of at first use, and return the set."""
+        """Generate the matchers of all ops now, instead of at their first use, and return this set."""
         for op in ROWS:
             self.matcher(op)
         return self
 
     def matcher(self, op: str) -> Matcher | None:
-        """Return the matcher of nodes of `op`, or None if no rule has that root op.
+        """Return the matcher for nodes of op `op`, generated at first use, or None if no rule has that root op.
 
-        A matcher is `f(node, context) -> (new node, rule name)`, or None if no rule matches.
+        A matcher is `f(node, context) -> (new node, rule name)`, or None if no rule matches the node.
         """
         if op in self.matchers:
             return self.matchers[op]
@@ -281,7 +294,7 @@ class RuleSet:
         return f
 
     def source(self, op: str) -> str:
-        """Return the source text of the matcher for `op`; "" if there is none."""
+        """Return the generated Python text of the matcher for nodes of op `op`; "" if there is none."""
         f = self.matcher(op)
         return "" if f is None else "".join(linecache.getlines(f.__code__.co_filename))
 
@@ -292,9 +305,10 @@ Way = list[tuple[P, tuple[int, ...]]]
 
 
 class _Generator:
-    """A generator of the matcher of one op, as Python source of nested `if`s.
+    """A generator of the matcher for one op, as Python source of nested `if`s.
 
-    A rule has several ways to match (`Way`), one for each order of commutative operands; they share their first `if`s.
+    A rule has several ways to match (`Way`), one for each order of commutative operands. Ways that begin with the same
+    checks share their `if`s.
     """
 
     def __init__(self, ruleset: str, op: str) -> None:
@@ -303,7 +317,9 @@ class _Generator:
         self.lines: list[str] = []
 
     def function(self, rules: list[Rule]) -> Matcher:
-        """Generate and compile the matcher for `rules`."""
+        """Generate and compile the matcher function for `rules`, all of which may match nodes of this op, and return
+        it.
+        """
         row = ROWS[self.op]
         fixed = row.lo if row.lo == row.hi else 0
         self.lines = [f"def rewrite_{self.op}(root, context):"]
@@ -324,10 +340,11 @@ class _Generator:
     def ways(
         self, rule: Rule, ways: list[Way], at: int, depth: int, variables: dict[tuple[int, ...], str], captured: dict
     ) -> None:
-        """Write the lines that check `ways` from step `at` on; the ways are equal up to that step.
+        """Append the lines that check the ways of `rule` to match from check number `at` on; `ways` are equal up to
+        that check.
 
-        `depth`: indentation. `variables`: Python variable of each path that is bound; `captured`: variable of each
-        captured name.
+        `depth`: indentation. `variables`: path of source numbers from the root -> Python variable that holds the node
+        there. `captured`: capture name -> Python variable.
         """
         groups: dict[Any, list[Way]] = {}
         for way in ways:
@@ -353,9 +370,9 @@ class _Generator:
             self.ways(rule, group, at + 1, d, v, names)
 
     def result(self, rule: Rule, depth: int, captured: dict[str, str]) -> None:
-        """Write the lines, indented by `depth`, that check `when` of `rule`, compute its right side and return it.
+        """Append the lines, indented by `depth`, that check `when` of `rule`, compute its right side and return it.
 
-        `captured`: Python variable of each captured name.
+        `captured`: capture name -> Python variable.
         """
         if rule.when is not None:
             self.line(depth, f"if {self.call(rule.when, captured)}:")
@@ -373,7 +390,7 @@ class _Generator:
         self.lines.append("    " * depth + text)
 
     def object(self, kind: str, value: Any) -> str:
-        """Return the name of the object `value` in the function's globals; a new one is named `kind` and a number."""
+        """Return the global name of the object `value` in the generated function; a new name is `kind` and a number."""
         for name, v in self.names.items():
             if v is value and name.startswith(kind):
                 return name
@@ -382,9 +399,10 @@ class _Generator:
         return name
 
     def conditions(self, p: P, v: str, path: tuple[int, ...]) -> list[str]:
-        """Return Python conditions under which variable `v` matches `p`, apart from its sources.
+        """Return Python expressions, all true if the node in the Python variable `v` matches pattern `p` apart from its
+        sources.
 
-        `path`: indices of the sources that lead from the root to the node; () for the root.
+        `path`: numbers of the sources that lead from the root to the node; () for the root.
         """
         out = []
         if path and p.ops is not None:
@@ -414,7 +432,9 @@ class _Generator:
         return repr(x) if x.__class__ in (int, str, bool) or x is None else self.object("arg", x)
 
     def value(self, x: Any, v: str) -> list[str]:
-        """Return Python conditions under which the CONST in variable `v` is `x`. True is not 1, and 0.0 is not -0.0."""
+        """Return Python expressions, all true if the CONST in the Python variable `v` has the value `x`. True is not 1,
+        and 0.0 is not -0.0.
+        """
         if x is INVALID or isinstance(x, bool):
             return [f"{v}.arg[0] is {x if isinstance(x, bool) else 'INVALID'}"]
         same = (
@@ -426,9 +446,10 @@ class _Generator:
         return f"{self.object('f', f)}({', '.join(captured[n] for n in parameters(f))})"
 
     def expression(self, p: P, captured: dict[str, str], like: str) -> str:
-        """Return Python text that builds the right side `p`; `captured`: Python variable of each captured name.
+        """Return the Python expression that builds `p`, the right side of a rule or a part of it. `captured`: capture
+        name -> Python variable.
 
-        A number takes the dtype of a sibling operand, or else that of the variable `like`.
+        A number gets the dtype of a sibling operand, or else of the node in the Python variable `like`.
         """
         if p.value is not _ANY:
             return f"const({self.object('number', p.value)}, {like}.dtype)"
@@ -444,9 +465,10 @@ class _Generator:
 
 
 def _alternatives(p: P, path: tuple[int, ...] = ()) -> list[Way]:
-    """Return all ways to match `p`, outer nodes first; each commutative op with two sources doubles their number.
+    """Return all ways to match `p`; each commutative op with two sources doubles their number.
 
-    `path`: indices of the sources that lead from the root to `p`.
+    A way is a list of (pattern, path) in the order of checks, outer nodes first. `path`: numbers of the sources that
+    lead from the root to `p`.
     """
     if p.src is None:
         return [[(p, path)]]
@@ -464,12 +486,12 @@ def _alternatives(p: P, path: tuple[int, ...] = ()) -> list[Way]:
 
 
 def _looseness(pattern: P) -> int:
-    """Return the sort key of a pattern: patterns that fail often are checked first."""
+    """Return a sort key for sub-patterns: a pattern that matches fewer nodes has a smaller key and is checked first."""
     return 0 if pattern.value is not _ANY else 1 if pattern.ops is not None else 2
 
 
 def _unique(ways: list[Way]) -> Iterator[Way]:
-    """Yield the ways without those that only swap two equal operands."""
+    """Yield those of `ways` that differ by more than an exchange of equal sub-patterns."""
     seen = set()
     for way in ways:
         key = frozenset((_identity(p), path) for p, path in way)
@@ -479,7 +501,9 @@ def _unique(ways: list[Way]) -> Iterator[Way]:
 
 
 def _identity(pattern: P) -> Any:
-    """Return a key that is equal for patterns of equal meaning: a bare variable is identified by name and dtype."""
+    """Return a key that is equal for patterns of equal meaning: (name, dtype) for a bare variable, else the id of the
+    pattern.
+    """
     plain = (
         pattern.ops is None
         and pattern.src is None
@@ -491,9 +515,11 @@ def _identity(pattern: P) -> Any:
 
 
 def _finish(root: UOp, r: UOp, name: str, expression: bool, keep: bool) -> UOp:
-    """Return the result `r` of a rule as the replacement of `root`, broadcast to its shape and with its origin.
+    """Return `r`, the node that rule `name` computed, as the replacement of `root`: broadcast to its shape and with its
+    origin.
 
-    With `keep`, raises InternalError if dtype or shape differ. Only the result of an `expression` is broadcast.
+    Only the result of an expression (`expression` is true) is broadcast. With `keep`, raises InternalError if the dtype
+    or shape differs from that of `root`.
     """
     if keep and r.shape != root.shape and expression:
         ones = (1,) * (len(root.shape) - len(r.shape)) + r.shape
