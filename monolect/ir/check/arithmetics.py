@@ -37,12 +37,13 @@ Evaluate = Callable[
 
 
 def unit(dtype: DType) -> float:
-    """Return the machine epsilon of a float dtype: the largest relative distance of adjacent values."""
+    """Return the machine epsilon of the float dtype `dtype`: the largest relative distance of adjacent values."""
     return {64: 2.0**-52, 32: 2.0**-23}.get(dtype.bits) or NARROW[dtype.name][0]
 
 
 def noise(x: Array, noise_seed: int) -> Array:
-    """Return a pseudorandom number in [-1, 1] for each float, a hash of its bits and `noise_seed`.
+    """Return an array of pseudorandom numbers in [-1, 1], one for each float of `x`: a hash of the float's bits and
+    `noise_seed`.
 
     Source: the finaliser of SplitMix64.
     """
@@ -55,9 +56,11 @@ def noise(x: Array, noise_seed: int) -> Array:
 
 
 def perturbed(noise_seed: int, out: Array, exact: Array, by: Array, dtype: DType) -> Array:
-    """Return `exact` plus pseudorandom noise of at most `by`, which `noise_seed` chooses, rounded to `dtype`.
+    """Return the array `exact` plus pseudorandom noise of at most `by` (an array), rounded to `dtype`. `noise_seed`
+    selects the noise.
 
-    Elements where `by` is 0, or where `exact` or `by` is not finite, are those of `out`.
+    Elements where `by` is 0, or where `exact` or `by` is not finite, are taken from `out`, the rounded result without
+    noise.
     """
     finite = np.isfinite(exact) & np.isfinite(by)
     moved = exact + np.where(finite, by, 0.0) * noise(exact, noise_seed)
@@ -65,9 +68,10 @@ def perturbed(noise_seed: int, out: Array, exact: Array, by: Array, dtype: DType
 
 
 def rounded_constant(noise_seed: int, value: Array, dtype: DType) -> Array:
-    """Return `value`, with noise if it is a float with many significant bits: it may itself be a rounded number.
+    """Return the constant `value` of dtype `dtype` with noise added if it is a float with many significant bits, since
+    it may itself be a rounded number.
 
-    Without noise for a `noise_seed` of 0.
+    `noise_seed` selects the noise; 0 means no noise.
     """
     if not noise_seed or not dtype.is_float or dtype.bits < 32 or not np.isfinite(value):
         return value
@@ -79,12 +83,13 @@ def rounded_constant(noise_seed: int, value: Array, dtype: DType) -> Array:
 
 
 def maximum(dtype: DType, a: Array, b: Array) -> Array:
-    """Compute MAX, where 0.0 is larger than -0.0."""
+    """Compute the op MAX of the arrays `a` and `b`, where 0.0 is larger than -0.0."""
     return np.logical_or(a, b) if dtype.kind == "b" else np.where((a == b) & (a == 0), a + b, np.maximum(a, b))
 
 
 def multiply_add(dtype: DType, a: Array, b: Array, c: Array) -> Array:
-    """Compute a * b + c; for floats in float64 with about one rounding, by adding the errors of product and sum.
+    """Compute a * b + c on arrays. Floats are computed in float64 with about one rounding, by adding the rounding
+    errors of the product and the sum.
 
     Source: Dekker, "A floating-point technique for extending the available precision", 1971.
     """
@@ -100,16 +105,17 @@ def multiply_add(dtype: DType, a: Array, b: Array, c: Array) -> Array:
 
 
 def _halves(a: Array) -> tuple[Array, Array]:
-    """Split float64 values into upper and lower halves of their digits."""
+    """Split each float64 of `a` into two floats whose sum it is: (the upper half of the digits, the lower half)."""
     x = a * 134217729.0  # 2**27 + 1
     upper = x - (x - a)
     return upper, a - upper
 
 
 def differing(found: Array, dtype: DType, evaluate: Evaluate) -> tuple[Array, Array]:
-    """Compare the samples `found`, of `dtype`, with their expected values, which `evaluate(noise_seed, rows)` computes.
+    """Compare the samples `found` of a result, of dtype `dtype`, with their expected values.
 
-    Return (numbers of the samples whose difference rounding does not explain, expected values of all samples).
+    `evaluate(noise_seed, rows)` computes (expected values, validity mask) of the samples with the numbers `rows`.
+    Returns (numbers of the samples whose difference rounding does not explain, expected values of all samples).
     """
     expected, mask = evaluate(0, np.arange(len(found)))
     wrong = ~_near(found, expected, dtype)
@@ -125,7 +131,9 @@ def differing(found: Array, dtype: DType, evaluate: Evaluate) -> tuple[Array, Ar
 
 
 def _near(a: Array, b: Array, dtype: DType) -> Array:
-    """Return the mask of elements where `a` equals `b` up to a few ulps."""
+    """Return a mask that is true where `a` equals `b` up to a few units in the last place of `dtype`, or both are
+    nan.
+    """
     if not dtype.is_float:
         return np.asarray(a == b)
     x, y = a.astype(np.float64), b.astype(np.float64)
@@ -135,7 +143,12 @@ def _near(a: Array, b: Array, dtype: DType) -> Array:
 
 
 def explained(found: Array, expected: Array, runs: Array, dtype: DType) -> Array:
-    """Return the mask where rounding explains `found`: `runs`, with noise, differ from `expected` as much."""
+    """Return a mask that is true where rounding explains the difference between `found` and `expected`, arrays of
+    `dtype`.
+
+    `runs`: the expected values computed with several noise seeds, one row per seed. Rounding explains a difference that
+    is about as large as that between `runs` and `expected`.
+    """
     if not dtype.is_float:
         lo, hi = np.minimum(runs.min(axis=0), expected), np.maximum(runs.max(axis=0), expected)
         return np.asarray((lo <= found) & (found <= hi))
@@ -152,7 +165,7 @@ def explained(found: Array, expected: Array, runs: Array, dtype: DType) -> Array
 
 
 def _least(dtype: DType) -> float:
-    """Return the smallest normal value of a dtype: a target may flush smaller ones to 0."""
+    """Return the smallest normal value of the float dtype `dtype`. A target may flush smaller values to 0."""
     return {64: 2.0**-1022, 32: 2.0**-126}.get(dtype.bits) or NARROW[dtype.name][1]
 
 

@@ -1,5 +1,7 @@
 """Define the meanings of single operations on NumPy arrays: storage, conversion, reduction, matrix units, masks.
 
+A mask is a bool array that is true where the elements of a value are valid, or None if all are valid.
+
 What it is for: the reference interpreter and the interpreter of linearized programs share these meanings.
 What it is not: it does not walk graphs. Elementwise meanings are in the op table.
 Invariant: no function changes an argument, except `add_at`.
@@ -28,30 +30,33 @@ def storage(dtype: DType) -> np.dtype:
 
 
 def garbage(dtype: DType) -> Any:
-    """Return the value that an invalid element of `dtype` has: nan for floats, else 0."""
+    """Return the value that the interpreter stores in invalid elements of dtype `dtype`: nan for floats, else 0."""
     return storage(dtype).type(np.nan if dtype.is_float else 0)
 
 
 def is_small(dtype: DType) -> bool:
-    """Whether `dtype` is a float below 32 bits, whose arithmetic is done in float32."""
+    """Whether `dtype` is a float of fewer than 32 bits; arithmetic of such floats is done in float32."""
     return dtype.is_float and dtype.bits < 32
 
 
 def both_valid(a: Mask, b: Mask) -> Mask:
-    """Return the mask where both are valid."""
+    """Return the mask that is true where the masks `a` and `b` are both true; None means true everywhere."""
     return b if a is None else a if b is None else a & b
 
 
 def select_valid(c: Array, a: Mask, b: Mask) -> Mask:
-    """Return the mask of a value that is the one of mask `a` where `c` is true, else the one of mask `b`."""
+    """Return the mask of np.where(c, x, y), given the mask `a` of x and the mask `b` of y; None means true
+    everywhere.
+    """
     if a is None and b is None:
         return None
     return np.where(c, True if a is None else a, True if b is None else b)
 
 
 def cast(x: Array, old: DType, new: DType) -> Array:
-    """Compute CAST from `old` to `new`. Float to integer saturates, nan is 0; integers wrap; other values are rounded
-    once to nearest.
+    """Compute CAST of the array `x` from dtype `old` to dtype `new`.
+
+    Float to integer saturates, and nan becomes 0; integers wrap; other values are rounded once to nearest.
     """
     if old.is_float and new.is_int:
         return whole(x, new)
@@ -66,7 +71,9 @@ def bitcast(x: Any, new: DType) -> Array:
 
 
 def reduce_array(op: str, dtype: DType, x: Array, axes: tuple[int, ...]) -> Array:
-    """Reduce `x` by `op` (ADD, MAX or MUL) along `axes`, which keep size 1. Float sums and products use float64."""
+    """Return `x`, of dtype `dtype`, reduced by `op` (ADD, MAX or MUL) along `axes`, which keep size 1. Float sums and
+    products use float64.
+    """
     if dtype.kind == "b":
         return (np.all if op == "MUL" else np.any)(x, axis=axes, keepdims=True)
     if op == "MAX":
@@ -77,7 +84,9 @@ def reduce_array(op: str, dtype: DType, x: Array, axes: tuple[int, ...]) -> Arra
 
 
 def scan_array(op: str, dtype: DType, x: Array, axis: int) -> Array:
-    """Compute the inclusive scan of `x` by `op` (ADD, MAX or MUL) along an axis. Floats accumulate in float64."""
+    """Return the inclusive scan of `x`, of dtype `dtype`, by `op` (ADD, MAX or MUL) along `axis`. Floats accumulate in
+    float64.
+    """
     if dtype.kind == "b":
         return (np.logical_and if op == "MUL" else np.logical_or).accumulate(x, axis=axis)
     wide = x.astype(np.float64) if dtype.is_float else x
@@ -86,7 +95,11 @@ def scan_array(op: str, dtype: DType, x: Array, axis: int) -> Array:
 
 
 def multiply_tiles(dtype: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Array:
-    """Compute WMMA: `acc` plus the sum of a * b over their last `n_axes` axes, for floats in float64, rounded once."""
+    """Compute WMMA, a product of small matrices: return `acc` plus the sum of a * b over the last `n_axes` axes of the
+    product.
+
+    `dtype`: that of the result. Floats are computed in float64 and rounded once.
+    """
     wide = np.float64 if dtype.is_float else storage(dtype)
     axes = tuple(range(-n_axes, 0))
     product = np.sum(a.astype(wide) * b.astype(wide), axis=axes, dtype=wide)
@@ -94,15 +107,19 @@ def multiply_tiles(dtype: DType, a: Array, b: Array, acc: Array, n_axes: int) ->
 
 
 def multiply_in_warp(unit: MatrixUnit, a: Array, b: Array, acc: Array) -> Array:
-    """Compute WMMA of a warp. Operands, accumulator and result are (lanes, elements), as each lane holds them."""
+    """Compute the WMMA of a warp by the matrix unit `unit`: return the sum of `acc` and the product of `a` and `b`.
+
+    Each array has the shape (lanes, elements): row i has the elements of the matrix that lane i holds.
+    """
     left, right = (_matrix(m, x, (n, unit.k)) for m, x, n in zip(unit.maps, (a, b), (unit.m, unit.n), strict=False))
     return add_product(unit, left, right, acc)
 
 
 def add_product(unit: MatrixUnit, left: Array, right: Array, acc: Array) -> Array:
-    """Return `acc`, (lanes, elements), plus the elements of left @ right.T that each lane holds.
+    """Return `acc` plus left @ right.T, where `acc` and the result are (lanes, elements): row i has the elements that
+    lane i holds.
 
-    `left` is (m, k), `right` (n, k); a TF32 unit rounds both.
+    `left` is (m, k) and `right` (n, k); a TF32 unit rounds both. `unit`: the matrix unit.
     """
     if unit.name.endswith("tf32"):
         left, right = tf32(left), tf32(right)
@@ -113,10 +130,11 @@ def add_product(unit: MatrixUnit, left: Array, right: Array, acc: Array) -> Arra
 
 
 def tiles_in_warp(unit: MatrixUnit, shapes: Sequence[tuple], n_axes: int) -> list[tuple[Array, Array, Array]]:
-    """Return, for each tile of a WMMA, the flat indices of a lane's elements of a, of b and of the sum in that tile.
+    """Return, for each tile of a WMMA, a tuple (a, b, sum) of flat indices of one lane's elements of these arrays in
+    that tile.
 
-    `shapes`: shapes of a, b and the sum in one lane. The last `n_axes` axes of an operand, and the last axes of the
-    sum, are the elements of one tile.
+    `unit`: the matrix unit. `shapes`: shapes of a, b and the sum in one lane. The last `n_axes` axes of an operand, and
+    the last axes of the sum, are the elements of one tile.
     """
     acc = shapes[2]
     held = [n_elements(m) for m in unit.maps]
@@ -132,18 +150,19 @@ def tiles_in_warp(unit: MatrixUnit, shapes: Sequence[tuple], n_axes: int) -> lis
 
 
 def _held(words: tuple[str, str], shape: tuple[int, int]) -> tuple[Array, Array]:
-    """Return the coordinates, along both axes of a tile, of the elements that lanes hold by the map `words`.
+    """Return (row indices, column indices) in a tile of the elements that each lane holds, both of shape `shape`.
 
-    `words` is one of `MatrixUnit.maps`, and `shape` is (lanes, elements).
+    `words`: one of `MatrixUnit.maps`, the mapping from lanes to elements. `shape`: (lanes, elements of a lane).
     """
     lanes, elements = (np.arange(n) for n in shape)
     return position(words, lanes[:, None], elements)
 
 
 def _matrix(words: tuple[str, str], x: Array, shape: tuple[int, int]) -> Array:
-    """Return the operand tile of `shape` whose elements the lanes hold as `x`, (lanes, elements), by the map `words`.
+    """Return the operand tile, of shape `shape`, whose elements the lanes hold as `x`, an array of (lanes, elements).
 
-    `words` is one of `MatrixUnit.maps`. Raises InternalError if lanes hold different values of one element.
+    `words`: one of `MatrixUnit.maps`, the mapping from lanes to elements. Raises InternalError if lanes hold different
+    values of one element.
     """
     out, at = np.zeros(shape, x.dtype), _held(words, x.shape)
     out[at] = x
@@ -153,14 +172,17 @@ def _matrix(words: tuple[str, str], x: Array, shape: tuple[int, int]) -> Array:
 
 
 def tf32(x: Array) -> Array:
-    """Round float32 to 10 fraction bits (TF32), ties away from zero."""
+    """Return the float32 array `x` rounded to 10 fraction bits (TF32), ties away from zero."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(np.isfinite(x), rounded, x)
 
 
 def add_at(flat: Array, at: Array, new: Array) -> None:
-    """Compute ATOMICADD: add `new` to the elements `at` of `flat`, in place; equal positions are added one by one."""
+    """Compute ATOMICADD: add the values `new` to the elements at the positions `at` of the array `flat`, in place.
+
+    If a position occurs several times, its values are added one after another.
+    """
     if flat.dtype.kind in "iuf" and flat.dtype.itemsize > 2 or flat.dtype.kind in "iu":
         np.add.at(flat, at, new)
         return

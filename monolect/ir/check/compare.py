@@ -1,7 +1,7 @@
 """Compare the memory that a kernel wrote, or the value of a tensor, with its expected value at sampled elements.
 
 What it is for: `VERIFY=2`. `runtime.realize.verified` runs kernels and reads memory; this module compares the memory
-with `ir.check.points`.
+with values that `ir.check.points` computes.
 What it is not: a proof. Elements that are not sampled are not checked, and long sums are sampled less.
 
 Invariant: the samples depend only on sizes, with a fixed seed. A kernel that cannot be checked raises Unsupported.
@@ -33,21 +33,27 @@ Memory = Mapping[UOp, Array]  # node -> flat array of its elements
 
 
 class EvaluationOptions(NamedTuple):
-    """Options of evaluations: values of the Variables by symbol, and whether float32 products may use TF32."""
+    """Options for computing expected values: `variables` maps the symbol of each Variable, (name, min, max), to its
+    value; `allow_tf32` says whether float32 products may use TF32.
+    """
 
     variables: Mapping[tuple, int]
     allow_tf32: bool = False
 
     def points(self, memory: Memory, noise_seed: int = 0, most_work: int = ATTEMPTS[-1][1]) -> Points:
-        """Return a new evaluation over `memory`, of at most `most_work` computed elements.
+        """Return a new Points, an evaluation of single elements, that reads inputs from `memory` and computes at most
+        `most_work` elements.
 
-        `noise_seed`: 0, or the seed of perturbed roundings.
+        `noise_seed`: the seed of random noise added to each rounding, to measure the effect of rounding; 0 means no
+        noise.
         """
         return Points(memory, self.variables, noise_seed, self.allow_tf32, most_work)
 
 
 class Difference(NamedTuple):
-    """An element with a wrong value; `at` is its index, or its position in memory."""
+    """A sampled element with a wrong value: `at` is its index in a tensor, or its flat position in memory, as a
+    tuple.
+    """
 
     at: Any
     expected: Any
@@ -76,8 +82,9 @@ def sampled(sizes: Sequence[int], n: int) -> tuple[Array, ...]:
 
 
 def _within_work(compare: Callable[[int, int], list[Difference]]) -> list[Difference]:
-    """Return `compare(samples, most_work)` for the first of ATTEMPTS that does not raise TooMuch; the last attempt may
-    raise it.
+    """Return `compare(n_samples, most_work)` for the first pair of ATTEMPTS for which it does not raise TooMuch.
+
+    The pairs have fewer and fewer samples. TooMuch of the last pair is raised.
     """
     for n, most_work in ATTEMPTS[:-1]:
         try:
@@ -88,16 +95,17 @@ def _within_work(compare: Callable[[int, int], list[Difference]]) -> list[Differ
 
 
 def _full(value: tuple[Array, Mask], n: int) -> tuple[Array, Mask]:
-    """Return a value and its mask broadcast to `n` elements."""
+    """Return the array and the mask of `value`, (array, mask), broadcast to `n` elements."""
     v, mask = value
     return np.broadcast_to(v, (n,)), None if mask is None else np.broadcast_to(mask, (n,))
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 class KernelCheck:
-    """A check of one scheduled kernel. `before`: old contents, by slot, of arguments that it both reads and writes.
+    """A check of what one scheduled kernel, the SINK `sink`, wrote to memory.
 
-    The caller fills `before` before it runs the kernel. Raises Unsupported for a kernel that cannot be checked.
+    `before` maps the slot of each argument that the kernel both reads and writes to its old contents. The caller fills
+    `before` before it runs the kernel. Raises Unsupported for a kernel that cannot be checked.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -113,9 +121,10 @@ class KernelCheck:
         self.before: dict[int, Array] = {}
 
     def compare(self, now: Callable[[UOp], Array], options: EvaluationOptions) -> Iterator[tuple[UOp, Difference]]:
-        """Yield (PARAM, difference) for sampled elements that the kernel wrote wrongly.
+        """Yield (PARAM, Difference) for each sampled element that the kernel wrote wrongly; the PARAM denotes the
+        written argument.
 
-        `now` returns the contents of a PARAM after the kernel ran.
+        `now(param)` returns the contents of the argument after the kernel ran.
         """
         memory = {p: self.before.get(p.arg.slot, now(p)) for p in self.params}
         for (e, rs), slot in zip(self.effects, self.slots, strict=True):
@@ -132,7 +141,11 @@ class KernelCheck:
 
 
 class StoreCheck(NamedTuple):
-    """A check of one STORE or ATOMICADD: its loops with sizes, and the written memory before (`old`) and now."""
+    """A check of one STORE or ATOMICADD, `effect`, of a kernel.
+
+    `loops`: the number of iterations of each loop around `effect`. `memory`: the kernel's arguments. `old` and `found`:
+    contents of the written argument before and after the kernel ran.
+    """
 
     effect: UOp
     loops: dict[UOp, int]
@@ -142,9 +155,10 @@ class StoreCheck(NamedTuple):
     options: EvaluationOptions
 
     def disjoint(self, n: int, most_work: int) -> list[Difference]:
-        """Return differences in `n` sampled iterations, if no two iterations write the same element.
+        """Return the differences in `n` sampled iterations of the loops. It is for an effect of which no two iterations
+        write the same element.
 
-        `most_work`: computed elements after which TooMuch is raised.
+        Raises TooMuch if more than `most_work` elements would be computed.
         """
         e, found = self.effect, self.found
         rows = sampled([*self.loops.values()], n)
@@ -168,10 +182,11 @@ class StoreCheck(NamedTuple):
         return _differences([flat], found[np.clip(flat, 0, found.size - 1)], e.src[1].dtype, evaluate)
 
     def overlapping(self, n: int, most_work: int) -> list[Difference]:
-        """Return differences in `n` sampled elements, if several iterations may write the same element.
+        """Return the differences in about `n` sampled elements of the memory. It is for an effect of which several
+        iterations may write the same element.
 
-        The positions of all iterations are computed. Raises Unsupported for more than MOST_WRITES iterations, TooMuch
-        for more than `most_work` computed elements.
+        The write positions of all iterations are computed. Raises Unsupported for more than MOST_WRITES iterations,
+        TooMuch if more than `most_work` elements would be computed.
         """
         e, sizes = self.effect, [*self.loops.values()]
         rng, n_all = np.random.default_rng(SEED), prod(sizes)
@@ -197,7 +212,9 @@ class StoreCheck(NamedTuple):
         return _differences([at], self.found[at], e.src[1].dtype, evaluate)
 
     def _write_positions(self, points: Points) -> tuple[Array, Mask]:
-        """Return the position that each iteration writes to, and the mask of those that write, by `points`."""
+        """Return (flat position that each iteration writes to, mask of the iterations that write), computed with
+        `points`.
+        """
         e, sizes = self.effect, [*self.loops.values()]
         points.env = dict(zip(self.loops, points.unravel(np.arange(prod(sizes)), sizes), strict=True))
         flat, mask = points.value(e.src[0].src[1])
@@ -208,16 +225,17 @@ class StoreCheck(NamedTuple):
 
 
 def _differences(at: Sequence[Array], found: Array, dtype: DType, evaluate: Evaluate) -> list[Difference]:
-    """Return the differences among the samples `found`. `at`: their coordinates, one array for each axis.
+    """Return a Difference for each of the samples `found`, of dtype `dtype`, that is wrong. `at`: coordinates of the
+    samples, one array for each axis.
 
-    `evaluate`: as in `differing`.
+    `evaluate`: computes expected values, as in `differing`.
     """
     wrong, expected = differing(found, dtype, evaluate)
     return [Difference(tuple(int(row[k]) for row in at), expected[k], found[k]) for k in wrong]
 
 
 def _slot(effect: UOp) -> int:
-    """Return the slot of the PARAM that an effect writes to.
+    """Return the slot of the PARAM that `effect`, a STORE or ATOMICADD, writes to.
 
     Raises Unsupported unless the target is an INDEX of a PARAM by one scalar.
     """
@@ -231,9 +249,10 @@ def _slot(effect: UOp) -> int:
 
 
 def _may_overlap(e: UOp, rs: tuple[UOp, ...]) -> bool:
-    """Whether the effect `e` in the loops `rs` needs the check for iterations that write the same element.
+    """Whether two iterations of the loops `rs` may write the same element by the effect `e`.
 
-    A STORE does not if its index depends on all loops and reads no memory: such an index is taken to be injective.
+    A STORE whose index depends on all loops and reads no memory is taken not to: such an index is assumed to be
+    injective.
     """
     at = e.src[0].src[1]
     return e.op != "STORE" or any(u.op == "LOAD" for u in toposort(at)) or not ranges(at).issuperset(rs)
@@ -244,7 +263,7 @@ def _is_param(u: UOp) -> bool:
 
 
 def _effects(u: UOp, around: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
-    """Yield each STORE and ATOMICADD below `u` with the loops around it; `around`: loops around `u`.
+    """Yield (effect, loops around it) for each STORE and ATOMICADD in `u`. `around`: loops around `u` itself.
 
     Raises Unsupported for other effects.
     """
@@ -261,9 +280,9 @@ def _effects(u: UOp, around: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 def compare_value(u: UOp, found: Array, memory: Memory, options: EvaluationOptions) -> Iterator[Difference]:
-    """Yield sampled elements of `found`, the value of tensor `u` in memory, that differ from the expected value.
+    """Yield a Difference for each sampled element of `found` that differs from the expected value of tensor `u`.
 
-    `memory`: the inputs of `u`.
+    `found`: the value of `u` that was read from memory, as a flat array. `memory`: flat arrays of the inputs of `u`.
     """
     points = options.points(memory)
     shape = points.shape(u)

@@ -45,7 +45,9 @@ _INDEX = range(-(1 << 63), 1 << 63)  # values of indices in generated code
 
 
 def flat_params(operands: Sequence[UOp]) -> list[UOp]:
-    """Return the PARAMs of a kernel for its operands, in order: one-axis memory for a BUFFER, a size for a Variable."""
+    """Return the PARAMs that a kernel has for `operands`, in the same order: memory with one axis for a BUFFER, a size
+    for a Variable.
+    """
     sizes = {b: node("PARAM", b.src, b.arg._replace(slot=k)) for k, b in enumerate(operands) if is_variable(b)}
     by_symbol = {p.arg.symbol: p for p in sizes.values()}
     out = []
@@ -59,14 +61,15 @@ def flat_params(operands: Sequence[UOp]) -> list[UOp]:
 
 
 def is_variable(u: UOp) -> bool:
-    """Whether `u` is a symbolic size (a Variable)."""
+    """Whether `u` is the PARAM of a Variable (a symbolic size)."""
     return u.op == "PARAM" and u.arg.name is not None
 
 
 def admit(sink: UOp, params: Iterable[UOp]) -> None:
-    """Check that a kernel keeps the rules of its stage and accesses no element out of bounds. Raises VerifyError.
+    """Check that the kernel `sink` keeps the rules of its IR stage, uses only the PARAMs `params`, and accesses no
+    element out of bounds.
 
-    `params`: the PARAMs that it may use.
+    Raises VerifyError.
     """
     verify(sink, Stage.KERNEL)
     known = frozenset(params)
@@ -83,9 +86,10 @@ def admit(sink: UOp, params: Iterable[UOp]) -> None:
 
 
 def admit_called(sink: UOp, target: Target) -> None:
-    """Apply `admit`, the check of IR rules and bounds, to a kernel that a tensor graph calls.
+    """Check a kernel `sink` that a tensor graph calls: the IR rules and bounds of `admit`, for any PARAMs.
 
-    It must be supported by `target`, and store to its first arguments: PARAM 0, 1 and so on. Raises VerifyError.
+    Also, `target` must support the kernel, and the kernel must store to its first arguments: PARAM 0, 1 and so on.
+    Raises VerifyError.
     """
     order = toposort(sink)
     admit(sink, [u for u in order if u.op == "PARAM"])
@@ -98,9 +102,10 @@ def admit_called(sink: UOp, target: Target) -> None:
 
 
 def _check_access(u: UOp) -> None:
-    """Check that an access is to memory, and that its values are scalars or have the shape of the memory.
+    """Check that `u`, a LOAD, STORE or ATOMICADD, accesses memory, and that its other operands are scalars or have the
+    shape of the memory.
 
-    The row of the op checks the dtypes. Raises VerifyError.
+    Dtypes are not checked here, but by the row of the op. Raises VerifyError.
     """
     memory, others = u.src[0], u.src[1:]
     if not is_memory(memory):
@@ -110,9 +115,10 @@ def _check_access(u: UOp) -> None:
 
 
 def admit_scheduled(sink: UOp, params: Sequence[UOp]) -> None:
-    """Apply `admit` to a kernel with the PARAMs `params`, and check that the scheduler could have written it.
+    """Check a kernel `sink` with the PARAMs `params`: the rules of `admit`, and that the scheduler could have written
+    the kernel.
 
-    Such a kernel has only ops of SCHEDULED and no optimizer actions. Raises VerifyError.
+    Kernels of the scheduler have only the ops SCHEDULED and no optimizer actions. Raises VerifyError.
     """
     info = sink.arg if sink.arg is not None else KernelInfo()
     plain = isinstance(info, KernelInfo) and isinstance(info.name, str) and isinstance(info.frames, bool)
@@ -128,7 +134,7 @@ def admit_scheduled(sink: UOp, params: Sequence[UOp]) -> None:
 
 
 def _check_node(u: UOp) -> None:
-    """Check one node of a scheduled kernel. Raises VerifyError."""
+    """Check that `u`, one node of a kernel, has a form that the scheduler writes. Raises VerifyError."""
     if u.op == "CONST" and u.arg[0] is not INVALID and const(*u.arg) is not u:
         raise _error("a constant that is none of its dtype", u, u.dtype.name, repr(u.arg[0]))
     if u.op == "RANGE" and (
@@ -147,12 +153,16 @@ def _check_node(u: UOp) -> None:
 
 
 def has_axes(order: Sequence[UOp]) -> bool:
-    """Whether the kernel of the nodes `order` fixes its axis types, so that the optimizer must not change them."""
+    """Whether the kernel with the nodes `order` fixes how its loops are run (on lanes, threads or in sequence), so that
+    the optimizer must not change this.
+    """
     return any(u.op in _OF_AXES or (u.op == "RANGE" and u.arg[1] not in CHOSEN) for u in order)
 
 
 def check_target(order: Sequence[UOp], target: Target) -> None:
-    """Check that `target` supports the axes, ops and local memory of a kernel's nodes `order`. Raises VerifyError."""
+    """Check that `target` supports the loop types, ops and local memory of the kernel with the nodes `order`. Raises
+    VerifyError.
+    """
     for u in order:
         if u.op == "RANGE" and u.arg[1] in ("WARP", "CONTRACT"):
             raise _error(f"a {u.arg[1]} range by hand", u, "the action TC, which makes them", u.arg)
@@ -179,7 +189,9 @@ def _lacks(u: UOp, what: str, target: Target) -> VerifyError:
 
 
 def is_size(n: Any, least: int = 0) -> bool:
-    """Whether `n` is a valid size: an int or index arithmetic of Variables, without overflow and at least `least`."""
+    """Whether `n` is a valid size that is at least `least`: an int, or index arithmetic of Variables that cannot
+    overflow.
+    """
     if n.__class__ is int:
         return least <= n and n in _INDEX
     if not isinstance(n, UOp) or n.shape != () or n.dtype is not dtypes.index:

@@ -44,7 +44,8 @@ _WRITES = frozenset(("STORE", "ATOMICADD", "CALL"))
 
 
 def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
-    """Return the value of `root`, or a list of values for a sequence of roots. `env` binds nodes to arrays.
+    """Return the value of `root` as a NumPy array, or a list of values for a sequence of roots. `env` binds nodes to
+    their arrays.
 
     Sources of a bound node are not evaluated. An array may have additional leading axes: they are a batch, and all
     results have them. Loops that a REDUCE closes need no binding. Raises IRError for a node without a value.
@@ -58,11 +59,12 @@ def evaluate(root: UOp | Sequence[UOp], env: Env) -> Any:
 
 
 def run_kernel(sink: UOp, buffers: Env) -> None:
-    """Execute the STOREs and ATOMICADDs of a kernel, in place on `buffers`: an array for each PARAM.
+    """Execute the STOREs and ATOMICADDs of the kernel `sink`, in place on `buffers`, which maps each PARAM to its
+    array.
 
-    `buffers` also binds symbolic PARAMs to scalars. A BUFFER without an array gets one for this run. A kernel with an
-    AFTER or such a BUFFER runs one iteration at a time, which is slow. Any other kernel runs all iterations at once,
-    and reads all memory before it writes any.
+    `buffers` also binds the PARAMs of symbolic sizes to scalars. A BUFFER without an array gets one for this run. A
+    kernel with an AFTER or such a BUFFER runs one iteration at a time, which is slow. Any other kernel runs all
+    iterations at once, and reads all memory before it writes any.
     """
     nodes = _reachable((sink,), {})
     with np.errstate(all="ignore"):
@@ -76,7 +78,8 @@ def run_kernel(sink: UOp, buffers: Env) -> None:
 def _reachable(roots: tuple[UOp, ...], env: Env, effects: bool = True) -> list[UOp]:
     """Return all nodes to evaluate for the values of `roots`, sources before users.
 
-    Bodies of calls and sources of nodes that `env` binds are left out; without `effects`, so are sources of effects.
+    Bodies of calls and sources of nodes that `env` binds are left out. Sources of effects (such as STORE) are left out
+    too if `effects` is false.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
@@ -95,7 +98,11 @@ def _reachable(roots: tuple[UOp, ...], env: Env, effects: bool = True) -> list[U
 
 
 def _base(view: UOp, stop: UOp | None = None) -> tuple[UOp, list[UOp]]:
-    """Return the memory below a view (or `stop`, if it is reached first) and the movement ops above it, inner first."""
+    """Return (base, movement ops) of `view`: the memory below it and the movement ops between, the one next to the base
+    first.
+
+    If the node `stop` is reached first, it is the base.
+    """
     chain: list[UOp] = []
     while view.op in MOVEMENT and view is not stop:
         chain.append(view)
@@ -104,14 +111,16 @@ def _base(view: UOp, stop: UOp | None = None) -> tuple[UOp, list[UOp]]:
 
 
 def _root(u: UOp) -> UOp:
-    """Return the memory or value below a chain of AFTERs."""
+    """Return the node below the chain of AFTERs that begins with `u`; `u` itself if it is no AFTER."""
     while u.op == "AFTER":
         u = u.src[0]
     return u
 
 
 def _effects(u: UOp) -> list[UOp]:
-    """Return the STOREs, ATOMICADDs and CALLs of an effect, in order."""
+    """Return the STOREs, ATOMICADDs and CALLs in the effect `u` (which may be a GROUP, SINK, END, BARRIER or AFTER), in
+    order.
+    """
     out, stack = [], [u]
     while stack:
         e = stack.pop()
@@ -126,10 +135,10 @@ def _effects(u: UOp) -> list[UOp]:
 
 # ---- the evaluator ---------------------------------------------------------------------------------------------------
 class Evaluator(Evaluation):
-    """One evaluation: values and masks by node, and the batch axis of each loop.
+    """One evaluation of nodes: their values and masks by node, and the batch axis of each loop.
 
-    `loops`: loops that get a batch axis in addition to those of REDUCEs. `hook`: evaluates AFTERs, if the kernel runs
-    one iteration at a time.
+    `env`: the caller's arrays by node. `roots`: the nodes to evaluate. `loops`: loops that get a batch axis in addition
+    to those of REDUCEs. `hook`: evaluates AFTERs, if the kernel runs one iteration at a time.
     """
 
     def __init__(self, env: Env, roots: tuple[UOp, ...], loops: Sequence[UOp] = (), hook: _AfterHook | None = None):
@@ -143,7 +152,7 @@ class Evaluator(Evaluation):
         self.values, self.masks = {}, {}
 
     def run(self) -> None:
-        """Compute value and mask of each node in `self.order`."""
+        """Compute the value and mask of each node in `self.order`, and store them in `self.values` and `self.masks`."""
         for u in self.order:
             v, mask = self.bind(u) if u in self.env else self.step(u)
             if mask is not None and mask.shape != v.shape:
@@ -151,7 +160,9 @@ class Evaluator(Evaluation):
             self.values[u], self.masks[u] = v, mask
 
     def bind(self, u: UOp) -> tuple[Any, Mask]:
-        """Return the caller's array for `u`, with batch axes, and no mask."""
+        """Return (array, None) for a node `u` that the caller bound: its array with size-1 axes for the batch. None: it
+        has no mask.
+        """
         v = np.asarray(self.env[u])
         if v.dtype != storage(u.dtype):
             v = v.astype(storage(u.dtype))
@@ -162,14 +173,20 @@ class Evaluator(Evaluation):
         return v.reshape((1,) * (self.batch + len(u.shape) - v.ndim) + v.shape), None
 
     def result(self, u: UOp) -> Any:
-        """Return the value of `u` for the caller: without axes of closed loops, broadcast to the caller's batch."""
+        """Return the computed value of `u` in the form for the caller: without the batch axes of closed loops,
+        broadcast to the caller's batch.
+
+        The value of a TUPLE is a list of arrays; that of an effect is None.
+        """
         v = self.values[u]
         if isinstance(v, tuple):
             return [self.finish(x) for x in v]
         return None if v is None else self.finish(v)
 
     def finish(self, array: Array) -> Array:
-        """Return `array`, a value, as `result` does. Raises IRError if it depends on a loop that is not closed."""
+        """Return `array`, a computed value, without the batch axes of loops. Raises IRError if it depends on a loop
+        that is not closed.
+        """
         loops = len(self.axes)
         if any(n != 1 for n in array.shape[:loops]):
             raise IRError("a loop is neither closed nor bound", expected="a REDUCE or a binding for every RANGE")
@@ -182,7 +199,9 @@ class Evaluator(Evaluation):
         return np.array(np.broadcast_to(array, (*sizes, *array.shape[self.user :])))
 
     def step(self, u: UOp) -> tuple[Any, Mask]:
-        """Return (value, mask) of one node, from those of its sources. Raises IRError for an op without a value."""
+        """Return (value, mask) of the node `u`, computed from those of its sources. Raises IRError for an op without a
+        value.
+        """
         op = u.op
         if op in ELEMENTWISE:
             return self.elementwise(u)
@@ -201,7 +220,7 @@ class Evaluator(Evaluation):
         return handler(self, u)
 
     def elementwise(self, u: UOp) -> tuple[Array, Mask]:
-        """Compute an elementwise op."""
+        """Return (value, mask) of the elementwise op `u`, computed from those of its sources."""
         rank = len(u.shape)
         args = [self.aligned(self.values[s], rank) for s in u.src]
         masks = [None if (k := self.masks[s]) is None else self.aligned(k, rank) for s in u.src]
@@ -218,9 +237,10 @@ class Evaluator(Evaluation):
         return out.astype(storage(u.dtype), copy=False), mask
 
     def move(self, u: UOp, x: Array, mask: Mask, strict: frozenset[UOp]) -> tuple[Array, Mask]:
-        """Apply movement op `u` to `x` as its src[0]. An INDEX in `strict` marks elements out of bounds as invalid.
+        """Apply the movement op `u` to the array `x`, the value of its first source, and return (value, mask).
 
-        `mask`: the valid elements of `x`. Returns (value, mask).
+        `mask`: the valid elements of `x`. If `u` is an INDEX in `strict`, elements whose index is out of bounds become
+        invalid.
         """
         if u.op == "INDEX":
             return self.index(u, x, mask, u in strict)
@@ -230,9 +250,10 @@ class Evaluator(Evaluation):
         return move(self, u, x, b, garbage(u.dtype)), None if mask is None else move(self, u, mask, b, False)
 
     def index(self, u: UOp, x: Array, mask: Mask, strict: bool) -> tuple[Array, Mask]:
-        """Apply INDEX `u` to `x`. Indices are clamped; with `strict`, those out of bounds give invalid elements.
+        """Apply INDEX `u` to the array `x`, the value of its first source, and return (value, mask).
 
-        `mask`: the valid elements of `x`. Returns (value, mask).
+        `mask`: the valid elements of `x`. Indices are clamped to the bounds; with `strict`, those out of bounds give
+        invalid elements.
         """
         b, idx = self.batch, u.src[1:]
         width = b + sum(len(i.shape) for i in idx)
@@ -262,7 +283,8 @@ class Evaluator(Evaluation):
 
     # -- effects
     def positions(self, chain: list[UOp], size: tuple[int, ...], strict: bool) -> tuple[Array, Mask]:
-        """Return the flat position in memory of shape `size` of each element of a view, and the mask of valid ones.
+        """Return (positions, mask) of the elements of a view: their flat positions in memory of shape `size`, and which
+        are valid.
 
         `chain`: the movement ops of the view, the one next to memory first. With `strict`, an element whose index is
         out of bounds is not valid; else its index is clamped.
@@ -274,9 +296,10 @@ class Evaluator(Evaluation):
         return x, mask
 
     def write(self, e: UOp, flat: Array, size: tuple[int, ...], root: UOp, lead: tuple[int, ...], gates: Any) -> None:
-        """Execute STORE or ATOMICADD `e` on `flat`, the memory of `root`, in all iterations of loops of sizes `lead`.
+        """Execute `e`, a STORE or ATOMICADD, in all iterations of its loops, on the array `flat`.
 
-        `size`: shape of the memory. `gates`: conditions under which an iteration writes.
+        `root`: the memory that `e` writes; `flat`: its elements; `size`: its shape. `lead`: number of iterations along
+        each batch axis. `gates`: bool arrays; an iteration writes only where all are true.
         """
         add = e.op == "ATOMICADD"
         pos, mask = self.positions(_base(e.src[0], root)[1], size, add)
@@ -296,7 +319,9 @@ class Evaluator(Evaluation):
             flat[at] = new
 
     def after(self, u: UOp) -> tuple[Any, Mask]:
-        """Compute an AFTER: the value of src[0] once its effects have happened."""
+        """Return (value, mask) of the AFTER `u`: the value that its src[0] has once the effects src[1:] have
+        happened.
+        """
         x = u.src[0]
         if self.hook is not None:
             return self.hook.after(u, self), None
@@ -314,7 +339,11 @@ class Evaluator(Evaluation):
         return self.values[x], self.masks[x]
 
     def updated(self, u: UOp, x: UOp | None, root: UOp, effects: list[UOp]) -> Array:
-        """Return the value of memory `root` after `effects`, those of AFTER `u`; `x` is `root` or an AFTER of it."""
+        """Return the contents of the memory `root` after `effects`, the effects that AFTER `u` waits for.
+
+        `x`: the first source of `u`, which is `root` or an AFTER of `root`; None if `u` is an AFTER of a view of
+        `root`.
+        """
         start, todo = self.history(u, x, root, effects)
         value = self.values[start]
         if any(n != 1 for n in value.shape[: self.batch]):
@@ -328,7 +357,11 @@ class Evaluator(Evaluation):
         return flat.reshape(value.shape)
 
     def history(self, u: UOp, x: UOp | None, root: UOp, effects: list[UOp]) -> tuple[UOp, list[UOp]]:
-        """Return a node with a known value, and the effects on `root` that turn this value into that of AFTER `u`."""
+        """Return (node, effects): a node whose value is known, and the effects on `root` that turn this value into that
+        of AFTER `u`.
+
+        Arguments: as in `updated`.
+        """
         own = [e for e in effects if _touches(e, root)]
         bases = {b for e in own for v in _views(e) if _root(b := _base(v, root)[0]) is root}
         if x is not None and bases <= {x}:
@@ -340,7 +373,9 @@ class Evaluator(Evaluation):
         return root, [v for v in below if _touches(v, root)]
 
     def call(self, e: UOp, root: UOp, flat: Array) -> None:
-        """Run the kernel of CALL `e` on `flat`, the memory of its argument `root`; drop writes to other arguments."""
+        """Run the kernel of the CALL `e`, whose argument `root` has the memory `flat`; writes to other arguments are
+        dropped.
+        """
         env: Env = {}
         for p in _reachable((e.src[0],), {}):
             if p.op == "PARAM" and p.arg.slot + 1 < len(e.src):
@@ -351,7 +386,7 @@ class Evaluator(Evaluation):
 
 
 def _views(effect: UOp) -> tuple[UOp, ...]:
-    """Return the views that an effect may write to."""
+    """Return the operands of `effect` that it may write to, which are views of memory."""
     return effect.src[1:] if effect.op == "CALL" else effect.src[:1]
 
 
@@ -361,23 +396,26 @@ def _touches(effect: UOp, root: UOp) -> bool:
 
 
 def _orders_after(u: UOp, x: UOp) -> bool:
-    """Whether `u` is `x`, or an AFTER of `x` through a chain of AFTERs."""
+    """Whether `u` is `x`, or reaches `x` through a chain of AFTERs."""
     while u is not x and u.op == "AFTER":
         u = u.src[0]
     return u is x
 
 
 def _is_storage(u: UOp, v: Any) -> bool:
-    """Whether array `v` is the whole memory of PARAM or BUFFER `u`, perhaps flat, and so has no batch axes."""
+    """Whether the array `v` is the whole memory of `u`, a PARAM or BUFFER, in its shape or flat, so that it has no
+    batch axes.
+    """
     if u.op not in ("PARAM", "BUFFER") or not u.shape or not all(n.__class__ is int for n in u.shape):
         return False
     return np.size(v) == prod(u.shape) and (np.ndim(v) == 1 or np.shape(v) == u.shape)
 
 
 def _function(evaluator: Evaluator, u: UOp) -> tuple[Any, Mask]:
-    """Evaluate the body of FUNCTION `u` with PARAM k bound to argument k, whose value `evaluator` has.
+    """Return (values, None) of the FUNCTION `u`: evaluate its body with PARAM k bound to the value of argument k in
+    `evaluator`.
 
-    Variables keep their outer binding.
+    Variables have the values that they have in `evaluator`.
     """
     if evaluator.batch:
         raise IRError("FUNCTION inside a batch", op=u.op, expected="no loops around it")
@@ -399,7 +437,9 @@ _HANDLERS: dict[str, Callable[[Evaluator, UOp], tuple[Any, Mask]]] = ROW_VALUES 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 def _stores(u: UOp, around: tuple[UOp, ...]) -> list[tuple[UOp, tuple[UOp, ...]]]:
-    """Return each STORE and ATOMICADD below `u` with the loops around it; first `around`, the loops around `u`."""
+    """Return (effect, loops around it) for each STORE and ATOMICADD in `u`. `around`: the loops around `u`, which come
+    first.
+    """
     if u.op in ("STORE", "ATOMICADD"):
         return [(u, around)]
     if u.op == "END":
@@ -408,7 +448,9 @@ def _stores(u: UOp, around: tuple[UOp, ...]) -> list[tuple[UOp, tuple[UOp, ...]]
 
 
 def _flat(buffers: Env, u: UOp) -> Array:
-    """Return the array of `u` in `buffers` as a flat view. Raises IRError for an array of another dtype or layout."""
+    """Return the array that `buffers` has for `u`, as a flat view. Raises IRError for an array of another dtype or
+    layout.
+    """
     out = buffers[u]
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or out.dtype != storage(u.dtype):
         raise IRError("cannot write here", expected=f"a contiguous array of {u.dtype.name}", found=type(out).__name__)
@@ -416,7 +458,9 @@ def _flat(buffers: Env, u: UOp) -> Array:
 
 
 def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
-    """Execute a kernel on the arrays `buffers` with each of `loops` as a batch axis: read everything, then write."""
+    """Execute the kernel `sink` on the arrays `buffers` with each of `loops` as a batch axis: read everything, then
+    write.
+    """
     stores = _stores(sink, ())
     roots = tuple(s for e, _ in stores for s in e.src) + tuple(loops)
     m = Evaluator(buffers, roots, loops)
@@ -431,7 +475,7 @@ def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
 
 
 class _Loops:
-    """Executor of a kernel, one iteration at a time, on memory that changes.
+    """An executor of a kernel, one iteration at a time. `memory` maps PARAMs and BUFFERs to arrays, which change.
 
     `done`: the effects that have run, each with the values of its loops.
     """
@@ -441,7 +485,10 @@ class _Loops:
         self.done: set[tuple] = set()
 
     def execute(self, e: UOp, env: Env, again: bool = True) -> None:
-        """Execute effect `e` in the iteration `env`; without `again`, only if it has not run in this iteration yet."""
+        """Execute the effect `e` in one iteration. `env`: the value of each loop (RANGE) around `e`.
+
+        With `again` false, do nothing if `e` has already run in this iteration.
+        """
         key = (e, *((r, env[r]) for r in sorted(ranges(e), key=lambda r: r.serial) if r in env))
         if not again and key in self.done:
             return
@@ -458,7 +505,9 @@ class _Loops:
             m.write(e, _flat(self.memory, base), size, _base(e.src[0])[0], (1,) * m.batch, ())
 
     def loop(self, e: UOp, left: tuple[UOp, ...], env: Env) -> None:
-        """Execute the body of END `e` in all iterations of the loops `left`; `env` binds the loops around them."""
+        """Execute the body of the END `e` in all iterations of the loops `left`. `env`: the value of each loop around
+        them.
+        """
         if not left:
             return self.execute(e.src[0], env)
         r = left[0]
@@ -467,8 +516,10 @@ class _Loops:
             self.loop(e, left[1:], {**env, r: k})
 
     def value(self, roots: tuple[UOp, ...], env: Env) -> Evaluator:
-        """Return an Evaluator that has evaluated `roots` in the iteration `env` on the current memory; BUFFERs are
-        allocated at first use.
+        """Return an Evaluator that has evaluated `roots` on the current memory in the iteration `env` (the value of
+        each loop).
+
+        BUFFERs are allocated at first use.
         """
         for u in _reachable(roots, env, effects=False):
             if u.op == "BUFFER":
@@ -485,15 +536,19 @@ class _Loops:
 
 
 class _AfterHook:
-    """The evaluation of AFTERs when a kernel runs one iteration at a time: the `hook` of an Evaluator."""
+    """The `hook` of an Evaluator, which evaluates AFTERs when the kernel runs one iteration at a time.
+
+    `loops`: the executor of the kernel. `env`: the value of each loop in the current iteration.
+    """
 
     def __init__(self, loops: _Loops, env: Env) -> None:
         self.loops, self.env = loops, env
 
     def after(self, u: UOp, evaluator: Evaluator) -> Any:
-        """Run the effects of AFTER `u` that have not run yet, and return the value that it then has.
+        """Run the effects of AFTER `u` that have not run in this iteration yet, and return the value that `u` then has.
 
-        `evaluator` has the value of src[0], for an AFTER of a computed value.
+        `evaluator` has the value of src[0], which is returned if `u` is an AFTER of a computed value rather than
+        memory.
         """
         for d in u.src[1:]:
             self.loops.execute(d, self.env, again=False)
@@ -511,7 +566,7 @@ class _AfterHook:
 
 
 def _memory(view: UOp) -> UOp:
-    """Return the PARAM or BUFFER below a view."""
+    """Return the PARAM or BUFFER below `view`, a chain of movement ops and AFTERs."""
     while view.op in MOVEMENT or view.op == "AFTER":
         view = view.src[0]
     return view

@@ -1,7 +1,7 @@
 """Compute movement ops and the ops of ROW_VALUES (constants, ranges, reductions, loads, ...) on NumPy arrays.
 
-What it is for: the reference interpreter. A function of ROW_VALUES takes the evaluation and a node whose sources have
-values, and returns the node's value and mask.
+What it is for: the reference interpreter. A function of ROW_VALUES takes the Evaluation and a node whose sources have
+values, and returns (value, mask) of the node.
 What it is not: it does not walk graphs, evaluate elementwise ops or write memory; `interp` does.
 """
 
@@ -30,7 +30,11 @@ from monolect.ir.uop import UOp
 
 
 class Evaluation:
-    """The part of an evaluation that functions here read: values and masks by node, and the batch axis of each loop."""
+    """The part of an Evaluator that functions in this module read.
+
+    `values` and `masks` have the value and the mask of each node. `axes` has the batch axis of each loop, and `batch`
+    is the number of batch axes, which all values have in front.
+    """
 
     axes: dict[UOp, int]
     batch: int  # the number of batch axes
@@ -38,7 +42,9 @@ class Evaluation:
     masks: dict[UOp, Mask]
 
     def ints(self, u: UOp) -> tuple[int, ...]:
-        """Return the value of a shape source or a scalar as ints. Raises IRError if it varies within the batch."""
+        """Return the computed value of `u`, a scalar or the sizes or offsets of a movement op, as ints. Raises IRError
+        if it varies within the batch.
+        """
         v = self.values[u]
         want = len(u.src) if u.op == "STACK" else 1
         if v.size != want:
@@ -46,15 +52,18 @@ class Evaluation:
         return tuple(int(x) for x in v.reshape(-1))
 
     def aligned(self, v: Array, rank: int) -> Array:
-        """Return `v` with size-1 axes inserted after the batch axes, so that it has `rank` axes of its own."""
+        """Return `v`, the value of an operand, with size-1 axes inserted after its batch axes, so that it has `rank`
+        axes besides these.
+        """
         own = v.ndim - self.batch
         return v if own == rank else v.reshape(v.shape[: self.batch] + (1,) * (rank - own) + v.shape[self.batch :])
 
 
 def move(evaluation: Evaluation, u: UOp, x: Array, b: int, fill: Any) -> Array:
-    """Apply movement op `u` to `x`, an array with `b` batch axes; `fill` is the value of elements that PAD adds.
+    """Return the movement op `u` applied to `x`, an array with `b` batch axes. `fill` is the value of elements that PAD
+    adds.
 
-    `evaluation` has the values of offsets and sizes.
+    `evaluation` has the values of the offsets and sizes of `u`.
     """
     op, lead = u.op, x.shape[:b]
     if op == "PERMUTE":

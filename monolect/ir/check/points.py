@@ -5,8 +5,9 @@ positions, a reduction computes all terms of these elements only, and values in 
 What it is not: the interpreter of whole graphs (`ir.check.interp`), with which it shares the meanings of single
 operations. It has its own index arithmetic, and shares no code with the scheduler or the passes that it checks.
 
-Floats round once for each operation, and sums are added up in float64. A `noise_seed` other than 0 perturbs the
-roundings (`ir.check.arithmetics`).
+Terms: an Index is a tuple with one Positions (an array of coordinates) for each axis. A Value is (array, mask); the
+mask is true where an element is valid, and None if all are. Floats round once for each operation, and sums are added up
+in float64. A `noise_seed` other than 0 perturbs the roundings (`ir.check.arithmetics`).
 
 Invariant: the arrays of positions and values broadcast against each other. The last axis is that of the samples; each
 reduction that is entered adds a leading axis.
@@ -42,15 +43,18 @@ _LEAVES = frozenset(("CONST", "IOTA", "RANGE", "PARAM", "BUFFER", "BINARY"))
 
 
 class Unsupported(Exception):
-    """The reason why a value cannot be computed here."""
+    """Raised if this module cannot compute a value; the message says why."""
 
 
 class TooMuch(Unsupported):
-    """An evaluation exceeds its limit of work; with fewer samples it may not."""
+    """Raised if an evaluation exceeds its limit of work. With fewer samples the evaluation may succeed."""
 
 
 class Positions:
-    """Positions along one axis, or values of a RANGE. Interned: equal positions are the same object while in use."""
+    """Coordinates of the wanted elements along one axis, or values of a RANGE, as an array.
+
+    Interned: equal Positions are the same object while in use.
+    """
 
     __slots__ = ("__weakref__", "array")
 
@@ -64,7 +68,7 @@ _interned: WeakValueDictionary[tuple, Positions] = WeakValueDictionary()
 
 
 def positions(array: Any) -> Positions:
-    """Return the interned Positions of an array of integers."""
+    """Return the interned Positions that hold `array`, an array of integers."""
     a = np.asarray(array, np.int64)
     while a.ndim and a.shape[0] == 1:
         a = a[0]  # broadcasting gives the same result
@@ -106,9 +110,9 @@ class Points:
 
     # ---- walking -----------------------------------------------------------------------------------------------------
     def value(self, u: UOp, index: Index = (), inside: bool = False) -> Value:
-        """Return the elements of `u` at `index`, one Positions for each axis, with their mask.
+        """Return (array, mask): the elements of `u` at `index`, which has one Positions for each axis.
 
-        `inside`: compute the value of `u` even if it is in memory.
+        With `inside`, the elements are computed even if `u` is in memory.
         """
         key = self._key(u, index)
         if not inside and key in self.memo:
@@ -131,14 +135,18 @@ class Points:
         return self.memo[self._key(u, index)]
 
     def _key(self, u: UOp, index: Index) -> tuple:
-        """Return the key of a memoized value: the node, the index, and the values of its free RANGEs."""
+        """Return the memo key of the elements of `u` at `index`: the node, the index, and the current values of the
+        free RANGEs of `u`.
+        """
         free = ranges(u)
         if not free:
             return u, index
         return u, index, *[self.env.get(r) for r in sorted(free, key=_serial)]
 
     def _nested(self, u: UOp, index: Index = ()) -> Value:
-        """Return `value(u, index)` for a reduction or gather. Raises Unsupported if they are nested too deeply."""
+        """Return `value(u, index)` on behalf of a reduction or gather. Raises Unsupported if reductions and gathers are
+        nested too deeply.
+        """
         self.nested += 1
         if self.nested > DEEPEST:
             raise Unsupported("reductions and gathers nested too deeply")
@@ -163,7 +171,9 @@ class Points:
         return tuple([self.size(n) for n in u.shape])
 
     def unravel(self, flat: Array, shape: Sequence[int]) -> Index:
-        """Return the index of elements in `shape` from their row-major positions `flat`."""
+        """Return the Index (one Positions per axis) of elements of an array of shape `shape` from their row-major
+        positions `flat`.
+        """
         out = []
         for n in reversed(shape):
             out.append(ZERO if n == 1 else positions(flat % n))
@@ -171,14 +181,16 @@ class Points:
         return tuple(reversed(out))
 
     def _broadcast(self, index: Index, u: UOp) -> Index:
-        """Return the index into an operand `u` that is broadcast to the shape that `index` is for."""
+        """Return the Index into the operand `u` of an op that broadcasts `u` to its own shape, given the op's
+        `index`.
+        """
         rank = len(u.shape)
         tail = index[len(index) - rank :] if rank else ()
         return tuple(ZERO if n == 1 else i for i, n in zip(tail, self.shape(u), strict=True))
 
     # ---- operands and their indices ----------------------------------------------------------------------------------
     def _sources(self, u: UOp, index: Index) -> list[tuple[UOp, Index]]:
-        """Return the operands that the elements `index` of `u` are computed from, each with its index."""
+        """Return (operand, Index into it) for each operand that the elements of `u` at `index` are computed from."""
         op = u.op
         if op in ELEMENTWISE:
             return [(s, self._broadcast(index, s)) for s in u.src]
@@ -200,12 +212,13 @@ class Points:
         raise Unsupported(f"{op} has no value here")
 
     def _has_empty_source(self, u: UOp) -> bool:
-        """Whether the source of an INDEX has no elements, so that all results are invalid."""
+        """Whether `u`, an INDEX, has a source without elements, so that all elements of `u` are invalid."""
         return 0 in self.shape(u.src[0])
 
     def _bits(self, u: UOp, index: Index) -> list[Index]:
-        """Return the indices into the source of BITCAST `u` for its elements at `index`: several if those are larger,
-        as from uint8 to float32.
+        """Return the indices of the source elements that the elements of BITCAST `u` at `index` are made of.
+
+        There are several if the elements of `u` are larger than those of its source, as from uint8 to float32.
         """
         old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
         if old == new:
@@ -216,9 +229,9 @@ class Points:
         return [(*index[:-1], positions(last * (new // old) + k)) for k in range(new // old)]
 
     def source_index(self, u: UOp, index: Index) -> tuple[Index, Mask]:
-        """Return the index into the source of a movement op, and the mask of elements that have one.
+        """Return (Index into the source of the movement op `u`, mask) for the elements of `u` at `index`.
 
-        Elements of padding have the index of an arbitrary element.
+        The mask is false for elements of padding, which are in no source; their Index is arbitrary but in bounds.
         """
         op, x = u.op, u.src[0]
         if op == "PERMUTE":
@@ -242,7 +255,8 @@ class Points:
         return tuple(out), inside
 
     def _reshaped(self, index: Index, new: tuple[int, ...], old: tuple[int, ...]) -> Index:
-        """Return an index of shape `new` as an index of shape `old`, both in row-major order.
+        """Return the elements at `index` of an array of shape `new` as an Index into the same elements, in row-major
+        order, of an array of shape `old`.
 
         Axes are processed in groups of equal products, so that an unchanged axis keeps its Positions.
         """
@@ -272,9 +286,11 @@ class Points:
         return tuple(out)
 
     def gather_index(self, u: UOp, index: Index, clamp: bool) -> tuple[Index, Mask]:
-        """Return the index into the source of an INDEX, clamped to its bounds, and the mask of valid elements.
+        """Return (Index into the first source of the INDEX `u`, mask of valid elements) for the elements of `u` at
+        `index`.
 
-        With `clamp`, elements out of bounds are valid, since a read takes the nearest element.
+        The Index is clamped to the bounds of the source. With `clamp`, elements out of bounds count as valid, since a
+        read takes the nearest element.
         """
         out: list[Positions] = []
         at, inside = 0, None
@@ -291,7 +307,9 @@ class Points:
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def _combine(self, u: UOp, index: Index, vals: list[Value]) -> Value:
-        """Compute the elements of `u` at `index` from `vals`, the values of its operands (`_sources`)."""
+        """Return (array, mask) of the elements of `u` at `index`, computed from `vals`, the values of the operands that
+        `_sources` listed.
+        """
         op = u.op
         if op in ELEMENTWISE:
             return self._elementwise(u, vals)
@@ -314,7 +332,9 @@ class Points:
         return self._leaf(u, index) if op in _LEAVES else _HANDLERS[op](self, u, index)
 
     def _leaf(self, u: UOp, index: Index) -> Value:
-        """Return the elements at `index` of a node without sources. Raises Unsupported if it has no value."""
+        """Return (array, mask) of the elements at `index` of `u`, a node without sources. Raises Unsupported if it has
+        no value.
+        """
         op = u.op
         if op == "CONST":
             if u.arg[0] is INVALID:
@@ -331,7 +351,7 @@ class Points:
         raise Unsupported(f"{op} without a value")
 
     def _read(self, u: UOp, index: Index) -> Value:
-        """Read the elements at `index` of a node that is in memory."""
+        """Return (array, mask) of the elements at `index` of `u`, read from `self.memory`."""
         flat: Array = np.zeros((), np.int64)
         for i, n in zip(index, self.shape(u), strict=True):
             flat = flat * n + i.array
@@ -341,7 +361,9 @@ class Points:
         return memory[np.clip(flat, 0, max(len(memory) - 1, 0))], None
 
     def _chosen(self, u: UOp, which: Array, vals: list[Value]) -> Value:
-        """Select, for each element of a STACK, the value in `vals` with the number `which`."""
+        """Return (array, mask) of elements of the STACK `u`: for each element, the value in `vals` with the number that
+        `which` has for it.
+        """
         out, mask = vals[0]
         for k, (v, m) in enumerate(vals[1:], 1):
             mask = select_valid(which == k, m, mask)
@@ -349,7 +371,9 @@ class Points:
         return out, mask
 
     def _bitcast(self, u: UOp, index: Index, vals: list[Value]) -> Value:
-        """Compute the elements of a BITCAST at `index` from `vals`, the parts of its source that they overlap."""
+        """Return (array, mask) of the elements of the BITCAST `u` at `index`, from `vals`, the values of the source
+        elements that they are made of.
+        """
         old, new = u.src[0].dtype.itemsize, u.dtype.itemsize
         mask = None
         for _, m in vals:
@@ -364,7 +388,9 @@ class Points:
         return out[..., 0], mask
 
     def _elementwise(self, u: UOp, vals: list[Value]) -> Value:
-        """Compute an elementwise op of the operands `vals`, rounded, and perturbed by the evaluation's noise."""
+        """Return (array, mask) of the elementwise op `u` of the operand values `vals`: rounded, and perturbed if there
+        is a noise seed.
+        """
         args, masks = [v for v, _ in vals], [m for _, m in vals]
         op, d = u.op, u.dtype
         if op == "WHERE":
@@ -392,9 +418,10 @@ class Points:
 
     # ---- rounding ----------------------------------------------------------------------------------------------------
     def _rounded(self, out: Array, exact: Array, u: UOp, lost: Any = np.False_) -> Array:
-        """Return `out`, the rounded `exact`; with a noise seed, perturbed by some ulps where the op rounds.
+        """Return `out`, the rounded result of the op `u`. With a noise seed, the result is perturbed by some units in
+        the last place where the op rounds.
 
-        `lost`: mask where `exact` itself was rounded.
+        `exact`: the result before rounding. `lost`: mask of elements where `exact` itself was rounded.
         """
         if not self.noise_seed:
             return out
@@ -407,7 +434,8 @@ class Points:
         )
 
     def _summed(self, u: UOp, total: Array, magnitude: Array, n: int, whole: bool) -> Array:
-        """Return `total`, a sum of `n` terms, rounded; with a noise seed, perturbed as by another order of additions.
+        """Return `total`, a sum of `n` terms that the node `u` computes, rounded. With a noise seed, the sum is
+        perturbed as by another order of additions.
 
         `magnitude`: sum of the absolute terms. `whole`: all terms are integers, so that a small sum is exact.
         """
@@ -419,7 +447,9 @@ class Points:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def reduce(self, u: UOp, index: Index) -> Value:
-        """Compute the elements at `index` of a REDUCE along axes or RANGEs, in blocks of at most CHUNK terms."""
+        """Return (array, mask) of the elements at `index` of the REDUCE `u`, along axes or RANGEs. At most CHUNK terms
+        are computed at a time.
+        """
         op, axes = u.arg
         x, rs, d = u.src[0], u.src[1:], u.dtype
         shape = self.shape(x)
@@ -455,7 +485,9 @@ class Points:
 
     # ---- effects -----------------------------------------------------------------------------------------------------
     def after(self, u: UOp, index: Index) -> Value:
-        """Compute the elements of an AFTER at `index`: a tensor after writes, or local memory that loops filled."""
+        """Return (array, mask) of the elements at `index` of the AFTER `u`: of a tensor after writes, or of local
+        memory that loops filled.
+        """
         x = u.src[0]
         if x.op == "BUFFER" and x.arg.addrspace == "LOCAL":
             return self._local(u, index)
@@ -496,7 +528,9 @@ class Points:
         return out, mask
 
     def view_index(self, view: UOp, x: UOp, index: Index) -> tuple[Index, Mask]:
-        """Return the index into `x` of elements of a view of `x`, and the mask of those inside its bounds."""
+        """Return (Index into `x`, mask) of the elements at `index` of `view`, a view of `x`. The mask is true where the
+        Index is in the bounds of `x`.
+        """
         inside: Mask = None
         while view is not x:
             if view.op == "INDEX":
@@ -518,10 +552,12 @@ class Points:
         write_positions: Callable[[], tuple[Array, Mask]],
         stored: Callable[[Array], Value],
     ) -> Value:
-        """Return the elements `flat` of memory after `n` iterations of STORE or ATOMICADD `e`.
+        """Return (array, mask): the elements at positions `flat` of memory after `n` iterations of `e`, a STORE or
+        ATOMICADD.
 
-        `before`: their old values. `write_positions()` returns the position that each iteration writes to, and the mask
-        of those that write. `stored(k)` returns the values that iterations `k` write.
+        `before`: the (array, mask) of these elements before. `write_positions()` returns (position that each iteration
+        writes to, mask of the iterations that write). `stored(k)` returns (array, mask) of the values that the
+        iterations with the numbers `k` write.
         """
         out, mask = before
         depth, self.depth = self.depth, 1  # the only batch axis is that of the iterations
@@ -546,10 +582,10 @@ class Points:
             self.depth = depth
 
     def _added(self, e: UOp, out: Array, mask: Mask, rows: Array, left: Array, right: Array, stored: Any) -> Value:
-        """Return the elements `out` of memory after ATOMICADD `e`, which adds the values of iterations rows[left:right]
-        to each.
+        """Return (array, mask) of elements of memory after the ATOMICADD `e`.
 
-        `mask`: the valid elements of `out`. `stored`: as in `written`.
+        `out`: the elements before, and `mask`: the valid ones. Element i gets the values of the iterations
+        rows[left[i]:right[i]] added. `stored`: returns the values of iterations, as in `written`.
         """
         counts = (right - left).reshape(-1)
         if counts.sum() > MOST_WRITES:
@@ -576,7 +612,11 @@ class Points:
         return self._summed(e.src[1], total, magnitude, n, whole).reshape(out.shape), mask
 
     def _local(self, u: UOp, index: Index) -> Value:
-        """Compute the elements of local memory at `index`: the values that the iterations of its store write."""
+        """Return (array, mask) of the elements at `index` of local memory, from the values that the iterations of its
+        single store write.
+
+        `u`: an AFTER of the local BUFFER and the END around that store.
+        """
         if len(u.src) != 2 or u.src[1].op != "END" or u.src[1].src[0].op != "STORE":
             raise Unsupported("local memory that is not filled by one store in loops")
         store, own = u.src[1].src[0], u.src[1].src[1:]
@@ -598,12 +638,16 @@ _HANDLERS: dict[str, Callable[[Points, UOp, Index], Value]] = {"REDUCE": Points.
 
 
 def _meaning(op: str) -> Any:
-    """Return the meaning of an elementwise op; MAX and MULACC are more precise than in the op table."""
+    """Return the function (dtype, *arrays) -> array that computes the elementwise op `op`; MAX and MULACC are more
+    precise than in the op table.
+    """
     return {"MAX": maximum, "MULACC": multiply_add}.get(op) or ROWS[op].meaning
 
 
 class _Total:
-    """Accumulator of a reduction: the value so far (floats in float64) and the sum of the terms' magnitudes."""
+    """An accumulator of a reduction by `op` over terms of dtype `dtype`: the value so far (floats in float64) and the
+    sum of the terms' magnitudes.
+    """
 
     def __init__(self, op: str, dtype: DType) -> None:
         self.op, self.d = op, dtype
@@ -614,7 +658,7 @@ class _Total:
         self.mask: Mask = None
 
     def add(self, v: Array, mask: Mask, sizes: list[int], depth: int) -> None:
-        """Reduce a block of terms `v`, with its mask, into the total.
+        """Reduce the terms `v`, whose valid elements are those of `mask`, into the accumulator.
 
         The leading axes of `v` are reduced; they have the `sizes` in reverse order. The last `depth` axes are kept.
         """
@@ -639,12 +683,12 @@ class _Total:
                 self.whole = self.whole and bool(np.all(v == np.trunc(v)))
 
     def result(self) -> Array:
-        """Return the value, rounded to the dtype."""
+        """Return the accumulated value, rounded to the dtype of the terms."""
         return np.asarray(self.value).astype(storage(self.d))
 
 
 def _effects(sources: Sequence[UOp]) -> Iterator[UOp]:
-    """Yield the STOREs and ATOMICADDs in `sources`, the effects of an AFTER, and in GROUPs among them.
+    """Yield the STOREs and ATOMICADDs in `sources`, the effects that an AFTER waits for, including those in GROUPs.
 
     Raises Unsupported for another effect.
     """
@@ -658,7 +702,7 @@ def _effects(sources: Sequence[UOp]) -> Iterator[UOp]:
 
 
 def _bound(loop: UOp) -> Any:
-    """Return the number of iterations of a RANGE: an int, or an index UOp if it is symbolic."""
+    """Return the number of iterations of the RANGE `loop`: an int, or an index UOp if it is symbolic."""
     return loop.src[0].value if loop.src[0].op == "CONST" else loop.src[0]
 
 
@@ -667,7 +711,9 @@ def _serial(u: UOp) -> int:
 
 
 def _blocks(sizes: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Yield blocks of at most `most` elements that cover an index space of `sizes`: (start, end) for each axis."""
+    """Yield blocks that together cover an index space of `sizes`, each of at most `most` points. A block has a (start,
+    end) for each axis.
+    """
     cut = list(sizes)
     while prod(cut) > most and max(cut) > 1:
         k = cut.index(max(cut))

@@ -4,10 +4,13 @@ What it is for: CHECK_BOUNDS=1, and kernels from outside of the compiler. Three 
 First, intervals, after RANGEs that the gate bounds are narrowed. Second, linear reasoning on the normal form, also in
 each iteration of a short loop: it uses any gate `terms < k`, loop bounds that depend on other loops or symbolic sizes,
 and the relations of `x // c` and `x % c` to x. Third, Z3, if it is installed.
-What it is not: a check at run time. It uses the gate of the access, but no IF around it.
+What it is not: a check at run time. It uses the gate of the access (the condition under which it happens), but no IF
+around it.
 
-Invariant: a proven access is inside in every iteration in which its gate is true, even if index arithmetic overflows:
-a condition that may overflow proves nothing. An access that cannot be proven is an error, even if it is inside.
+Terms: an atom is an index value that is no sum and no product. A monomial is a product of atoms, as a tuple; a
+polynomial is a dict from monomial to coefficient. A fact is a polynomial that is known to be >= 0.
+Invariant: a proven access is inside in every iteration in which its gate is true, even if index arithmetic overflows: a
+condition that may overflow proves nothing. An access that cannot be proven is an error, even if it is inside.
 Source: Fourier-Motzkin elimination, here as a bounded search for one combination of facts.
 """
 
@@ -42,7 +45,11 @@ _proven: WeakSet[UOp] = WeakSet()  # accesses that were proven; nodes are intern
 
 
 class Access(NamedTuple):
-    """An index of a LOAD, STORE, ATOMICADD or TMACOPY (`node`) into an axis of `memory` that has `size` elements."""
+    """One index with which `node` (a LOAD, STORE, ATOMICADD or TMACOPY) addresses an axis of `memory` that has `size`
+    elements.
+
+    `gate`: the condition under which the access happens; None if it always happens.
+    """
 
     node: UOp
     memory: UOp
@@ -52,7 +59,9 @@ class Access(NamedTuple):
 
 
 def check_bounds(sink: UOp) -> None:
-    """Prove that all accesses of a kernel are inside. Raises VerifyError for the first that cannot be proven."""
+    """Prove that all accesses of the kernel `sink` are inside their memory. Raises VerifyError for the first access
+    that cannot be proven.
+    """
     seen, stack = {sink}, [sink]
     while stack:
         u = stack.pop()
@@ -68,7 +77,9 @@ def check_bounds(sink: UOp) -> None:
 
 
 def accesses(u: UOp) -> Iterator[Access]:
-    """Yield the indices with which `u` addresses memory; an access to a whole buffer or accumulator has none."""
+    """Yield an Access for each index with which `u` addresses memory; none for an access to a whole buffer or an
+    accumulator.
+    """
     if u.op == "TMACOPY":  # only its destination: reads out of bounds give zeros
         to, n = u.src[0], prod(u.arg.box)
         yield Access(u, to.src[0], to.src[1], idx(to.src[0].shape[0] - n + 1), u.src[3])
@@ -83,7 +94,9 @@ def accesses(u: UOp) -> Iterator[Access]:
 
 
 def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = True) -> bool:
-    """Whether 0 <= index < size is proven wherever `gate` is true. Without `solver`, Z3 is not used."""
+    """Whether 0 <= index < size is proven wherever the bool UOp `gate` is true (None: everywhere). If `solver` is
+    false, Z3 is not used.
+    """
     lo, hi = min_max(index)
     if lo >= 0 and hi < min_max(size)[0]:
         return True
@@ -111,17 +124,21 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
 
 
 def _is_exact(*us: UOp) -> bool:
-    """Whether the index arithmetic of `us` is exact: no part overflows where a WHERE selects it."""
+    """Whether the index arithmetic of the nodes `us` is exact: no part overflows where a WHERE selects it."""
     return not any(_overflows(v) for v in _parts(us))
 
 
 def _parts(us: Sequence[UOp]) -> list[UOp]:
-    """Return the nodes of index arithmetic in `us`, down to atoms and WHEREs, whose branches are not entered."""
+    """Return the nodes of index arithmetic below and including `us`. Sources of other nodes and the branches of WHEREs
+    are not entered.
+    """
     return [v for v in toposort(*us, stop=lambda v: v.op == "WHERE" or v.op not in _ARITHMETIC) if v.dtype.kind == "x"]
 
 
 def _overflows(u: UOp) -> bool:
-    """Whether a node of index arithmetic may overflow; the condition of a WHERE narrows the bounds of its branches."""
+    """Whether `u`, a node of index arithmetic, may overflow. For a WHERE, its condition narrows the bounds of its
+    branches.
+    """
     if u.op != "WHERE":
         return may_wrap(u)
     c, a, b = u.src
@@ -129,7 +146,8 @@ def _overflows(u: UOp) -> bool:
 
 
 def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
-    """Return `us` with each value that `conditions` bound by constants, and that is no loop, replaced by a RANGE.
+    """Return `us` with each value that `conditions` bound by constants to few possible values, and that is no loop,
+    replaced by a RANGE of these values.
 
     Index arithmetic on a value with few possible values does not overflow.
     """
@@ -140,10 +158,11 @@ def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
 
 
 def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[UOp], solver: bool) -> bool:
-    """Whether 0 <= index < size is proven with each possibly overflowing node in `terms` (factors in the polynomial of
-    `index`) and `gate` replaced by an unknown int64. False if `index` itself may overflow.
+    """Whether 0 <= index < size where `gate` is true is proven after nodes that may overflow are replaced by unknown
+    int64 values.
 
-    `solver`: whether Z3 may be used.
+    Such nodes are searched in `terms`, the factors in the polynomial of `index`, and in `gate`. False if `index` itself
+    may overflow. `solver`: whether Z3 may be used.
     """
     conditions = [] if gate is None else conjuncts(gate)
     hidden: dict[UOp, UOp] = {}
@@ -161,7 +180,7 @@ def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[U
 
 
 def _all_of(conditions: Sequence[UOp]) -> UOp | None:
-    """Return the conjunction of `conditions`, or None if there are none."""
+    """Return the conjunction of the bool UOps `conditions` as one UOp, or None if there are none."""
     return reduce(lambda a, b: build("AND", a, b), conditions) if conditions else None
 
 
@@ -172,7 +191,8 @@ def _where_holds(u: UOp, condition: UOp) -> UOp:
 
 
 def _divided(index: UOp) -> UOp:
-    """Rewrite, in `index`, (k * n + y) // n to k + y // n, and (k * n + y) % n to y % n, for a symbolic size n > 0.
+    """Return `index` with (k * n + y) // n rewritten to k + y // n, and (k * n + y) % n to y % n, for a symbolic size n
+    > 0.
 
     k is not constant; y may have any value.
     """
@@ -187,7 +207,8 @@ def _divided(index: UOp) -> UOp:
 
 
 def _rejoined(index: UOp) -> UOp:
-    """Rewrite x % n to x - n * (x // n) if `index` has that quotient too, for a symbolic size n > 0.
+    """Return `index` with x % n rewritten to x - n * (x // n) if `index` also contains x // n, for a symbolic size n >
+    0.
 
     So an axis that is split and flattened again becomes x.
     """
@@ -198,7 +219,7 @@ def _rejoined(index: UOp) -> UOp:
 
 
 def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
-    """Whether 0 <= index < size is proven where `gate` is true, for all elements of an `index` with axes.
+    """Whether 0 <= index < size is proven where `gate` is true, for all elements of an `index` or `gate` with axes.
 
     A STACK of 0, 1, 2, ... is replaced by a loop. An index that still has axes then is not proven. `solver`: whether Z3
     may be used.
@@ -217,8 +238,8 @@ def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
 
 # ---- intervals -------------------------------------------------------------------------------------------------------
 def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether intervals prove 0 <= index < size, after each RANGE that one of `conditions` bounds by constants is
-    narrowed.
+    """Whether intervals prove 0 <= index < size, after the range of each RANGE that one of `conditions` bounds by
+    constants is narrowed.
     """
     found = {r: limit for r, limit in limits(conditions).items() if r.op == "RANGE"}
     if any(lo > hi for lo, hi in found.values()):
@@ -231,7 +252,7 @@ def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether 0 <= index < size under `conditions` is proven for each iteration of some short loop separately.
+    """Whether 0 <= index < size where `conditions` hold is proven for each iteration of some short loop separately.
 
     This helps where a blocked loop splits a division, or a loop multiplies a symbolic size.
     """
@@ -240,7 +261,9 @@ def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether intervals or facts prove 0 <= index < size under `conditions` for each value of the RANGE `r`."""
+    """Whether 0 <= index < size where `conditions` hold is proven, by intervals or facts, for each value of the RANGE
+    `r`.
+    """
     for i in range(min_max(r)[1] + 1):
         at, n, *rest = substitute_all((index, size, *conditions), {r: idx(i)})
         rest = [x for c in rest for x in conjuncts(c)]
@@ -251,7 +274,7 @@ def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 # ---- linear reasoning ------------------------------------------------------------------------------------------------
 def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> bool:
-    """Whether 0 <= index < size follows linearly from `conditions`.
+    """Whether 0 <= index < size follows from `conditions` by linear reasoning.
 
     If not, a MAX or WHERE is split into its two cases, at most `cases` times.
     """
@@ -276,7 +299,7 @@ def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> b
 
 
 def _facts(condition: UOp) -> list[Poly]:
-    """Return polynomials that are >= 0 where `condition` is true."""
+    """Return polynomials that are >= 0 wherever the bool UOp `condition` is true."""
     if condition.op == "CMPLT" and condition.src[0].dtype.kind == "x":
         out = _difference(polynomial(condition.src[1]), polynomial(condition.src[0]))
         _add_to(out, {(): 1}, -1)
@@ -290,7 +313,11 @@ def _facts(condition: UOp) -> list[Poly]:
 
 
 def _undivided(fact: Poly) -> list[Poly]:
-    """Return a fact about x from a `fact` that bounds only x // n, n a symbolic size: x >= k*n or x < (k + 1)*n."""
+    """Return a polynomial about x that is >= 0, as a list, from `fact`, a polynomial >= 0 that bounds only x // n for a
+    symbolic size n.
+
+    The result means x >= k*n or x < (k + 1)*n. Returns [] for another `fact`.
+    """
     (m, sign), *rest = ((m, c) for m, c in fact.items() if m) or (((), 0),)
     if rest or len(m) != 1 or abs(sign) != 1 or m[0].op != "IDIV" or min_max(m[0].src[1])[0] < 1:
         return []
@@ -301,7 +328,11 @@ def _undivided(fact: Poly) -> list[Poly]:
 
 
 def polynomial(u: UOp) -> Poly:
-    """Return `u` as a sum of products of atoms: nodes that are no sums or products of index values."""
+    """Return the index value `u` as a polynomial: a dict from monomial (a tuple of atoms, whose product it is) to
+    coefficient.
+
+    An atom is a node that is no sum and no product of index values. The constant has the monomial ().
+    """
     k, terms = linear(u)
     out: Poly = {(): k} if k else {}
     for x, c in terms:
@@ -336,7 +367,10 @@ def _times(a: Poly, b: Poly) -> Poly:
 
 
 def _quotient(x: Poly, n: Poly) -> Poly:
-    """Return the sum of the factors k, not constant, of terms of `x` that are k times the largest term of `n`."""
+    """Return the polynomial quotient of `x` by `n` as far as it is not constant.
+
+    It is the sum of the factors k of those terms of `x` that are k times the largest term of `n`.
+    """
     largest, times = max(n.items(), key=lambda item: len(item[0]))
     out: Poly = {}
     for m, c in x.items():
@@ -350,12 +384,12 @@ def _quotient(x: Poly, n: Poly) -> Poly:
 
 
 def _value(poly: Poly) -> UOp:
-    """Return a polynomial as a UOp of index arithmetic."""
+    """Return the polynomial `poly` as a UOp of index arithmetic."""
     return sum((prod(m, start=idx(c)) for m, c in poly.items()), idx(0))
 
 
 def _interval(monomial: Monomial) -> tuple[int, int]:
-    """Return the interval of a monomial, a product of atoms."""
+    """Return the (least, greatest) value of `monomial`, a product of atoms, from the intervals of the atoms."""
     lo = hi = 1
     for x in monomial:
         a, b = min_max(x)
@@ -365,12 +399,16 @@ def _interval(monomial: Monomial) -> tuple[int, int]:
 
 
 def _least(poly: Poly) -> int:
-    """Return a lower bound of a polynomial, from the intervals of its monomials."""
+    """Return a lower bound of the polynomial `poly`, from the intervals of its monomials."""
     return sum(c * _interval(m)[c < 0] for m, c in poly.items())
 
 
 class _Search:
-    """A search for multiples of facts whose difference from a goal is >= 0 by intervals, which proves goal >= 0."""
+    """A search that proves goals: a goal, a polynomial, is proven >= 0 if subtracting multiples of facts leaves a
+    polynomial that intervals show to be >= 0.
+
+    `facts`: polynomials known to be >= 0; facts about their atoms and those of `goals` are added.
+    """
 
     def __init__(self, facts: Sequence[Poly], goals: Sequence[Poly]):
         self.steps = _STEPS
@@ -399,7 +437,7 @@ class _Search:
                         self.by_monomial.setdefault((m, c > 0), []).append(f)
 
     def finds(self, goal: Poly) -> bool:
-        """Whether goal >= 0 follows from the facts; combinations of few facts are tried first."""
+        """Whether the polynomial `goal` is proven >= 0 by the facts; combinations of few facts are tried first."""
         return any(self._finds_within(goal, depth) for depth in _DEPTHS)
 
     def _finds_within(self, goal: Poly, depth: int) -> bool:
@@ -408,7 +446,9 @@ class _Search:
         return self.succeeds(goal, depth)
 
     def succeeds(self, goal: Poly, depth: int) -> bool:
-        """Whether goal >= 0 follows from at most `depth` facts."""
+        """Whether the polynomial `goal` is proven >= 0 by at most `depth` facts, before the search runs out of
+        steps.
+        """
         if _least(goal) >= 0:
             return True
         key = (depth, frozenset(goal.items()))
@@ -427,18 +467,22 @@ class _Search:
 
 
 def _loss(term: tuple[Monomial, int]) -> int:
-    """Return the least value of a term, (monomial, coefficient); terms with the smallest are eliminated first."""
+    """Return the least value of `term`, (monomial, coefficient). The search eliminates the terms with the smallest such
+    value first.
+    """
     return term[1] * _interval(term[0])[term[1] < 0]
 
 
 def _reduced(p: Poly) -> Poly:
-    """Divide a fact p >= 0 by the common divisor of its coefficients, with the constant rounded down."""
+    """Return the fact `p` >= 0 divided by the common divisor of its coefficients, with the constant rounded down."""
     g = gcd(*(c for m, c in p.items() if m))
     return p if g < 2 else {m: c // g for m, c in p.items() if m or c // g}
 
 
 def _quotient_bounds(quotient: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Return new facts: integer bounds of `quotient`, x // c, from facts that bound x by multiples of c."""
+    """Return new facts, integer bounds of `quotient` = x // c, that follow from those of `facts` that bound x by
+    multiples of c.
+    """
     if quotient.src[1].op != "CONST":
         return _symbolic_quotient_bounds(quotient, facts)
     if not _is_positive(quotient.src[1]):
@@ -458,8 +502,8 @@ def _quotient_bounds(quotient: UOp, facts: Sequence[Poly]) -> list[Poly]:
 
 
 def _symbolic_quotient_bounds(quotient: UOp, facts: Sequence[Poly]) -> list[Poly]:
-    """Return new facts about `quotient` as `_quotient_bounds` does, for a symbolic size c > 0; none if c may be
-    smaller.
+    """Return new facts, bounds of `quotient` = x // c for a symbolic size c, that follow from `facts`. Returns []
+    unless c > 0 is known.
     """
     if min_max(quotient.src[1])[0] < 1:
         return []
@@ -489,7 +533,7 @@ def _symbolic_quotient_bounds(quotient: UOp, facts: Sequence[Poly]) -> list[Poly
 
 
 def _known_about(m: Monomial) -> list[Poly]:
-    """Return polynomials that are >= 0 and contain the monomial `m`, from the meaning of its atoms."""
+    """Return facts (polynomials >= 0) that contain the monomial `m`, from the definitions of its atoms."""
     if len(m) == 1:
         return _known_about_atom(m[0])
     out = []
@@ -506,7 +550,7 @@ def _known_about(m: Monomial) -> list[Poly]:
 
 
 def _known_about_atom(x: UOp) -> list[Poly]:
-    """Return polynomials that are >= 0, from the meaning of the atom `x`."""
+    """Return facts (polynomials >= 0) that follow from the definition of the atom `x`, such as its loop bound."""
     if x.op in ("RANGE", "SPECIAL"):
         if x.src[0].op == "CONST":
             return []
@@ -534,7 +578,7 @@ def _known_about_atom(x: UOp) -> list[Poly]:
 
 # ---- Z3 --------------------------------------------------------------------------------------------------------------
 def _solved(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether Z3, if it is installed, proves 0 <= index < size under `conditions`."""
+    """Whether the solver Z3 proves 0 <= index < size where `conditions` hold; False if Z3 is not installed."""
     try:
         import z3
     except ImportError:
@@ -556,15 +600,17 @@ _ARITHMETIC = frozenset(
 
 
 def _is_arithmetic(u: UOp) -> bool:
-    """Whether `u` is translated for Z3: exact index arithmetic and bools only, because other integers wrap."""
+    """Whether `u` can be translated for Z3: exact index arithmetic or a bool. Other integers cannot, because they
+    wrap.
+    """
     return u.op in _ARITHMETIC and u.shape == () and all(s.dtype.kind in "xb" for s in u.src)
 
 
 def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
-    """Return `u` as an expression of the module `z3`; atoms become fresh constants, with bounds that are added to
-    `solver`.
+    """Return `u` as an expression of the Python module `z3`.
 
-    `known` holds the Z3 expressions of all sources of `u`.
+    `known` has the Z3 expressions of all sources of `u`. An atom becomes a new Z3 constant, and its bounds are added to
+    `solver`.
     """
     if u.op == "CONST" and u.dtype.kind in "xb" and isinstance(u.value, int):
         return z3.BoolVal(u.value) if u.dtype is dtypes.bool else z3.IntVal(u.value)
@@ -593,13 +639,14 @@ def _translated(u: UOp, known: dict[UOp, Any], z3: Any, solver: Any) -> Any:
 
 
 def _is_positive(u: UOp) -> bool:
-    """Whether `u` is a positive constant: for such a divisor, IDIV and MOD agree with Z3's division."""
+    """Whether `u` is a positive constant. For such a divisor, IDIV and MOD agree with Z3's division."""
     return u.op == "CONST" and u.value > 0
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 def infix(u: UOp, depth: int = 8) -> str:
-    """Return an index or condition in infix notation, such as `r0*4 + r1//3`, where r0 is the RANGE of id 0.
+    """Return `u`, an index or condition, as text in infix notation, such as `r0*4 + r1//3`, where r0 is the RANGE of id
+    0.
 
     Operands nested deeper than `depth` are written as `...`.
     """
@@ -621,7 +668,9 @@ def infix(u: UOp, depth: int = 8) -> str:
 
 
 def _error(a: Access, sink: UOp) -> VerifyError:
-    """Return the error for an access that is not proven: kernel, index, loops, gate and the user's line."""
+    """Return the error for the access `a` of kernel `sink` that is not proven. It names the kernel, index, loops, gate
+    and the line of the user's program.
+    """
     name = sink.arg.name if isinstance(sink.arg, KernelInfo) else "kernel"
     lo, hi = min_max(a.index)
     loops = ", ".join(f"r{r.arg[0]} < {infix(r.src[0])}" for r in sorted(ranges(a.index), key=lambda r: r.arg[0]))
@@ -642,7 +691,9 @@ def _error(a: Access, sink: UOp) -> VerifyError:
 
 
 def _origin(u: UOp, sink: UOp) -> Any:
-    """Return the origin of `u`, or of the nearest user or source of `u` that has one."""
+    """Return the origin (the line of the user's program) of `u`, or of the nearest user or source of `u` in `sink` that
+    has one.
+    """
     if u.origin is not None:
         return u.origin
     users = {u}

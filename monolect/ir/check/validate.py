@@ -39,10 +39,11 @@ _last: list[tuple[UOp, Outcome]] = []  # the latest outcome: the result of a pas
 
 
 def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = None) -> str:
-    """Compare the kernel before and after the pass `name`; return "" or the reason why it was not compared.
+    """Compare the results of a kernel in its forms before and after the pass `name`. Return "", or the reason why they
+    were not compared.
 
-    `run_program`: interpreter of kernels that must run one iteration at a time; without it they are not compared.
-    Raises VerifyError that names the pass and the elements that differ.
+    `run_program`: interpreter for kernels that must run one iteration at a time; if it is None, such kernels are not
+    compared. Raises VerifyError that names the pass and the elements that differ.
     """
     if before is after:
         return ""
@@ -77,9 +78,10 @@ def _name(ir: UOp) -> str:
 
 # ---- running ---------------------------------------------------------------------------------------------------------
 def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Outcome:
-    """Return the Outcome of kernel `ir` with PARAMs `params` by slot, memoized for the latest one.
+    """Return the Outcome of running the kernel `ir`, memoized for the latest kernel.
 
-    `run_program`: an interpreter of programs, or None.
+    The Outcome is (reason why the kernel was not run or "", array of each PARAM by slot after the run). `params`: the
+    PARAMs by slot. `run_program`: an interpreter of programs, or None.
     """
     if _last and _last[0][0] is ir and _last[0][1][1].keys() >= params.keys():
         return _last[0][1]
@@ -89,7 +91,7 @@ def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Out
 
 
 def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, noise_seed: int = 0) -> Outcome:
-    """Run kernel `ir` on the random inputs of `_inputs`, and return the Outcome.
+    """Run the kernel `ir` on the random inputs of `_inputs`, and return the Outcome, as `_outcome` does.
 
     `params` and `run_program`: as in `_outcome`. A `noise_seed` other than 0 adds small noise to the float inputs.
     """
@@ -114,9 +116,10 @@ def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, noise_seed
 
 
 def _visits(order: list[UOp], in_steps: bool) -> int:
-    """Return the most elements that a node of `order` computes in all iterations.
+    """Return an estimate of the work of a kernel with the nodes `order`: the most elements that one node computes in
+    all iterations.
 
-    If `in_steps`, for kernels that run one iteration at a time: the most iterations of a node.
+    If `in_steps`, the kernel runs one iteration at a time, and the result is the most iterations of one node.
     """
     threads = prod(_size(u.src[0]) for u in order if u.op == "SPECIAL")
     most = 1
@@ -130,18 +133,20 @@ def _visits(order: list[UOp], in_steps: bool) -> int:
 
 
 def _size(u: UOp) -> int:
-    """Return the largest value of a size."""
+    """Return the largest value of the size `u`."""
     return int(min_max(u)[1])
 
 
 # ---- inputs ----------------------------------------------------------------------------------------------------------
 def _params(*irs: UOp) -> dict[int, UOp]:
-    """Return the PARAMs of kernels by slot."""
+    """Return a dict from slot to PARAM of all PARAMs in the kernels `irs`."""
     return {u.arg.slot: u for u in toposort(*irs) if u.op == "PARAM"}
 
 
 def _inputs(params: dict[int, UOp], noise_seed: int) -> Arguments:
-    """Return random inputs for the PARAMs, the same in every run; a `noise_seed` other than 0 perturbs the floats."""
+    """Return random inputs: an array for each slot of `params`, the same in every run. A `noise_seed` other than 0
+    perturbs the floats.
+    """
     args: Arguments = {}
     for slot, u in sorted(params.items(), key=lambda t: bool(t[1].shape)):  # Variables first: sizes may depend on them
         rng = np.random.default_rng(slot)
@@ -171,7 +176,9 @@ def _random(rng: np.random.Generator, n: int, dtype: DType) -> np.ndarray[Any, A
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
 def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], dtype: DType, bits: int) -> np.ndarray[Any, Any]:
-    """Return the positions where `a` and `b`, of `dtype`, differ by more than the tolerance of `bits`-bit floats."""
+    """Return the positions where the arrays `a` and `b`, of dtype `dtype`, differ by more than the tolerance of floats
+    of `bits` bits.
+    """
     if not dtype.is_float:
         return np.flatnonzero(a != b)
     x, y = a.astype(np.float64), b.astype(np.float64)
@@ -184,7 +191,11 @@ def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], dtype: DType,
 
 
 def _error(name: str, before: UOp, u: UOp, where: Any, a: Any, b: Any) -> VerifyError:
-    """Return the error for elements `where` of PARAM `u` that differ: `a` before and `b` after pass `name`."""
+    """Return the error for PARAM `u`, whose elements at positions `where` differ: the array `a` before and `b` after
+    the pass `name`.
+
+    `before`: the kernel before the pass.
+    """
 
     def listed(x: Any) -> str:
         more = ", ..." if where.size > 4 else ""

@@ -39,7 +39,8 @@ def _allowed(stage: Stage) -> dict[str, Row]:
 
 
 def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:
-    """Check that every node below `root` keeps its row and `stage`, and is none of the ops `removed`.
+    """Check that every node below `root` keeps the rules of its op's row, is allowed at `stage`, and is none of the ops
+    `removed` by earlier passes.
 
     The body of a CALL is not entered, because it was verified at its own stage; nor is a PROGRAM at stage COMMAND.
     Raises VerifyError.
@@ -113,9 +114,10 @@ def _verify_loops(root: UOp, nodes: Sequence[UOp]) -> None:
 
 
 def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
-    """Check that loops nest by their ids: a loop that several ENDs close must be inside the same loops in each END.
+    """Check that loops nest by their ids: a loop that several of `ends` close must be inside the same loops in each
+    END.
 
-    `root`: the graph that the error shows.
+    `ends`: the ENDs in the graph `root`, which the error shows. Raises VerifyError.
     """
     outside: dict[UOp, list[UOp]] = {}
     for u in ends:
@@ -128,9 +130,10 @@ def _verify_nest(root: UOp, ends: Sequence[UOp]) -> None:
 
 
 def _verify_writes(root: UOp, ends: Sequence[UOp]) -> None:
-    """Check that a write to memory depends on each loop around it, and that no two ENDs share an ATOMICADD.
+    """Check that each write to memory depends on each loop around it, and that no two of `ends` share an ATOMICADD.
 
-    A shared ATOMICADD is one node, so it would happen only once. `root`: the graph that contains `ends`.
+    A shared ATOMICADD is one node, so it would happen only once. `ends`: the ENDs in the graph `root`. Raises
+    VerifyError.
     """
     for u in ends:
         for e in _writes(u.src[0]):
@@ -145,7 +148,7 @@ def _verify_writes(root: UOp, ends: Sequence[UOp]) -> None:
 
 
 def _writes(effect: UOp) -> Iterable[UOp]:
-    """Yield the writes to PARAMs below an effect, inner loops included."""
+    """Yield the STOREs and ATOMICADDs to PARAMs in `effect`, including those in inner loops."""
     if effect.op in ("GROUP", "END"):
         for e in effect.src if effect.op == "GROUP" else effect.src[:1]:
             yield from _writes(e)
@@ -154,19 +157,25 @@ def _writes(effect: UOp) -> Iterable[UOp]:
 
 
 def _is_register(b: UOp) -> bool:
-    """Whether `b` is an accumulator in a register. Buffers in other memory are not: their AFTERs may also wait for
+    """Whether `b` is a BUFFER in registers, an accumulator.
+
+    An AFTER of such a BUFFER orders it behind effects and loops. An AFTER of a BUFFER in other memory may also wait for
     values.
     """
     return b.op == "BUFFER" and b.arg.addrspace == "REG"
 
 
 def _is_computed(x: UOp) -> bool:
-    """Whether `x` is index arithmetic on loops, rather than a RANGE, an effect, or another value to wait for."""
+    """Whether `x`, a source of an AFTER, is index arithmetic on loops, rather than a RANGE, an effect, or another value
+    to wait for.
+    """
     return x.op != "RANGE" and x.dtype.kind == "x" and bool(ranges(x))
 
 
 def _carries(u: UOp) -> bool:
-    """Whether `u` is a loop-carried accumulator or table: an AFTER of its buffer, of its initialization and a loop."""
+    """Whether `u` is a loop-carried accumulator or table: an AFTER of its BUFFER, of the STORE that initializes it, and
+    of a loop.
+    """
     return u.op == "AFTER" and len(u.src) > 2 and u.src[0].op == "BUFFER" and u.src[1].op in ("STORE", "END")
 
 
@@ -176,7 +185,7 @@ def _is_loop(r: UOp) -> bool:
 
 
 def _verify_linear(linear: UOp, root: UOp) -> None:
-    """Check a LINEAR: each instruction is after its sources and inside their blocks; RANGE/END and IF/ENDIF nest.
+    """Check a LINEAR: each instruction follows its sources and is inside their blocks; RANGE/END and IF/ENDIF nest.
 
     A loop-carried accumulator is initialized before its loop. `root`: the graph that the error shows. Raises
     VerifyError.
@@ -217,13 +226,15 @@ def _verify_linear(linear: UOp, root: UOp) -> None:
 
 
 def _closed(u: UOp) -> Iterable[UOp]:
-    """Return the blocks that an END or ENDIF closes, innermost first."""
+    """Return the RANGEs or IF that `u`, an END or ENDIF, closes, innermost first."""
     return u.src[:1] if u.op == "ENDIF" else reversed(u.src[1:])
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> VerifyError:
-    """Return the error for node `u`, with the lines of the text of graph `root` around it."""
+    """Return the error for node `u` with the text `message`. It shows the lines around `u` in the text of graph
+    `root`.
+    """
     try:
         lines = show(root, origins=True, sections=False).splitlines()
         at = next(k for k, v in enumerate(toposort(root)) if v is u)
