@@ -1,4 +1,5 @@
 """Define the command buffer as IR, and the passes that join, plan and order a schedule until a device can encode it.
 
-Each pass takes and returns a step: a FUNCTION of a TUPLE of results, with a LINEAR of items. `forms` has the grammar.
+Each pass takes and returns a step: a FUNCTION whose body is a TUPLE of results, computed by a LINEAR of items. An item
+is a kernel launch (CALL) or a copy (STORE). `forms` has the grammar.
 """

@@ -1,11 +1,11 @@
 """Check that a planned step keeps the rules of the COMMAND stage, byte by byte and with none of the planner's code.
 
-The rules: each operand fits what its program says and is inside its memory. Nothing is read before it is written or
-bound. Of two items that touch common bytes, one of which writes them, the later one is AFTER the earlier one. An item
-that runs once touches only constants, and no other item writes its results, except for values in the middle of a padded
-frame (`forms.is_frame`). Every PARAM of role "result" is written whole. No item is listed twice. Results that may take
-the memory of an argument are also checked with that memory. An item in a loop is checked for all offsets that its
-operands can have.
+The rules for items (kernel launches and copies): each operand fits what the item's program declares and is inside its
+memory. Nothing is read before it is written or bound. Of two items that touch common bytes, one of which writes them,
+the later one is AFTER the earlier one. An item that runs once touches only constants, and no other item writes its
+results, except for values in the middle of a padded frame (`forms.is_frame`). Every PARAM of role "result" is written
+whole. No item is listed twice. Results that may take the memory of an argument are also checked with that memory. An
+item in a loop is checked for all offsets that its operands can have.
 
 What it is not: a proof that programs compute what their kernels say (`VERIFY=2`), or that their indices stay inside of
 their operands (`CHECK_BOUNDS`).
@@ -28,7 +28,9 @@ FIXED = frozenset(("read", "constant"))  # roles of memory that no call changes
 
 
 class MemoryAccess(NamedTuple):
-    """A range of bytes, `start` to `end` - 1, of the memory `base` that item number `item` touches."""
+    """The bytes from `start` to `end` - 1 of the memory `base` (a PARAM or BUFFER), which item number `item` reads or
+    writes.
+    """
 
     item: int
     base: UOp
@@ -39,14 +41,16 @@ class MemoryAccess(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """A CALL or STORE of the program, and whether it runs once."""
+    """An item of the step's program, a CALL or a copy (STORE), and whether it runs once instead of at each call."""
 
     node: UOp
     is_once: bool
 
 
 def check(step: UOp) -> None:
-    """Check a step in the form that the last pass leaves. Raises VerifyError; see the module docstring."""
+    """Check `step`, in the form that the last pass of the COMMAND stage returns. Raises VerifyError for a violation of
+    the rules in the module docstring.
+    """
     items = [*_items(step)]
     seen: set[UOp] = set()
     for it in items:
@@ -65,7 +69,7 @@ def check(step: UOp) -> None:
 
 
 def _items(step: UOp) -> Iterator[_Item]:
-    """Yield the CALLs and copies of the program in order; those that run once come first."""
+    """Yield an _Item for each CALL and copy in the program of `step`, in order; those that run once come first."""
     for out in step.src[0].src:
         if out.op == "AFTER":
             for u in out.src[1].src:
@@ -76,8 +80,10 @@ def _items(step: UOp) -> Iterator[_Item]:
 
 
 def _parts(item: UOp) -> list[tuple[UOp, str, Any]]:
-    """Return (operand, access, (dtype, minimum number of elements)) for each operand of an item, as its program
-    declares them.
+    """Return (operand, access, (dtype, minimum number of elements)) for each operand of `item`, as its program declares
+    it.
+
+    Access is "read", "write" or "update" (both). Raises VerifyError if the program declares another number of operands.
     """
     if item.op == "STORE":
         to, load = item.src
@@ -89,8 +95,9 @@ def _parts(item: UOp) -> list[tuple[UOp, str, Any]]:
 
 
 def _accesses(i: int, item: UOp) -> Iterator[MemoryAccess]:
-    """Yield the byte ranges that item `i` touches. Raises VerifyError for an operand that does not fit its memory or
-    program.
+    """Yield a MemoryAccess for each operand of `item` that is memory; `i` is the item's number.
+
+    Raises VerifyError for an operand that does not fit its memory or program.
     """
     for u, how, (dtype, n) in _parts(item):
         o = read_operand(u)
@@ -110,8 +117,10 @@ def _accesses(i: int, item: UOp) -> Iterator[MemoryAccess]:
 
 
 def _predecessors(items: Sequence[_Item]) -> list[int]:
-    """Return for each item a bit set of all items that it comes after: by AFTER, and those that run once. Raises
-    VerifyError if an item is AFTER an item that does not precede it.
+    """Return, for each item, a bit set of the numbers of all items that it comes after.
+
+    These are the items that its operands are AFTER, directly or indirectly, and those that run once. Raises VerifyError
+    if an item is AFTER an item that does not precede it.
     """
     number = {it.node: i for i, it in enumerate(items)}
     once = sum(1 << i for i, it in enumerate(items) if it.is_once)
@@ -129,7 +138,10 @@ def _predecessors(items: Sequence[_Item]) -> list[int]:
 
 
 def _check_order(items: Sequence[_Item], accesses: Sequence[MemoryAccess], before: list[int]) -> None:
-    """Raise VerifyError if two accesses to common bytes, one of them a write, are not ordered by AFTER."""
+    """Raise VerifyError if two of `accesses` to common bytes, one of them a write, are not ordered by AFTER.
+
+    `before`: for each item the bit set of the items that it comes after.
+    """
     by_base: dict[UOp, list[MemoryAccess]] = {}
     for a in accesses:
         mine = by_base.setdefault(a.base, [])
@@ -145,7 +157,9 @@ def _check_order(items: Sequence[_Item], accesses: Sequence[MemoryAccess], befor
 
 
 def _merged(accesses: Sequence[MemoryAccess], result: int, argument: int) -> list[MemoryAccess]:
-    """Return `accesses` as they are if PARAM number `result` takes the memory of PARAM number `argument`."""
+    """Return `accesses` with the memory of the PARAM with slot `result` replaced by that of the PARAM with slot
+    `argument`.
+    """
     params = {a.base.arg.slot: a.base for a in accesses if a.base.op == "PARAM"}
     new, old = params.get(argument), params.get(result)
     return [a._replace(base=new) if new is not None and a.base is old else a for a in accesses]
@@ -154,8 +168,10 @@ def _merged(accesses: Sequence[MemoryAccess], result: int, argument: int) -> lis
 def _check_once(
     items: Sequence[_Item], accesses: Sequence[Sequence[MemoryAccess]], roles: Sequence[str], shared: Sequence[int]
 ) -> None:
-    """Raise VerifyError if an item that runs once touches memory that changes, or if another item writes its
-    results.
+    """Raise VerifyError if an item that runs once touches memory that changes, or if another item writes its results.
+
+    `accesses`: the accesses of each item. `roles`: the role of each PARAM, by slot. `shared`: slots of constants that
+    external code may write.
     """
     left: set[UOp] = set()  # memory outside of the arena that the items that run once write
     for it, mine in zip(items, accesses, strict=True):
@@ -172,7 +188,7 @@ def _check_once(
 
 # ---- defined bytes ---------------------------------------------------------------------------------------------------
 class _Written:
-    """A set of bytes as disjoint ranges, ascending."""
+    """A set of byte numbers, stored as disjoint (start, end) ranges in ascending order."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
@@ -193,8 +209,10 @@ class _Written:
 
 
 def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequence[MemoryAccess]]) -> None:
-    """Raise VerifyError if an item reads undefined bytes or writes memory of the caller, or if a result is not written
-    whole.
+    """Raise VerifyError if an item of `step` reads bytes that nothing wrote, writes memory that is not the step's, or
+    if a result is not written whole.
+
+    `accesses`: the accesses of each item.
     """
     roles = step.arg.roles
     written: dict[UOp, _Written] = {}
@@ -236,7 +254,7 @@ def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequenc
 
 
 def _error(u: UOp, message: str, expected: object, found: object) -> VerifyError:
-    """Return the VerifyError for node `u`, with the kernel's name and the user's line if known."""
+    """Return the VerifyError for node `u`, with the name of its kernel and the line of the user's program if known."""
     name = f" of {u.src[0].arg.name}" if u.op == "CALL" and u.src[0].op == "PROGRAM" else ""
     line = u.origin[:2] if isinstance(u.origin, tuple) and len(u.origin) >= 2 else None
     return VerifyError(f"{u.op}{name}: {message}", op=u.op, expected=str(expected), found=str(found), line=line)

@@ -1,4 +1,4 @@
-"""Estimate the cost of an item: operations and bytes, counted on the IR of its kernel.
+"""Estimate the cost of an item (a kernel launch or copy): operations and bytes, counted on the IR of its kernel.
 
 Arithmetic operations are those of one loop iteration times the iterations. Bytes are those of every buffer that the
 kernel touches, each counted once, and at most as many as its loops visit.
@@ -19,7 +19,9 @@ _known: weakref.WeakKeyDictionary[UOp, tuple[int, dict[int, int]]] = weakref.Wea
 
 
 def estimate(item: UOp) -> tuple[int, int]:
-    """Return (arithmetic operations, bytes of memory touched) of one item, at the largest sizes."""
+    """Return (arithmetic operations, bytes of memory touched) of `item`, a CALL or a copy, at the largest values of
+    symbolic sizes.
+    """
     n_ops, visited = (0, dict[int, int]()) if item.op == "STORE" else _of_kernel(kernel_of(item))
     touched: dict[tuple[UOp, int], int] = {}
     for k, u in enumerate(operands_of(item)):
@@ -30,7 +32,7 @@ def estimate(item: UOp) -> tuple[int, int]:
 
 
 def _of_kernel(kernel: UOp) -> tuple[int, dict[int, int]]:
-    """Return the memoized `_counted` of a kernel."""
+    """Return `_counted(kernel)`, memoized."""
     found = _known.get(kernel)
     if found is None:
         found = _known[kernel] = _counted(kernel)
@@ -38,7 +40,7 @@ def _of_kernel(kernel: UOp) -> tuple[int, dict[int, int]]:
 
 
 def _counted(kernel: UOp) -> tuple[int, dict[int, int]]:
-    """Return (arithmetic operations, {slot of a PARAM: bytes that the loops visit}) of a kernel."""
+    """Return (arithmetic operations, {slot of a PARAM: bytes of it that the loops visit}) of `kernel`."""
     n_ops = 0
     visited: dict[int, int] = {}
     if isinstance(kernel.arg, KernelInfo) and kernel.arg.fills:  # a packing kernel has no arithmetic
@@ -55,7 +57,7 @@ def _counted(kernel: UOp) -> tuple[int, dict[int, int]]:
 
 
 def _iterations(rs: frozenset[UOp]) -> int:
-    """Return the product of the bounds of the RANGEs `rs`, at the largest sizes."""
+    """Return the product of the iterations of the RANGEs `rs`, at the largest values of symbolic sizes."""
     n = 1
     for r in rs:
         n *= size_max(r.src[0].value if r.src[0].op == "CONST" else r.src[0])

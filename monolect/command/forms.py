@@ -38,8 +38,10 @@ ARENA = -1  # slot of the BUFFER that all intermediates of a device share
 
 
 class Operand(NamedTuple):
-    """A parsed operand: its PARAM or BUFFER and the byte offset of the view in it, or a scalar; and the items that it
-    is AFTER.
+    """An operand of an item, taken apart: a view of memory or a scalar, and the items that it is AFTER.
+
+    `base`: the PARAM or BUFFER, or the scalar itself. `offset`: where the view starts in `base`, in bytes. `after`:
+    earlier items that must end before the operand is used.
     """
 
     base: UOp
@@ -48,12 +50,14 @@ class Operand(NamedTuple):
 
 
 def buffer_bytes(b: UOp) -> int:
-    """Return the bytes of a PARAM or BUFFER, at least 1; for a symbolic size those of the largest."""
+    """Return the size in bytes of `b`, a PARAM or BUFFER or a view of one, at least 1; at the largest values of
+    symbolic sizes.
+    """
     return max(1, size_max(count(b.shape)) * b.dtype.itemsize)
 
 
 def is_scalar(u: UOp) -> bool:
-    """Return whether an operand is a number (a size, a RANGE, or index arithmetic of them) rather than memory."""
+    """Return whether the operand `u` is a number (a size, a RANGE, or index arithmetic of these) rather than memory."""
     return not u.shape and u.dtype is dtypes.index
 
 
@@ -64,7 +68,9 @@ def is_size(u: UOp) -> bool:
 
 # ---- views -----------------------------------------------------------------------------------------------------------
 def view(base: UOp, offset: int, n_elements: int, dtype: DType) -> UOp:
-    """Return the view, in normal form, of `n_elements` of `dtype` that start `offset` bytes into `base`."""
+    """Return the view of memory `base`, in normal form, that has `n_elements` of dtype `dtype` and starts at byte
+    `offset`.
+    """
     unit = base.dtype.itemsize
     n = n_elements * dtype.itemsize // unit
     u = base
@@ -74,12 +80,14 @@ def view(base: UOp, offset: int, n_elements: int, dtype: DType) -> UOp:
 
 
 def _flat(u: UOp) -> UOp:
-    """Return `u` reshaped to one axis."""
+    """Return the memory `u` reshaped to one axis."""
     return u if len(u.shape) == 1 else node("RESHAPE", (u, shape_source((count(u.shape),))))
 
 
 def read_operand(u: UOp) -> Operand:
-    """Return the operand of an item as an Operand: its memory or scalar, byte offset, and the items of AFTER."""
+    """Return the Operand of `u`, an operand of an item: its memory or scalar, its byte offset, and the items that it is
+    AFTER.
+    """
     after: tuple[UOp, ...] = ()
     offset: Any = 0
     while u.op not in ("PARAM", "BUFFER"):
@@ -94,12 +102,14 @@ def read_operand(u: UOp) -> Operand:
 
 
 def base_of(u: UOp) -> UOp:
-    """Return the PARAM or BUFFER of an operand; a scalar is returned unchanged."""
+    """Return the PARAM or BUFFER that the operand `u` is a view of; a scalar operand is returned without its AFTER."""
     return u if u.op == "PARAM" or u.op == "BUFFER" else read_operand(u).base
 
 
 def extent(u: UOp) -> tuple[int, int]:
-    """Return (first byte, end byte) of an operand's view in its memory, over all offsets that it can have."""
+    """Return (first byte, end byte) of the operand `u` in its memory, over all offsets that it can have. The end byte
+    is the first one behind the view.
+    """
     while u.op == "AFTER":
         u = u.src[0]
     start = read_operand(u).offset
@@ -109,14 +119,18 @@ def extent(u: UOp) -> tuple[int, int]:
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 def kernel_of(call: UOp) -> UOp:
-    """Return the kernel of a CALL: a SINK or LINEAR, or a CUSTOMFUNCTION of the user's."""
+    """Return the kernel that `call`, a CALL, runs: a SINK or LINEAR, or a CUSTOMFUNCTION, which is native code of the
+    user.
+    """
     program = call.src[0]
     return program.src[0] if program.op == "PROGRAM" else program
 
 
 @lru_cache(maxsize=4096)
 def accesses(kernel: UOp) -> tuple[str, ...]:
-    """Return how a kernel accesses each PARAM, by slot: "read", "write", "update" (both) or "" (a size)."""
+    """Return how `kernel` accesses each of its PARAMs, indexed by slot: "read", "write", "update" (both), or "" for a
+    size.
+    """
     written = stored_slots(kernel)
     order = nodes_of(kernel)
     read: set[int] = set()
@@ -134,7 +148,7 @@ def accesses(kernel: UOp) -> tuple[str, ...]:
 
 
 def _slots_below(pointer: UOp) -> Iterator[int]:
-    """Yield the slot of the PARAM that an address is in, if it is memory."""
+    """Yield the slot of the PARAM that the address `pointer` is in; yield nothing if the address is not in a PARAM."""
     while pointer.op != "PARAM" and pointer.src:
         pointer = pointer.src[0]
     if pointer.op == "PARAM" and pointer.arg.name is None:
@@ -142,12 +156,12 @@ def _slots_below(pointer: UOp) -> Iterator[int]:
 
 
 def operands_of(item: UOp) -> tuple[UOp, ...]:
-    """Return the operands of a CALL; of a copy (destination, source)."""
+    """Return the operands of `item`: those of a CALL, or (destination, source) of a copy."""
     return item.src[1:] if item.op == "CALL" else (item.src[0], item.src[1].src[0])
 
 
 def with_operands(item: UOp, operands: Sequence[UOp]) -> UOp:
-    """Return the item with its operands, in the order of `operands_of`, replaced by `operands`."""
+    """Return `item` with its operands, which have the order of `operands_of`, replaced by `operands`."""
     if item.op == "CALL":
         return node("CALL", (item.src[0], *operands), item.arg)
     to, source = operands
@@ -158,7 +172,7 @@ def with_operands(item: UOp, operands: Sequence[UOp]) -> UOp:
 
 
 def access(item: UOp, k: int) -> str:
-    """Return how an item accesses its operand number `k`: "read", "write" or "update"."""
+    """Return how `item` accesses its operand number `k`: "read", "write" or "update" (both)."""
     if item.op == "STORE":
         return "read" if k else "write"
     program = item.src[0]
@@ -169,7 +183,7 @@ def access(item: UOp, k: int) -> str:
 
 
 def writes(item: UOp) -> list[int]:
-    """Return the numbers of the operands that an item writes."""
+    """Return the numbers of the operands that `item` writes, ascending."""
     if item.op == "STORE":
         return [0]
     program = item.src[0]
@@ -179,7 +193,11 @@ def writes(item: UOp) -> list[int]:
 
 
 def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, threads: int, local: int) -> ProgramInfo:
-    """Return the ProgramInfo of a compiled kernel that runs on operands like these."""
+    """Return the ProgramInfo of `kernel`, compiled with the given name and cache `key`, for `threads` threads.
+
+    `operands`: operands of one of its CALLs, from which the dtypes and sizes are taken. `local`: bytes of scratch
+    memory of each thread.
+    """
     how = accesses(kernel)
     rows = []
     for k, u in enumerate(operands):
@@ -189,7 +207,9 @@ def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, thre
 
 
 def device_of(item: UOp, default: str) -> str:
-    """Return the engine that an item runs on, for a copy the destination's; `default` if the item touches no memory."""
+    """Return the engine (`ir.placement.engine`) that `item` runs on, for a copy that of its destination; `default` if the
+    item touches no memory.
+    """
     operands = item.src[:1] if item.op == "STORE" else item.src[1:]
     found = (
         engine(home(b, default)) for b in map(base_of, operands) if b.op in ("PARAM", "BUFFER") and not is_scalar(b)
@@ -198,14 +218,16 @@ def device_of(item: UOp, default: str) -> str:
 
 
 def home(b: UOp, default: str) -> str:
-    """Return the device of a PARAM's or BUFFER's memory; `default` for a file, which runs no kernels."""
+    """Return the name of the device that holds the memory `b`, a PARAM or BUFFER; `default` for memory in a file, as a
+    file runs no kernels.
+    """
     name = b.arg.device
     return default if name is None or name.startswith(FILES) else str(name)
 
 
 def is_frame(item: UOp) -> bool:
-    """Return whether an item stores a padded frame: the padding of a buffer. Other items write the value in the
-    middle of that buffer.
+    """Return whether `item` stores a padded frame: it fills the padding of a buffer in whose interior other items write
+    values.
     """
     info = kernel_of(item).arg if item.op == "CALL" else None
     return isinstance(info, KernelInfo) and info.frames
@@ -213,24 +235,26 @@ def is_frame(item: UOp) -> bool:
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def program_of(step: UOp) -> UOp:
-    """Return the LINEAR of a step; an empty one if the step computes nothing."""
+    """Return the program of `step`: its LINEAR of items, or an empty LINEAR if the step computes nothing."""
     linear = next((out.src[1] for out in step.src[0].src if out.op == "AFTER"), None)
     return node("LINEAR") if linear is None else linear
 
 
 def once_of(linear: UOp) -> tuple[UOp, ...]:
-    """Return the items of a program that run once: those of the LINEAR "once"."""
+    """Return the items of the program `linear` that run once: those of its first source, if this is the LINEAR
+    "once".
+    """
     first = linear.src[0] if linear.src else None
     return first.src if first is not None and first.op == "LINEAR" else ()
 
 
 def items_of(linear: UOp) -> tuple[UOp, ...]:
-    """Return the items of a program that run at each call: all but the LINEAR "once"."""
+    """Return the items of the program `linear` that run at each call: all but the LINEAR "once"."""
     return linear.src[1:] if linear.src and linear.src[0].op == "LINEAR" else linear.src
 
 
 def calls_in(items: Sequence[UOp]) -> list[UOp]:
-    """Return the CALLs and copies among items in order, including those in GROUPs."""
+    """Return the CALLs and copies among `items` in order, including those in GROUPs."""
     out: list[UOp] = []
     for u in items:
         if u.op == "GROUP":
@@ -241,12 +265,12 @@ def calls_in(items: Sequence[UOp]) -> list[UOp]:
 
 
 def has_loops(items: Sequence[UOp]) -> bool:
-    """Return whether there are loops or branches among the items."""
+    """Return whether there are loops (RANGE) or branches (IF) among `items`."""
     return any(u.op in ("RANGE", "IF") for u in items)
 
 
 def rebuilt(items: Sequence[UOp], new: Iterable[UOp]) -> list[UOp]:
-    """Return the items with their CALLs and copies, in the order of `calls_in`, replaced by `new`."""
+    """Return `items` with their CALLs and copies, which have the order of `calls_in`, replaced by `new`."""
     calls = iter(new)
     out: list[UOp] = []
     for u in items:
@@ -260,7 +284,9 @@ def rebuilt(items: Sequence[UOp], new: Iterable[UOp]) -> list[UOp]:
 
 
 def with_program(step: UOp, items: Sequence[UOp], once: Sequence[UOp] = ()) -> UOp:
-    """Return the step with another program: the LINEAR of `items`, after the LINEAR "once" of the items `once`."""
+    """Return `step` with another program: the LINEAR of `items`, which begins with the LINEAR "once" of the items
+    `once` if there are any.
+    """
     first = (node("LINEAR", tuple(once), ONCE),) if once else ()
     linear = node("LINEAR", (*first, *items))
     outs = [node("AFTER", (out.src[0], linear)) if out.op == "AFTER" else out for out in step.src[0].src]
@@ -268,24 +294,26 @@ def with_program(step: UOp, items: Sequence[UOp], once: Sequence[UOp] = ()) -> U
 
 
 def roles(step: UOp) -> tuple[str, ...]:
-    """Return the role of each PARAM, by slot."""
+    """Return the role of each PARAM of `step`, by slot: "argument", "result", "constant" and so on (see StepInfo)."""
     assert isinstance(step.arg, StepInfo)
     return step.arg.roles
 
 
 def new_slot(items: Sequence[UOp]) -> int:
-    """Return a slot above those of all BUFFERs that the items touch."""
+    """Return a slot greater than those of all BUFFERs that `items` touch."""
     found = [b.arg.slot for c in items for b in map(base_of, operands_of(c)) if b.op == "BUFFER"]
     return 1 + max(found, default=-1)
 
 
 def is_arena(b: UOp) -> bool:
-    """Return whether a base is the memory that all intermediates of a device share."""
+    """Return whether `b`, a PARAM or BUFFER, is an arena: the BUFFER that all intermediates of a device share."""
     return b.op == "BUFFER" and b.arg.slot == ARENA
 
 
 def memory(slot: int, n_bytes: int, device: str) -> UOp:
-    """Return a BUFFER node of `n_bytes` uint8 elements with the slot `slot`; it has no storage."""
+    """Return a BUFFER node of `n_bytes` elements of uint8 with slot `slot` on `device`. It denotes memory that is
+    allocated later.
+    """
     return node("BUFFER", (shape_source((n_bytes,)),), BufferArg(slot, dtypes.uint8, device))
 
 

@@ -1,8 +1,8 @@
 """Interpret steps on NumPy arrays: the reference semantics of a command buffer, in any order that it allows.
 
 What it is for: the oracle of the COMMAND stage. Memory is a byte array for each PARAM and BUFFER, filled with a poison
-that is nan in floats. Items run in sequence, or in a random order that respects AFTER; the results must be identical to
-the bit. Loops and branches around items, and copies between devices, are supported.
+that is nan in floats. Items (kernel launches and copies) run in sequence, or in a random order that respects AFTER; the
+results must be identical to the bit. Loops and branches around items, and copies between devices, are supported.
 What it is not: fast, or a definition of packed blocks. Their layout exists only in compiled programs. So a kernel with
 packed blocks reads the constants that they were packed from, and a filling kernel stores nothing.
 
@@ -39,7 +39,10 @@ POISON = 0xFF  # byte of memory that was not written: nan in floats, -1 in signe
 
 
 class Memory:
-    """The bytes of each PARAM and BUFFER of a step. `given`: initial arrays by slot of the PARAM."""
+    """The memory of an interpreted step: a byte array for each PARAM and BUFFER, made at first use.
+
+    `given`: initial contents of PARAMs, an array by slot.
+    """
 
     def __init__(self, given: Mapping[int, Any]) -> None:
         self.given = given
@@ -47,7 +50,7 @@ class Memory:
         self.sizes: dict[tuple, int] = {}
 
     def of(self, base: UOp) -> Array:
-        """Return the bytes of a PARAM or BUFFER."""
+        """Return the byte array of `base`, a PARAM or BUFFER."""
         if base not in self.bytes:
             array = self.given.get(base.arg.slot) if base.op == "PARAM" else None
             found = np.full(buffer_bytes(base), POISON, np.uint8)
@@ -58,7 +61,10 @@ class Memory:
         return self.bytes[base]
 
     def view(self, u: UOp, env: Mapping[UOp, int]) -> Array:
-        """Return the elements of an operand. Raises IRError for an operand outside of its memory."""
+        """Return the elements of the operand `u` as an array that shares the memory. `env`: values of sizes and RANGEs.
+
+        Raises IRError for an operand outside of its memory.
+        """
         o = read_operand(u)
         offset = number(o.offset, env)
         n = 0 if 0 in u.shape else buffer_bytes(u)
@@ -69,7 +75,9 @@ class Memory:
 
 
 def number(x: Any, env: Mapping[UOp, int]) -> int:
-    """Return the value of a size, a loop counter, or arithmetic of them."""
+    """Return the value of `x`, an int, a size, a RANGE, or index arithmetic of these. `env`: values of sizes (by PARAM
+    or symbol) and RANGEs.
+    """
     if x.__class__ is int:
         return int(x)
     names = {p: env[p] if p in env else env[p.arg.symbol] for p in toposort(x) if p.op == "PARAM" or p in env}
@@ -83,11 +91,11 @@ def run_step(
     order: random.Random | None = None,
     run: Callable[[UOp, dict[int, Array]], None] | None = None,
 ) -> Memory:
-    """Run a planned step; return its memory.
+    """Interpret the planned step `step`; return its memory after the run.
 
-    `given`: an array for each slot that holds a value before the step runs. `sizes`: the value of each Variable by
-    name. `order`: if given, items run in a random order that AFTER allows. `run`: executes a kernel on arrays by slot,
-    instead of the interpreter of kernels.
+    `given`: an array for each slot of a PARAM that holds a value before the step runs. `sizes`: the value of each
+    Variable by name. `order`: if given, items run in a random order that AFTER allows. `run`: called as run(kernel,
+    arrays by slot) to execute a kernel, instead of the interpreter of kernels.
     """
     memory = Memory(given)
     env: dict[Any, int] = {}
@@ -102,7 +110,9 @@ def run_step(
 
 
 class _Runner:
-    """Runs items on `memory`. `env`: values of sizes by symbol, and of RANGEs."""
+    """An executor of items on `memory`. `env`: the values of sizes by symbol, and of RANGEs by node. `order`, `run`: as
+    in `run_step`.
+    """
 
     def __init__(
         self, memory: Memory, env: dict[Any, int], order: random.Random | None, run: Callable[[UOp, Any], None]
@@ -110,7 +120,7 @@ class _Runner:
         self.memory, self.env, self.order, self.run = memory, env, order, run
 
     def block(self, items: Sequence[UOp]) -> None:
-        """Run items, with the loops and branches among them."""
+        """Run `items`, including the loops and branches among them."""
         left = [*items]
         while left:
             k = next((k for k, u in enumerate(left) if u.op in ("RANGE", "IF")), len(left))
@@ -131,7 +141,7 @@ class _Runner:
             left = left[end + 1 :]
 
     def straight(self, items: Sequence[UOp]) -> None:
-        """Run items without loops, in sequence or in a random order that AFTER allows."""
+        """Run `items`, which contain no loops, in sequence or, with `order`, in a random order that AFTER allows."""
         calls = [c for c in calls_in(items) if c.op in ("CALL", "STORE")]
         if self.order is None:
             for c in calls:
@@ -145,7 +155,7 @@ class _Runner:
             self.item(chosen)
 
     def item(self, c: UOp) -> None:
-        """Run a CALL or a copy."""
+        """Run `c`, a CALL or a copy."""
         if c.op == "STORE":
             to, source = operands_of(c)
             self.memory.view(to, self.env)[:] = self.memory.view(source, self.env)
@@ -161,15 +171,18 @@ class _Runner:
 
 
 def _run_kernel(kernel: UOp, args: dict[int, Array]) -> None:
-    """Run a kernel by the interpreter of kernels, on arrays by slot."""
+    """Run `kernel` by the interpreter of kernels. `args`: an array for each slot of a PARAM, which is changed in
+    place.
+    """
     params = {p.arg.slot: p for p in toposort(kernel) if p.op == "PARAM"}
     run_kernel(kernel, {p: args[k][: _count(p, args, params)] if args[k].shape else args[k] for k, p in params.items()})
 
 
 def _count(p: UOp, args: Mapping[int, Array], params: Mapping[int, UOp]) -> int:
-    """Return the number of elements of the PARAM `p`; a symbolic size is evaluated for the sizes in `args`.
+    """Return the number of elements of the PARAM `p`; a symbolic size is evaluated for the values of Variables in
+    `args`.
 
-    `args`: an array for each slot; `params`: PARAMs by slot.
+    `args`: an array or number for each slot; `params`: the PARAM of each slot.
     """
     if not p.shape or p.shape[0].__class__ is int:
         return int(p.shape[0]) if p.shape else 1

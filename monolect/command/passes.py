@@ -1,4 +1,5 @@
-"""List the passes over a step in order: the last section of the pipeline, which runs in every process that launches.
+"""List the passes over a step in order: the last section of the pipeline, which runs in every process that launches
+kernels.
 
 They have their own module because a process that finds all its kernels in caches imports these passes and no others.
 `pipeline.PIPELINE` ends with them; its runner checks and traces them if a setting says so.
@@ -27,11 +28,12 @@ C = Stage.COMMAND
 
 
 class Pass(NamedTuple):
-    """One pass: a row of the pipeline.
+    """One compiler pass: a row of the pipeline.
 
-    `run` takes (ir, target); the target has the device's name. After the pass the graph has none of the ops `removes`.
-    The passes `after` must have run before. An `optional` pass may be disabled (DISABLE), as later passes accept its
-    input too.
+    `run(ir, target)` returns the new graph; `target` describes the device. `reads` and `leaves` are the stages of the
+    graph before and after. After the pass the graph has none of the ops `removes`. The passes `after` must have run
+    before. `why`: the reason for the position of the pass. An `optional` pass may be disabled (DISABLE), as later
+    passes accept its input too.
     """
 
     name: str
@@ -49,7 +51,9 @@ Programs = Callable[[Mapping[UOp, Sequence[UOp]], Target], dict[UOp, UOp]]
 
 
 class Services:
-    """Functions of the runtime that passes call; the runtime sets them when it is imported."""
+    """Functions of the runtime that the passes call. The runtime sets them when it is imported, as this package must
+    not import the runtime.
+    """
 
     programs: Programs | None = None
     target: Callable[[str], Target] | None = None  # target of a device by name
@@ -64,9 +68,10 @@ services = Services()
 
 
 def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
-    """Replace each distinct kernel by its PROGRAM; kernels that are in no cache run through the kernel passes.
+    """Return `step` with each kernel replaced by its compiled PROGRAM.
 
-    `programs`: compiles the kernels instead of `services.programs`.
+    `programs`: a function that compiles the kernels; None means `services.programs`, which takes programs from caches
+    and compiles the others.
     """
     programs = programs or services.programs
     linear = program_of(step)
@@ -92,7 +97,7 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
 
 
 def _pack_once(step: UOp, target: Target) -> UOp:
-    """Run `pack_once` for a replayed step on a target without workgroups."""
+    """Return `step` after the pass `pack_once`, which runs only for a replayed step on a target without workgroups."""
     if services.packed_blocks is None or services.budget is None or target.workgroups or not step.arg.is_replayed:
         return step
     blocks = services.packed_blocks
@@ -100,7 +105,9 @@ def _pack_once(step: UOp, target: Target) -> UOp:
 
 
 def _rebase(step: UOp, target: Target) -> UOp:
-    """Run `rebase` if the target binds operands at offsets and all items run on its device."""
+    """Return `step` after the pass `rebase`, which runs only if the target binds operands at offsets and all items run
+    on its device.
+    """
     calls = calls_in(items_of(program_of(step)))
     return rebase(step) if target.offsets and all(device_of(c, target.name) == target.name for c in calls) else step
 
@@ -120,8 +127,8 @@ COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
 
 
 def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
-    """Run all passes after `join` on a joined step; return a step that a device can encode. `programs`: see
-    `lower`.
+    """Run all passes after `join` on `step`, the result of `join`; return a step that a device can encode. `programs`:
+    as in `lower`.
     """
     for row in COMMAND[1:]:
         if row.name == "lower" and programs is not None:
@@ -131,12 +138,17 @@ def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
 
 
 def joined(step: UOp, target: Target) -> UOp:
-    """Return the step with its runs joined into one program, by the pass `join`."""
+    """Return `step` with its runs joined into one program, by the pass `join`. A run is a schedule applied to its
+    inputs, results and sizes.
+    """
     return run(COMMAND[0], step, target)
 
 
 def run(row: Pass, step: UOp, target: Target) -> UOp:
-    """Run one pass, unless it is disabled; through the pipeline's runner if a setting checks or traces passes."""
+    """Return the step that the pass `row` makes of `step`; `step` itself if the pass is disabled.
+
+    If a setting checks or traces passes, the pass runs through the pipeline's runner.
+    """
     if not settings.looking:
         return step if row.name in settings.disabled else row.run(step, target)
     if services.run_pass is None:

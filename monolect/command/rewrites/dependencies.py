@@ -1,8 +1,9 @@
-"""Order items by the memory that they touch: put AFTER on each operand.
+"""Order items (kernel launches and copies) by the memory that they touch: put AFTER on each operand.
 
 An item comes after the last writer of what it reads. It also comes after the last writer of what it writes, and after
-all readers since. In the arena, whose bytes several intermediates use in turn, this is decided by bytes; elsewhere by
-whole buffers. An item names a minimal set: no item that precedes another one that it names.
+all readers since that write. In the arena, whose bytes several intermediates share at different times, this is decided
+by bytes; elsewhere by whole buffers. An item names a minimal set of items in its AFTERs: none that already precedes
+another one of the set.
 
 Before: LINEAR(CALL(a, B, P0), CALL(b, P1, B))
 After:  LINEAR(CALL(a, B, P0), CALL(b, P1, AFTER(B, CALL(a, B, P0))))
@@ -36,8 +37,8 @@ from monolect.ir.uop import UOp, node
 
 
 class Use(NamedTuple):
-    """One operand of an item: its buffer, its range of bytes (None for the whole buffer), and whether the item writes
-    it.
+    """One operand of an item: its buffer, whether the item writes it, and `span`, its (start, end) bytes; None for the
+    whole buffer.
     """
 
     base: UOp
@@ -46,8 +47,9 @@ class Use(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A range of bytes from `start` to the next piece: the item that wrote it last (-1 for none), and its readers
-    since.
+    """A range of bytes, from `start` to the start of the next piece.
+
+    `writer`: number of the item that wrote it last, -1 for none. `readers`: numbers of the items that read it since.
     """
 
     start: int
@@ -56,13 +58,13 @@ class _Piece(NamedTuple):
 
 
 class _Bytes:
-    """Last writers and readers of memory that items use in parts, as pieces in the order of their start."""
+    """The last writers and readers of memory that items use in parts, as _Pieces in ascending order."""
 
     def __init__(self) -> None:
         self.pieces = [_Piece(0, -1, [])]
 
     def _cut(self, at: int) -> int:
-        """Split the pieces at byte `at`; return the index of the piece that begins there."""
+        """Split the piece that contains byte number `at`; return the index of the piece that begins there."""
         k = bisect_left(self.pieces, at, key=lambda p: p.start)
         if k == len(self.pieces) or self.pieces[k].start != at:
             _, writer, readers = self.pieces[k - 1]
@@ -70,7 +72,10 @@ class _Bytes:
         return k
 
     def use(self, i: int, u: Use) -> set[int]:
-        """Note the use `u` of item `i`; return the items that it comes after, -1 for bytes that no item wrote."""
+        """Record that item number `i` uses the bytes of `u`; return the numbers of the items that it must come after.
+
+        The result contains -1 if no item wrote some of the bytes.
+        """
         assert u.span is not None
         first = self._cut(u.span[0])
         last = self._cut(u.span[1])
@@ -84,13 +89,15 @@ class _Bytes:
 
 
 class _Whole:
-    """Last writer and readers of memory that items use as a whole."""
+    """The last writer and the readers since of a buffer that items use as a whole."""
 
     def __init__(self) -> None:
         self.writer, self.readers = -1, list[int]()
 
     def use(self, i: int, u: Use) -> set[int]:
-        """See `_Bytes.use`."""
+        """Record that item number `i` uses the buffer of `u`; return the numbers of the items that it must come after,
+        as `_Bytes.use` does.
+        """
         found = {self.writer, *self.readers} if u.is_write else {self.writer}
         if u.is_write:
             self.writer, self.readers = i, []
@@ -100,8 +107,10 @@ class _Whole:
 
 
 def needs(uses: Sequence[Sequence[Use]]) -> list[list[tuple[int, ...]]]:
-    """Return for each item and operand the items that it must come after: a minimal set, each item named at one
-    operand.
+    """Return, for each item and each of its operands, the numbers of the items that the operand must be AFTER.
+
+    `uses`: a Use for each operand of each item. The set of each item is minimal, and each number is listed at one
+    operand only.
     """
     written = {u.base for mine in uses for u in mine if u.is_write}
     memory: dict[UOp, _Bytes | _Whole] = {}
@@ -129,7 +138,10 @@ def needs(uses: Sequence[Sequence[Use]]) -> list[list[tuple[int, ...]]]:
 
 
 def all_before(after: Sequence[Collection[int]]) -> list[int]:
-    """Return for each item a bit set of all items that it comes after, given those that it names."""
+    """Return, for each item, a bit set of the numbers of all items that it comes after, directly or indirectly.
+
+    `after`: for each item, the numbers of the items that it is directly AFTER.
+    """
     predecessors: list[int] = []
     for needed in after:
         predecessors.append(_minimal(needed, predecessors)[1])
@@ -137,8 +149,10 @@ def all_before(after: Sequence[Collection[int]]) -> list[int]:
 
 
 def _minimal(found: Collection[int], predecessors: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """Return the items of `found` that do not precede another one of `found`, and a bit set of `found` with all
-    predecessors.
+    """Return (the numbers in `found` of items that do not precede another item in `found`, bit set of `found` and all
+    their predecessors).
+
+    `predecessors`: for each earlier item, the bit set of the items that it comes after.
     """
     known = 0
     needed = []
@@ -151,8 +165,8 @@ def _minimal(found: Collection[int], predecessors: Sequence[int]) -> tuple[tuple
 
 # ---- items -----------------------------------------------------------------------------------------------------------
 def uses_of(item: UOp, same: dict[UOp, UOp]) -> list[Use]:
-    """Return a Use for each operand of an item. `same`: {result: argument} of the PARAMs that may share memory
-    (`reused`).
+    """Return a Use for each operand of `item`. `same`: {result: argument} of the PARAMs that may share memory (from
+    `reused`).
     """
     written = {*writes(item)}
     out = []
@@ -163,7 +177,7 @@ def uses_of(item: UOp, same: dict[UOp, UOp]) -> list[Use]:
 
 
 def dependencies(step: UOp) -> UOp:
-    """The pass: return the step with AFTER on operands; see the module docstring."""
+    """The pass: return `step` with operands AFTER the items that they must wait for; see the module docstring."""
     linear = program_of(step)
     if not linear.src:
         return step
@@ -173,8 +187,9 @@ def dependencies(step: UOp) -> UOp:
 
 
 def _ordered(items: Sequence[UOp], same: dict[UOp, UOp]) -> list[UOp]:
-    """Return the items with each operand AFTER the earlier items that it must wait for. `same`: {result: argument} of
-    the PARAMs that may share memory (`reused`).
+    """Return `items` with each operand AFTER the earlier items that it must wait for.
+
+    `same`: {result: argument} of the PARAMs that may share memory (from `reused`).
     """
     out: list[UOp] = []
     for item, rows in zip(items, needs([uses_of(c, same) for c in items]), strict=True):

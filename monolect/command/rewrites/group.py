@@ -1,4 +1,5 @@
-"""Group items that may run at the same time, with a BARRIER only where threads must meet.
+"""Group items (kernel launches) that may run at the same time, with a BARRIER only where threads must wait for each
+other.
 
 A group is the items between two barriers. It has a lane for each thread. The items of one lane run in order, so items
 that depend on each other can share a lane. An item that several threads share has a part in each lane. So independent
@@ -38,7 +39,9 @@ LAUNCH_NS = 20  # ns that a launch costs
 
 
 class Work(NamedTuple):
-    """The properties of an item that matter for grouping: buffers that it touches and writes, threads, and time."""
+    """The properties of an item that matter for grouping: the buffers that it touches and writes, its threads, and its
+    estimated time in ns.
+    """
 
     touched: frozenset[UOp]
     written: frozenset[UOp]
@@ -48,10 +51,10 @@ class Work(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group of items, by number, in order.
+    """A group of items, by their numbers, in order.
 
-    `lanes`: for each thread the (item number, part of the item) pairs that it runs in sequence. Without lanes the items
-    run in sequence on one thread.
+    `lanes`: for each thread a tuple of (item number, part of the item), which the thread runs in sequence. Without
+    lanes the items run in sequence on one thread.
     """
 
     items: tuple[int, ...]
@@ -59,7 +62,7 @@ class Group(NamedTuple):
 
 
 class _OpenGroup:
-    """A group under construction."""
+    """A group under construction, with `n_lanes` lanes (one for each thread)."""
 
     def __init__(self, n_lanes: int) -> None:
         self.lanes: list[list[tuple[int, int]]] = [[] for _ in range(n_lanes)]
@@ -71,12 +74,14 @@ class _OpenGroup:
         self.single_ns = 0
 
     def needed(self, w: Work) -> set[int]:
-        """Return the lanes of this group that hold items which an item with the properties `w` must come after."""
+        """Return the numbers of the lanes that hold items which an item with the properties `w` must come after."""
         out = {lane for b in w.touched for lane in self.wrote.get(b, ())}
         return out.union(lane for b in w.written for lane in self.touched.get(b, ()))
 
     def add(self, i: int, w: Work, lane: int) -> None:
-        """Add item `i` with its first thread in lane `lane`."""
+        """Add item number `i`, with the properties `w`, to the group: its first thread in lane `lane`, and the others
+        in the next lanes.
+        """
         n_lanes = len(self.lanes)
         self.items.append(i)
         for t in range(w.threads):
@@ -92,7 +97,7 @@ class _OpenGroup:
 
 
 def groups(work: Sequence[Work], n_threads: int) -> list[Group]:
-    """Split the items into groups for `n_threads` threads."""
+    """Split a sequence of items, given by their properties `work`, into groups for `n_threads` threads."""
     done: list[Group] = []
     now = _OpenGroup(n_threads)
     for i, w in enumerate(work):
@@ -109,8 +114,9 @@ def groups(work: Sequence[Work], n_threads: int) -> list[Group]:
 
 
 def _closed(p: _OpenGroup) -> list[Group]:
-    """Return the finished group, with lanes if they pay. They always pay if a multi-threaded item needs a barrier
-    anyway.
+    """Return the finished group `p` in a list, or [] if it has no items.
+
+    The group has lanes only if parallel execution pays. It always pays if a multi-threaded item needs a barrier anyway.
     """
     if not p.items:
         return []
@@ -121,7 +127,9 @@ def _closed(p: _OpenGroup) -> list[Group]:
 
 # ---- items -----------------------------------------------------------------------------------------------------------
 def work_of(item: UOp, same: Mapping[UOp, UOp]) -> Work:
-    """Return the properties of an item. `same`: {result: argument} of the PARAMs that may share memory (`reused`)."""
+    """Return the Work (properties for grouping) of `item`. `same`: {result: argument} of the PARAMs that may share
+    memory (from `reused`).
+    """
     bases = [same.get(b, b) for b in map(base_of, operands_of(item))]
     program = item.src[0]
     threads = program.arg.threads if program.op == "PROGRAM" else 1
@@ -132,7 +140,7 @@ def work_of(item: UOp, same: Mapping[UOp, UOp]) -> Work:
 
 
 def reused(step: UOp) -> dict[UOp, UOp]:
-    """Return {result: argument} of the results that may take the memory of an argument."""
+    """Return {PARAM of a result: PARAM of a donated argument whose memory the result may take} for `step`."""
     pairs = dict(step.arg.reuse)
     if not pairs:
         return {}
@@ -142,9 +150,10 @@ def reused(step: UOp) -> dict[UOp, UOp]:
 
 
 def group(step: UOp, target: Target) -> UOp:
-    """The pass: put items that may run at the same time into GROUPs, each followed by a BARRIER, or all into one GROUP
-    if the device orders single items. Steps with loops or copies, and steps that are not replayed on lanes, are
-    unchanged.
+    """The pass: put items of `step` that may run at the same time into GROUPs, each followed by a BARRIER.
+
+    If the device orders single items (`target.concurrency` is "graph"), all items are put into one GROUP. Steps with
+    loops or copies, and steps that are not replayed on several threads, are unchanged.
     """
     linear = program_of(step)
     items = items_of(linear)

@@ -18,7 +18,11 @@ Uses = dict[UOp, list[tuple[int, UOp, int]]]  # by buffer: (item number, kernel,
 
 
 def uses_of(items: Sequence[tuple[UOp, Sequence[UOp]]]) -> Uses:
-    """Return the uses of each buffer. `items`: (kernel, buffers by slot) in the order in which they run."""
+    """Return, for each buffer, its uses in order: (number of the item, kernel, slot at which the kernel takes the
+    buffer).
+
+    `items`: (kernel, its buffers by slot) in the order in which they run.
+    """
     out: Uses = {}
     for at, (kernel, buffers) in enumerate(items):
         for slot, b in enumerate(buffers):
@@ -27,10 +31,11 @@ def uses_of(items: Sequence[tuple[UOp, Sequence[UOp]]]) -> Uses:
 
 
 def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
-    """Return whether `after` can be written over `before`.
+    """Return whether the new version `after` of a state can be written over its old version `before`, both BUFFERs or
+    PARAMs.
 
     This holds if no kernel reads `before` once `after` is being written, except the writing kernel, at the element that
-    it writes.
+    it writes. `uses`: the uses of each buffer, from `uses_of`.
     """
     if buffer_bytes(before) != buffer_bytes(after):
         return False
@@ -46,7 +51,7 @@ def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
 
 
 def is_copy(sink: UOp) -> bool:
-    """Return whether a kernel stores one PARAM into another, element by element."""
+    """Return whether the kernel `sink` does nothing but store one PARAM into another, element by element."""
     stores = [u for u in toposort(sink) if u.op in ("STORE", "ATOMICADD", "CUSTOM")]
     if len(stores) != 1 or stores[0].op != "STORE" or len(stores[0].src) != 2:
         return False
@@ -56,8 +61,8 @@ def is_copy(sink: UOp) -> bool:
 
 
 def same_elements(sink: UOp, source: int, out: int) -> bool:
-    """Return whether the kernel reads PARAM `source` only at the index at which it stores PARAM `out`, and before that
-    store.
+    """Return whether the kernel `sink` reads the PARAM with slot `source` only at the index at which it stores the
+    PARAM with slot `out`, and before this store.
 
     If a kernel has several stores, a load for another store may follow this one; only loads that this store itself uses
     are known to precede it.
@@ -73,7 +78,7 @@ def same_elements(sink: UOp, source: int, out: int) -> bool:
 
 @lru_cache(maxsize=64)
 def _indices_by_slot(sink: UOp) -> tuple[Sequence[UOp], dict[int, set[UOp]]]:
-    """Return (the nodes of a kernel in order, {slot: INDEX nodes into that PARAM})."""
+    """Return (nodes of the kernel `sink`, sources before users; {slot of a PARAM: INDEX nodes into this PARAM})."""
     order = nodes_of(sink)
     indices: dict[int, set[UOp]] = {}
     for u in order:

@@ -19,7 +19,7 @@ from monolect.schedule.result import schedule_of
 
 
 def join(step: UOp) -> UOp:
-    """The pass: return the step with the items of all runs; see the module docstring."""
+    """The pass: return `step` with its runs replaced by the items of all runs; see the module docstring."""
     args = [a for run in program_of(step).src for a in run.src[1:] if a.op == "BUFFER"]
     slots = count(1 + max([a.arg.slot for a in args], default=-1))
     items: list[UOp] = []
@@ -29,7 +29,10 @@ def join(step: UOp) -> UOp:
 
 
 def items_of_run(run: UOp, slots: Iterator[int]) -> list[UOp]:
-    """Return the items of one run over its arguments. `slots`: yields unused slots for its intermediates."""
+    """Return the items of `run`, a schedule applied to arguments, with the arguments as operands.
+
+    `slots`: yields unused slots for BUFFERs of the run's intermediates. Copies of a buffer to itself are left out.
+    """
     schedule, *args = run.src
     sizes = {a.arg.symbol: a for a in args if is_size(a)}
     args = [a for a in args if not is_size(a)]

@@ -53,16 +53,17 @@ MAX_EXTRA_BYTES = 64 << 20  # bytes by which an arena may grow so that concurren
 
 
 class MemoryPlan(NamedTuple):
-    """The byte offset of each intermediate in an arena of `arena_bytes`."""
+    """The byte offset of each intermediate in an arena of `arena_bytes` bytes."""
 
     offsets: dict[Any, int]
     arena_bytes: int
 
 
 class Life(NamedTuple):
-    """The bytes of an intermediate, and the times of the first and the last item that touch it.
+    """The lifetime of an intermediate: its size in bytes, and the times of the first and the last item that touch it.
 
-    For concurrent items also two bit sets of item numbers: `users` touch it, `before` precede the first of them.
+    If items run concurrently, also two bit sets of item numbers: `users` are the items that touch the intermediate,
+    `before` those that precede the first user.
     """
 
     n_bytes: int
@@ -72,21 +73,26 @@ class Life(NamedTuple):
     before: int = 0
 
     def is_concurrent(self, other: Life) -> bool:
-        """Return whether both may be alive at the same time, if items wait only for their predecessors."""
+        """Return whether this intermediate and `other` may be alive at the same time, if items wait only for their
+        predecessors.
+        """
         return bool(other.users & ~self.before and self.users & ~other.before)
 
 
 def assign_offsets(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
-    """Return an offset for each of `lives`; intermediates that are alive at the same time do not overlap."""
+    """Return a MemoryPlan with an offset for each of `lives` (intermediate -> Life), a multiple of `align_bytes`.
+
+    Intermediates that are alive at the same time do not overlap.
+    """
     return _assigned(lives, align_bytes, Blocks() if len(lives) <= MAX_LISTED_BLOCKS else ManyBlocks(len(lives)))
 
 
 def assign_offsets_concurrent(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
-    """Return offsets for concurrent items: small intermediates do not overlap with any that may be alive at the same
-    time.
+    """Return a MemoryPlan as `assign_offsets` does, for items that run concurrently: small intermediates do not overlap
+    with any that may be alive at the same time.
 
-    If the arena grows by more than MAX_EXTRA_BYTES, or there are more than MAX_LISTED_BLOCKS intermediates, return the
-    offsets of `assign_offsets`.
+    If the arena would grow by more than MAX_EXTRA_BYTES, or there are more than MAX_LISTED_BLOCKS intermediates, return
+    the plan of `assign_offsets`.
     """
     least = assign_offsets(lives, align_bytes)
     if len(lives) > MAX_LISTED_BLOCKS:
@@ -96,7 +102,9 @@ def assign_offsets_concurrent(lives: Mapping[Any, Life], align_bytes: int = ALIG
 
 
 def _assigned(lives: Mapping[Any, Life], align_bytes: int, blocks: Blocks) -> MemoryPlan:
-    """Return an offset for each of `lives`, largest first, at the lowest free address in `blocks`."""
+    """Return a MemoryPlan that gives each of `lives`, largest first, the lowest free offset in `blocks`, which is empty
+    at first.
+    """
     offsets: dict[Any, int] = {}
     for b, life in sorted(lives.items(), key=lambda item: (-item[1].n_bytes, item[1].first)):
         size = -(-life.n_bytes // align_bytes) * align_bytes
@@ -106,14 +114,16 @@ def _assigned(lives: Mapping[Any, Life], align_bytes: int, blocks: Blocks) -> Me
 
 
 class Blocks:
-    """The allocated blocks of the arena in the order of addresses: (start, end, number, lifetime)."""
+    """The allocated blocks of an arena in the order of addresses, as tuples (start, end, number of the block, its
+    Life).
+    """
 
     def __init__(self) -> None:
         self.blocks: list[tuple[int, int, int, Life]] = []
         self.n_bytes = 0
 
     def lowest(self, size: int, life: Life) -> int:
-        """Return the lowest address from which `size` bytes are free during `life`."""
+        """Return the lowest offset from which `size` bytes are free during the lifetime `life`."""
         free_from = 0
         for start, end, _, other in self.blocks:
             if self.collide(life, other):
@@ -124,18 +134,19 @@ class Blocks:
         return free_from
 
     def collide(self, life: Life, other: Life) -> bool:
-        """Return whether two intermediates must not overlap."""
+        """Return whether intermediates with the lifetimes `life` and `other` must not overlap in memory."""
         return life.first <= other.last and other.first <= life.last
 
     def add(self, start: int, size: int, life: Life) -> None:
-        """Allocate a block."""
+        """Record that the `size` bytes from offset `start` on are allocated during the lifetime `life`."""
         insort(self.blocks, (start, start + size, len(self.blocks), life))
         self.n_bytes = max(self.n_bytes, start + size)
 
 
 class ConcurrentBlocks(Blocks):
-    """The allocated blocks for items that run concurrently: an intermediate of at most SMALL_BYTES shares no memory
-    with one that may be alive at the same time.
+    """The allocated blocks of an arena for items that run concurrently.
+
+    An intermediate of at most SMALL_BYTES shares no memory with one that may be alive at the same time.
     """
 
     def collide(self, life: Life, other: Life) -> bool:
@@ -144,7 +155,7 @@ class ConcurrentBlocks(Blocks):
 
 
 class ManyBlocks(Blocks):
-    """The allocated blocks of the arena as a NumPy array, which is faster for many intermediates. `most`: the largest
+    """The allocated blocks of an arena as a NumPy array, which is faster for many intermediates. `most`: the largest
     number of blocks.
     """
 
@@ -169,7 +180,7 @@ class ManyBlocks(Blocks):
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def plan_memory(step: UOp, target: Target) -> UOp:
-    """The pass: replace the BUFFERs that the items write by views of the arena.
+    """The pass: return `step` with the BUFFERs that its items write replaced by views of the arena of their device.
 
     Destinations of copies, and results of items that run once and that other items use, keep their own BUFFER. A BUFFER
     with a padded frame (`forms.is_frame`) shares memory only with BUFFERs that have an equal frame.
@@ -207,14 +218,14 @@ def plan_memory(step: UOp, target: Target) -> UOp:
 
 
 def _written(c: UOp) -> list[UOp]:
-    """Return the bases of the operands that an item writes."""
+    """Return the PARAMs and BUFFERs that the item `c` writes."""
     operands = operands_of(c)
     return [base_of(operands[k]) for k in writes(c)]
 
 
 def _times(items: Sequence[UOp]) -> Iterator[int]:
-    """Yield a time for each CALL and copy, to compare lifetimes. The members of a GROUP or of a loop have the same
-    time.
+    """Yield a time (an int) for each CALL and copy in `items`, to compare lifetimes. The members of a GROUP or of a
+    loop have the same time.
     """
     now = count()
     at, depth = next(now), 0
@@ -229,7 +240,10 @@ def _times(items: Sequence[UOp]) -> Iterator[int]:
 
 
 def _in_arena(c: UOp, new: Mapping[UOp, UOp], locations: Mapping[UOp, tuple[UOp, int]]) -> UOp:
-    """Return an item with the intermediates replaced by views of an arena."""
+    """Return the item `c` with its intermediates replaced by views of an arena.
+
+    `new`: the view of each intermediate as a whole. `locations`: (arena, byte offset) of each intermediate.
+    """
     operands = []
     for u in operands_of(c):
         if u in new:
@@ -242,8 +256,10 @@ def _in_arena(c: UOp, new: Mapping[UOp, UOp], locations: Mapping[UOp, tuple[UOp,
 
 
 def _offsets_by_group(lives: dict[UOp, Life], once: Sequence[UOp], target: Target) -> tuple[dict[UOp, int], int]:
-    """Return offsets of intermediates, and the bytes of the arena. BUFFERs with equal frames form a group with its own
-    range.
+    """Return ({intermediate: byte offset in the arena}, bytes of the arena) for the intermediates in `lives`.
+
+    `once`: the items that run once. BUFFERs with equal padded frames form a group, which has its own range of the
+    arena.
     """
     groups: dict[Any, dict[UOp, Life]] = {None: lives}
     for c in once:
@@ -263,7 +279,10 @@ def _offsets_by_group(lives: dict[UOp, Life], once: Sequence[UOp], target: Targe
 
 
 def _predecessors(once: Sequence[UOp], order: Sequence[UOp], step: UOp) -> list[int]:
-    """Return for each item a bit set of the items that it comes after, if the items after "once" run concurrently."""
+    """Return, for each item, a bit set of the numbers of the items that it comes after.
+
+    The items are `once`, those that run once in sequence, and then `order`, which run concurrently.
+    """
     n = len(once)
     same = reused(step)
     after = [[j for row in rows for j in row] for rows in needs([uses_of(c, same) for c in order])]

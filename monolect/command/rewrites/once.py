@@ -1,8 +1,8 @@
-"""Hoist the items of a step that depend only on constants: they run once, not at every call.
+"""Hoist the items (kernel launches) of a step that depend only on constants: they run once, not at every call.
 
-An item is hoisted if it touches only constants and reads of the step, or results of other hoisted items. Its results
-have their own memory. Kernels that store a padded frame (`forms.is_frame`) are hoisted too, and come first: only
-BUFFERs with an equal frame share that memory.
+An item is hoisted if it touches only PARAMs of role "constant" or "read", or results of other hoisted items. Its
+results have their own memory. Kernels that store a padded frame (`forms.is_frame`) are hoisted too, and come first:
+only BUFFERs with an equal frame share that memory.
 
 Before: LINEAR(CALL(a, B1, P3), CALL(b, P1, P0, B1))                                      P3 a constant
 After:  LINEAR(LINEAR(CALL(a, B1, P3), "once"), CALL(b, P1, P0, B1))
@@ -22,7 +22,7 @@ CONSTANT = frozenset(("read", "constant"))  # roles of PARAMs that no call chang
 
 
 def once(step: UOp) -> UOp:
-    """The pass: return the step with hoisted items in the LINEAR "once"; see the module docstring."""
+    """The pass: return `step` with its hoisted items in the LINEAR "once"; see the module docstring."""
     items = program_of(step).src
     if not settings.HOIST or not step.arg.is_replayed or not items or has_loops(items):
         return step
@@ -34,14 +34,16 @@ def once(step: UOp) -> UOp:
 
 
 def changing(step: UOp) -> set[int]:
-    """Return the slots of the PARAMs whose contents may differ at each call."""
+    """Return the slots of the PARAMs of `step` whose contents may differ at each call."""
     shared = {*step.arg.shared}
     return {k for k, role in enumerate(roles(step)) if role not in CONSTANT or k in shared}
 
 
 def split(items: Sequence[UOp], given: set[int]) -> tuple[list[UOp], list[UOp]]:
-    """Return (items to hoist, other items). An item is not hoisted if it touches memory that changes, or that such an
-    item writes.
+    """Return (items to hoist, other items), both in the order of `items`.
+
+    `given`: slots of PARAMs whose contents may differ at each call. An item is not hoisted if it touches one of these,
+    or memory that another item which is not hoisted writes.
     """
     changes: set[UOp] = set()
     late: set[int] = set()
@@ -57,7 +59,7 @@ def split(items: Sequence[UOp], given: set[int]) -> tuple[list[UOp], list[UOp]]:
 
 
 def _touches(c: UOp, given: set[int]) -> bool:
-    """Return whether an item touches a PARAM with a slot in `given`."""
+    """Return whether the item `c` touches a PARAM with a slot in `given`."""
     return any(b.op == "PARAM" and b.arg.slot in given for b in map(base_of, operands_of(c)))
 
 

@@ -1,8 +1,9 @@
 """Pack constants once: a kernel that packs blocks of a constant gets them from a program that runs once.
 
-The kernel and its filling kernel are the same node except for two fields of KernelInfo (`frozen`, `fills`). The
-optimizer makes one plan for both, so they agree on the layout. The kernel's operands are followed by its blocks. The
-filling kernel's operands are a block, its source, the next block, and so on.
+A packed block is a copy of a part of an operand in the order in which the kernel reads it. The kernel and its filling
+kernel are the same node except for two fields of KernelInfo (`frozen`, `fills`). The optimizer makes one plan for both,
+so they agree on the layout. The kernel's operands are followed by its blocks. The filling kernel's operands are a
+block, its source, the next block, and so on.
 
 Before: LINEAR(CALL(k, P1, P0, P3))                                                       P3 a constant
 After:  LINEAR(LINEAR(CALL(k fills, B1, P3), "once"), CALL(k frozen, P1, P0, P3, B1))
@@ -34,9 +35,10 @@ from monolect.ir.uop import UOp, node, toposort
 
 
 class Packed(NamedTuple):
-    """One block that is packed once: the slot of its source, its bytes, and the name of its layout.
+    """A packed block (a rearranged copy of a constant): the slot of the PARAM that is packed, the bytes of the block,
+    and the name of its layout.
 
-    Copies of one source with the same layout name hold the same bytes.
+    Copies of one constant with the same layout name hold the same bytes.
     """
 
     slot: int
@@ -45,17 +47,18 @@ class Packed(NamedTuple):
 
 
 class Budget(Protocol):
-    """A limit on the memory of packed copies."""
+    """A limit on the memory that packed copies of constants may take."""
 
     def grants(self, copies: set[tuple[UOp, str, int]]) -> bool:
-        """Return whether the copies, a set of (source, layout, bytes), fit."""
+        """Return whether `copies`, a set of (source, layout, bytes), fit into the limit."""
 
 
 def pack_once(step: UOp, blocks_of: Callable[[UOp], tuple[Packed, ...]], budget: Budget) -> UOp:
-    """The pass: return the step whose kernels take packed blocks of constants from the LINEAR "once".
+    """The pass: return `step` with kernels that take packed blocks of constants, filled by new items of the LINEAR
+    "once".
 
-    `blocks_of`: returns the blocks that a kernel's plan packs of its frozen PARAMs. Kernels with the same constants
-    share their blocks. A kernel whose blocks exceed the budget packs at every run.
+    `blocks_of(kernel)` returns the blocks that the optimizer's plan for the kernel packs of its constants. Kernels with
+    the same constants share their blocks. A kernel whose blocks exceed `budget` packs at every run, as before.
     """
     linear = program_of(step)
     if not settings.HOIST or not step.arg.is_replayed or has_loops(items_of(linear)):
@@ -89,9 +92,11 @@ def pack_once(step: UOp, blocks_of: Callable[[UOp], tuple[Packed, ...]], budget:
 
 
 def frozen_kernel(call: UOp, given: set[int], made: set[UOp]) -> UOp | None:
-    """Return the kernel of a CALL with its constants named in `KernelInfo.frozen`; None if no reduction reads them.
+    """Return the kernel of `call` with the slots of its constant arguments in `KernelInfo.frozen`; None if no reduction
+    reads such an argument.
 
-    `given`: slots of memory that changes; `made`: BUFFERs that items of "once" write.
+    `given`: slots of the step's PARAMs that may change at each call. `made`: BUFFERs that items of the LINEAR "once"
+    write.
     """
     sink = call.src[0]
     if sink.op != "SINK":
@@ -105,14 +110,16 @@ def frozen_kernel(call: UOp, given: set[int], made: set[UOp]) -> UOp | None:
 
 @lru_cache(maxsize=4096)
 def slots_in_sums(sink: UOp) -> frozenset[int]:
-    """Return the slots of the PARAMs that a kernel reads inside of reductions."""
+    """Return the slots of the PARAMs that the kernel `sink` reads inside of reductions."""
     sums = [u for u in toposort(sink) if u.op == "REDUCE" and len(u.src) > 1]
     loads = {u for u in toposort(*sums) if u.op == "LOAD"} if sums else set()
     return frozenset(p.arg.slot for u in loads for p in toposort(u.src[0]) if p.op == "PARAM")
 
 
 def filling(kernel: UOp) -> UOp:
-    """Return the kernel that fills the packed blocks of `kernel`."""
+    """Return the kernel that fills the packed blocks of `kernel`, which is the same node except for
+    `KernelInfo.fills`.
+    """
     return node("SINK", kernel.src, kernel.arg._replace(fills=True))
 
 

@@ -27,8 +27,8 @@ from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild, shape_sour
 
 
 class RebasedKernel(NamedTuple):
-    """A kernel over parts of its buffers, and the byte offset of the part for each argument; () if all offsets are
-    0.
+    """A kernel over parts of its original buffers, and the byte offset in each argument at which its part begins; () if
+    all offsets are 0.
     """
 
     kernel: UOp
@@ -37,8 +37,9 @@ class RebasedKernel(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def rebased_kernel(kernel: UOp, n_args: int) -> RebasedKernel:
-    """Return the RebasedKernel of a kernel of `n_args` arguments: indices into each argument count from the first cache
-    line of it that the kernel touches.
+    """Return the RebasedKernel of `kernel`, which has `n_args` arguments.
+
+    Its indices into each argument count from the first cache line of the argument that the kernel touches.
     """
     if kernel.op != "SINK":
         return RebasedKernel(kernel, ())
@@ -67,7 +68,9 @@ switched.append(rebased_kernel.cache_clear)
 
 
 def _index_bounds(order: Sequence[UOp]) -> dict[UOp, tuple[int, int]]:
-    """Return (least, greatest) element index of each PARAM of memory that is accessed only by INDEX."""
+    """Return {PARAM: (least, greatest) element index} for the PARAMs of memory that the nodes `order` access only by
+    INDEX with one index.
+    """
     out: dict[UOp, tuple[int, int]] = {}
     whole: set[UOp] = set()
     for u in order:
@@ -85,10 +88,11 @@ def _index_bounds(order: Sequence[UOp]) -> dict[UOp, tuple[int, int]]:
 
 
 def _rebased_param(p: UOp, low: int, high: int) -> tuple[int, UOp] | None:
-    """Return (element offset, PARAM of the part) for accesses to elements `low` to `high` of `p`; None if the offset
-    would be 0 or beyond the buffer, or if the size of `p` is symbolic.
+    """Return (offset in elements, new PARAM for the part) for a kernel that accesses the elements `low` to `high` of
+    the PARAM `p`.
 
-    Indices that a gate masks may be beyond the buffer.
+    Returns None if the offset would be 0 or beyond the buffer, or if the size of `p` is symbolic. Indices that a gate
+    masks may be beyond the buffer.
     """
     size = count(p.shape)
     line = max(1, ALIGN_BYTES // p.dtype.itemsize)
@@ -100,8 +104,9 @@ def _rebased_param(p: UOp, low: int, high: int) -> tuple[int, UOp] | None:
 
 
 def rebase(step: UOp) -> UOp:
-    """The pass: let each CALL of a rebased kernel take views of its buffers. Kernels over packed blocks are
-    unchanged.
+    """The pass: return `step` with each kernel replaced by its rebased kernel, which takes views of the buffers.
+
+    Kernels over packed blocks are unchanged.
     """
     linear = program_of(step)
     once, items = once_of(linear), items_of(linear)
@@ -113,7 +118,9 @@ def rebase(step: UOp) -> UOp:
 
 
 def _rebased(call: UOp) -> UOp:
-    """Return the CALL with the rebased kernel and views; unchanged if there is nothing to rebase."""
+    """Return `call`, a CALL, with the rebased kernel and views of its buffers; `call` itself if there is nothing to
+    rebase.
+    """
     if call.op != "CALL" or call.src[0].op != "SINK" or (call.src[0].arg or KernelInfo()).frozen:
         return call
     if any(b.op not in ("PARAM", "BUFFER") for b in call.src[1:]):

@@ -110,11 +110,11 @@ def aliased_arguments(tensors: Sequence[Any], assigned: Sequence[Any], read: Seq
 
 
 class Output(NamedTuple):
-    """A rule to rebuild a result at a replay: replace the placeholder `base` in `node` by item `at` of the list
-    `source`.
+    """A rule to rebuild the node of a result at a replay: replace the placeholder `base` in `node` by item `at` of the
+    list named `source`.
 
-    The lists are "given" (arguments and old versions of states), "fresh" (new memory), "read" (from outside) and
-    "constant". For a result on several devices `source` is "parts", and `at` has the rule for each device.
+    The lists are "given" (arguments and old versions of states), "fresh" (new memory), "read" (tensors from outside)
+    and "constant". For a result on several devices `source` is "parts", and `at` has the rule for each device.
     """
 
     source: str
@@ -421,9 +421,11 @@ class Capture:
             raise
 
     def _bring(self, args: Sequence[UOp], addresses: list[int]) -> tuple[Sequence[UOp], dict[int, Any] | None]:
-        """Bind or append what a call needs besides its arguments: reads, states, prologue, sizes.
+        """Bind or append to `addresses` the memory that a call needs besides its arguments: tensors read, states,
+        results of the prologue, and sizes.
 
-        Returns `args` with the old versions of states, and the memory of donated arguments by number of result.
+        Returns (`args` followed by the old versions of states, memory of donated arguments by number of the result that
+        takes it).
         """
         taken = self._donated(args) if self.reuse else None
         for r in self.reads:
@@ -552,7 +554,9 @@ def _fresh(p: UOp) -> Fresh:
 
 
 def _packed(once: Sequence[UOp]) -> dict[UOp, tuple[int, str]]:
-    """Return (slot of the source PARAM, layout) of each BUFFER that a PROGRAM packs; slot -1 for another source."""
+    """Return {BUFFER that a PROGRAM of `once` packs: (slot of the PARAM that it is packed from, layout name)}; slot -1
+    if the source is no PARAM.
+    """
     out = {}
     for c in once:
         layouts = c.src[0].arg.layouts if c.src[0].op == "PROGRAM" else ()

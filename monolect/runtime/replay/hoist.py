@@ -1,4 +1,5 @@
-"""Find the blocks that a kernel's plan packs of its constants, and cache the result on disk.
+"""Find the packed blocks (rearranged copies of constants) that the optimizer's plan for a kernel uses, and cache the
+result on disk.
 
 The cache stores which blocks there are and their sizes, so that another process does not run the optimizer. No blocks
 are reported under NOOPT, or for targets with workgroups, which pack blocks themselves. A BEAM search is not used here,
@@ -24,8 +25,11 @@ known: dict[str, tuple[Packed, ...]] = {}  # by key: blocks that this process fo
 
 
 def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
-    """Return (source slot, bytes, layout) of each rearranged copy of a constant that the optimized kernel would read on
-    `target`; from the cache if known, () if kernels are not optimized or the target has workgroups.
+    """Return a Packed (slot of the constant, bytes, layout) for each packed block of a constant that the optimized
+    `kernel` would read on `target`.
+
+    `kernel` names its constants in `KernelInfo.frozen`. The result is taken from the cache if known. It is () if
+    kernels are not optimized or the target has workgroups.
     """
     if settings.NOOPT or settings.STOP_AFTER or target.workgroups:
         return ()
@@ -49,7 +53,9 @@ def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
 
 
 def read(entry: bytes | None) -> tuple[Packed, ...] | None:
-    """Return the blocks of a cache entry; None for a missing or corrupt entry."""
+    """Return the packed blocks that `entry`, the bytes of a cache entry, describes; None for a missing or corrupt
+    entry.
+    """
     try:
         return None if entry is None else tuple(Packed(int(k), int(n), str(name)) for k, n, name in json.loads(entry))
     except (ValueError, TypeError):
@@ -57,8 +63,10 @@ def read(entry: bytes | None) -> tuple[Packed, ...] | None:
 
 
 class StepBudget:
-    """The budget for packed copies in one step. `step`: a FUNCTION applied to its PARAMs and constants, or to
-    nothing.
+    """The limit on the memory of packed copies for one step.
+
+    `step`: a FUNCTION, either applied to an argument for each PARAM (its BUFFER if it is a constant), or to no
+    arguments.
     """
 
     def __init__(self, step: UOp) -> None:
@@ -68,7 +76,9 @@ class StepBudget:
         self.bound = dict(enumerate(args)) if len(args) == n else {}
 
     def grants(self, copies: set[tuple[UOp, str, int]]) -> bool:
-        """Return whether the copies, a set of (source, layout, bytes), fit; see `pack_once.Budget`."""
+        """Return whether `copies`, a set of (source, layout, bytes), fit into the limit. The source is a PARAM of the
+        step or a BUFFER.
+        """
         mine = {(self.bound.get(u.arg.slot, u) if u.op == "PARAM" else u, name, n) for u, name, n in copies}
         return self.budget.grants(mine)
 

@@ -1,7 +1,9 @@
 """Record the effects that captures and traces in progress see, so that a replay can repeat or refuse them.
 
-What it is for: a Tensor that is assigned, read or given a gradient reports that here; the capture or trace in progress
-keeps what a replay has to repeat. A read by the host, which no replay can repeat, is refused.
+A capture runs a function once to record its kernels (`@jit`); a trace runs it to get its graph (`@function`).
+
+What it is for: a Tensor that is assigned, read or given a gradient reports this here; the capture or trace in progress
+keeps the effects that a replay has to repeat. A read by the host, which no replay can repeat, is refused.
 What it is not: it binds and replays nothing (`runtime/replay/capture.py`).
 """
 
@@ -20,8 +22,9 @@ from monolect.runtime.realize.locks import CheckedLock
 
 
 class Check(NamedTuple):
-    """Bounds of the indices that a step computes: `first` to n - 1. After a call, their minimum and maximum are
-    checked.
+    """The check that the indices which a step computes are in range: `first` <= index < `n`.
+
+    After each call of the step, the minimum and the maximum of the indices are checked.
     """
 
     first: int
@@ -30,7 +33,9 @@ class Check(NamedTuple):
     line: tuple[str, int]  # (file, line) of its call
 
     def look(self, least: int, greatest: int) -> None:
-        """Raise IndexRangeError if the minimum or the maximum is out of range."""
+        """Raise IndexRangeError unless `least` and `greatest`, the minimum and maximum of the indices of a call, are in
+        range.
+        """
         if least < self.first or greatest >= self.n:
             expected = f"{self.first}..{self.n - 1}, at {self.line[0]}:{self.line[1]}"
             found = least if least < self.first else greatest
@@ -41,38 +46,40 @@ class Check(NamedTuple):
 class Noted:
     """A map from live Tensors, by identity and weakly, to the first value that was noted for each.
 
-    A Tensor that a step makes and drops is no change of the step; it is gone when the step is over.
+    A Tensor that a step makes and drops is no change that the step causes: its entry is gone when the step is over.
     """
 
     def __init__(self) -> None:
         self._by_identity: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
     def note(self, tensor: Any, value: Any) -> None:
-        """Note `value` for a tensor, unless the tensor has one."""
+        """Store `value` for `tensor`, unless a value was noted for this tensor before."""
         known = self._by_identity.get(id(tensor))
         if known is None or known[0]() is None:  # of a freed tensor with the same id
             self._by_identity[id(tensor)] = weakref.ref(tensor), value
 
     def get(self, tensor: Any) -> Any:
-        """Return the value that was noted for a tensor which `knows` is true for."""
+        """Return the value that was noted for `tensor`, for which `knows` must be true."""
         return self._by_identity[id(tensor)][1]
 
     def knows(self, tensor: Any) -> bool:
-        """Return whether a value was noted for the tensor."""
+        """Return whether a value was noted for `tensor`."""
         known = self._by_identity.get(id(tensor))
         return known is not None and known[0]() is not None
 
     def forget(self, tensor: Any) -> None:
-        """Drop what was noted for the tensor."""
+        """Remove the value that was noted for `tensor`, if there is one."""
         self._by_identity.pop(id(tensor), None)
 
     def alive(self) -> list[tuple[Any, Any]]:
-        """Return (Tensor, noted value) of the Tensors that are still alive."""
+        """Return (Tensor, noted value) for each noted Tensor that is still alive."""
         return [(t, value) for ref, value in self._by_identity.values() if (t := ref()) is not None]
 
 
 class Assigned(Noted):
-    """The Tensors that a capture or a trace saw assigned, with their nodes before, and its other records."""
+    """The record of one capture or trace: the Tensors that it saw assigned, each with its node before the first
+    assignment, and other effects.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,10 +98,11 @@ OWN: Any = object()  # marks a gradient that was set before it was read
 
 
 class NotKept:
-    """A marker for the gradient of a tensor that a captured step updated and did not return.
+    """A marker that replaces the gradient of a tensor if a captured step used the gradient to update the tensor and did
+    not store it.
 
-    Reading the gradient calls `on_read` of that step, whose next call then keeps it. `tensor`: the gradient, available
-    only after the call that was captured.
+    Reading the gradient calls `on_read` of the step, whose next call then stores the gradient. `tensor`: the gradient;
+    it is available only after the call that was captured.
     """
 
     __slots__ = ("on_read", "tensor")
@@ -106,7 +114,9 @@ class NotKept:
         return NotKept, (None, self.tensor)
 
     def read(self, shape: tuple) -> Any:
-        """Return the gradient. Raises JitError if it is not available."""
+        """Return the gradient, of shape `shape`, after a call of `on_read`. Raises JitError if the gradient is not
+        available.
+        """
         if self.on_read is not None:
             self.on_read()
         if self.tensor is None:
@@ -119,11 +129,13 @@ class NotKept:
         return self.tensor
 
     def plus(self, own: Any) -> NotKept:
-        """Return the marker of the gradient after `own` was added to it."""
+        """Return the marker for the sum of this gradient and `own`, a gradient that was added to it."""
         return self if self.tensor is None else NotKept(self.on_read, self.tensor + own)
 
     def without(self) -> NotKept:
-        """Return the marker of the gradient after a replay added to it: the tensor is no longer available."""
+        """Return the marker for this gradient after a replay added to it: the sum is not stored, so `tensor` is no
+        longer available.
+        """
         return self if self.tensor is None else NotKept(self.on_read)
 
 
@@ -132,7 +144,7 @@ steps = CheckedLock()
 
 
 class _Changes(threading.local):
-    """The captures and traces in progress in this thread, with the tensors that each saw assigned."""
+    """The captures and traces in progress in this thread, with their records of assigned tensors."""
 
     def __init__(self) -> None:
         self.captures: list[Assigned] = []
@@ -142,7 +154,9 @@ class _Changes(threading.local):
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """In the block, run called steps as plain functions, as part of what is in progress."""
+        """Context manager: within the block, steps and `@function`s that are called run as plain functions, as part of
+        the capture or trace in progress.
+        """
         outer, mine = self.is_inside, object()
         try:  # an interrupt may follow any call
             under_way.append(mine)
@@ -155,8 +169,9 @@ class _Changes(threading.local):
 
     @contextmanager
     def seen(self, alone: bool = False) -> Iterator[Assigned]:
-        """In the block, record the tensors that are assigned. `alone`: enclosing captures do not record these
-        assignments, only reads of gradients.
+        """Context manager: within the block, record the tensors that are assigned in the yielded Assigned.
+
+        With `alone`, enclosing captures do not record these assignments, only reads of gradients.
         """
         mine = Assigned()
         outer = self.captures, self.enclosing, self.calls
@@ -173,8 +188,10 @@ class _Changes(threading.local):
 
     @contextmanager
     def called(self) -> Iterator[Noted]:
-        """In the block, a called step or `@function`, note what tensors were before they change: (node, gradient, leaf
-        flag), and the captures that have noted the gradient.
+        """Context manager for a block that calls a step or `@function`: record the state of each tensor before it
+        changes in the yielded Noted.
+
+        The noted value of a tensor is ((node, gradient, leaf flag), captures that have already noted its gradient).
         """
         mine = Noted()
         outer, self.calls = self.calls, [*self.calls, mine]
@@ -188,7 +205,9 @@ changes = _Changes()
 
 
 def restore(tensor: Any, node: UOp, gradient: Any, is_leaf: bool) -> None:
-    """Give a tensor back the node, gradient and leaf flag that were noted before it changed."""
+    """Set the node, gradient and leaf flag (`requires_grad`) of `tensor` back to the given values, which were noted
+    before it changed.
+    """
     tensor._grad = gradient
     if tensor._requires_grad is not is_leaf:
         tensor.requires_grad = is_leaf
@@ -197,38 +216,45 @@ def restore(tensor: Any, node: UOp, gradient: Any, is_leaf: bool) -> None:
 
 
 def note_assign(tensor: Any, before: UOp) -> None:
-    """Note for each capture in progress that `tensor`, whose node was `before`, is assigned."""
+    """Record, in each capture of this thread that is in progress, that `tensor` is assigned. `before`: its node before
+    the assignment.
+    """
     for c in changes.captures:
         c.note(tensor, before)
     note_before(tensor, before)
 
 
 def note_computed(tensor: Any) -> None:
-    """Note for each capture of another thread that assigns `tensor` that this thread computed the tensor."""
+    """Tell each capture of another thread that assigns `tensor` that this thread computed the value of `tensor`, so
+    that the capture cannot be replayed.
+    """
     for c in [*under_way]:
         if isinstance(c, Assigned) and c not in changes.enclosing and c.knows(tensor):
             c.is_disturbed = True
 
 
 def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
-    """Return the list in which the current capture collects index checks; None if there is no capture or no
-    checking.
+    """Return the list to which index checks of the innermost capture are appended, as (Check, minimum Tensor, maximum
+    Tensor).
+
+    Returns None if there is no capture or indices are not checked.
     """
     return changes.captures[-1].checks if changes.captures else None
 
 
 def is_external_state(u: UOp) -> bool:
-    """Return whether `u` is a BUFFER from before the step under capture, and no argument; False without a capture or
-    with HOIST off.
+    """Return whether `u` is a BUFFER that existed before the step under capture, and is no argument of the step.
 
-    Values computed from it may be hoisted: they are kept from call to call unless it is assigned.
+    False without a capture or with HOIST off. Values computed from such a BUFFER may be hoisted: they are kept from
+    call to call unless the BUFFER's tensor is assigned.
     """
     return u.op == "BUFFER" and bool(changes.captures and settings.HOIST) and u.serial < changes.captures[-1].start
 
 
 def note_gradient(tensor: Any, gradient: Any) -> Any:
-    """Note that a tensor's gradient is read, or set (`gradient` is OWN), during a capture; return the gradient, or its
-    placeholder in the capture.
+    """Record that the gradient of `tensor` is read or set during a capture.
+
+    `gradient`: the gradient that is read, or OWN if it is set. Returns `gradient`, or its placeholder in the capture.
     """
     note_before(tensor, tensor._uop)
     for c in changes.enclosing:
@@ -243,13 +269,17 @@ def note_gradient(tensor: Any, gradient: Any) -> Any:
 
 
 def sums_unkept(tensor: Any) -> bool:
-    """Return whether the step under capture has accumulated into a gradient of the tensor that is not kept."""
+    """Return whether the step under capture accumulates into a gradient of `tensor` that is not stored (see
+    NotKept).
+    """
     return any(c.looked.knows(tensor) for c in changes.enclosing if c.bring is not None)
 
 
 def note_before(tensor: Any, node: UOp, is_leaf: bool | None = None) -> None:
-    """Note for each capture and each call in progress the state of a tensor before it changes; its node was `node`, and
-    its leaf flag `is_leaf`, by default the current one.
+    """Record, for each capture and call in progress, the state of `tensor` before it changes: its node, gradient and
+    leaf flag.
+
+    `node`: its node before the change. `is_leaf`: its leaf flag before the change, if it is not the current one.
     """
     if not (changes.captures or changes.calls):  # plain code, the most common case
         return
@@ -261,9 +291,9 @@ def note_before(tensor: Any, node: UOp, is_leaf: bool | None = None) -> None:
 
 
 def refuse_while_capturing(what: str, u: UOp) -> None:
-    """Raise JitError if a capture is in progress, or if `u` depends on the inputs of another thread's capture.
+    """Raise JitError if a capture or trace is in progress, or if `u` depends on the inputs of one in another thread.
 
-    `what`: the operation, a host read, which a replay cannot repeat.
+    `what`: name of the operation, which reads the value of node `u` to the host; a replay cannot repeat this.
     """
     if changes.captures or (under_way and _is_of_a_capture(u)):
         raise JitError(
@@ -274,7 +304,7 @@ def refuse_while_capturing(what: str, u: UOp) -> None:
 
 
 def _is_of_a_capture(u: UOp) -> bool:
-    """Return whether `u` depends on an input of a capture in progress."""
+    """Return whether the node `u` depends on an input of a capture or trace in progress in any thread."""
     captures = [c for c in under_way if isinstance(c, Assigned) and c.inputs]
     return bool(captures) and not set(toposort(u)).isdisjoint(*(c.inputs for c in captures))
 

@@ -1,8 +1,10 @@
-"""Share packed copies of constants between the captured steps of a process.
+"""Share packed copies of constants between the captured steps of a process. A packed copy holds a constant in the order
+in which kernels read it.
 
 What it is for: steps that read one weight in one layout, such as a step captured for several batch sizes, bind the same
 memory. A copy is freed with the last capture that binds it. All copies together take at most `PACK_LIMIT_MB`.
-What it is not: it packs nothing. The prologue of each capture fills the copies that it binds.
+What it is not: it packs nothing. The prologue of each capture (the kernels that depend only on constants) fills the
+copies that it binds.
 
 Invariant: copies are shared only between users of the same source BUFFER and the same layout name. So each prologue
 that fills a copy writes the same bytes.
@@ -18,7 +20,7 @@ from monolect.ir.uop import UOp
 
 
 class PackedCopy:
-    """Memory for one packed constant."""
+    """The memory of `n_bytes` bytes that holds a packed copy of a constant."""
 
     __slots__ = ("__weakref__", "memory", "n_bytes")
 
@@ -30,7 +32,10 @@ _copies: WeakValueDictionary[tuple[UOp, str, int], PackedCopy] = WeakValueDictio
 
 
 def packed_copy(device: Any, source: UOp, layout: str, n_bytes: int) -> PackedCopy:
-    """Return the packed copy of the BUFFER `source` in `layout`; a new one has uninitialized memory."""
+    """Return the packed copy, of `n_bytes` bytes, of the constant BUFFER `source` in the layout named `layout`.
+
+    If there is none yet, the new copy has uninitialized memory of `device`.
+    """
     key = source, layout, n_bytes
     copy = _copies.get(key)
     if copy is None:
@@ -39,20 +44,21 @@ def packed_copy(device: Any, source: UOp, layout: str, n_bytes: int) -> PackedCo
 
 
 def packed_bytes() -> int:
-    """Return the bytes of all packed copies in this process."""
+    """Return the total size in bytes of all packed copies in this process."""
     return sum(c.n_bytes for c in list(_copies.values()))
 
 
 class Budget:
-    """The bytes of `PACK_LIMIT_MB` that are left for packed copies of one more capture."""
+    """The bytes of the limit `PACK_LIMIT_MB` that are left for packed copies of one more capture."""
 
     def __init__(self) -> None:
         self.left_bytes = (settings.PACK_LIMIT_MB << 20) - packed_bytes()
         self.granted: set[tuple[Any, str, int]] = set()
 
     def grants(self, copies: set[tuple[Any, str, int]]) -> bool:
-        """Return whether the copies, a set of (source, layout, bytes), fit. If so, those that do not exist yet are
-        charged.
+        """Return whether `copies`, a set of (source BUFFER, layout, bytes), fit into the bytes that are left.
+
+        If so, the bytes of copies that do not exist yet are subtracted.
         """
         new = {c for c in copies if c not in self.granted and c not in _copies}
         n_bytes = sum(n for *_, n in new)

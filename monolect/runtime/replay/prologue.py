@@ -1,6 +1,7 @@
-"""Run the part of a captured step that depends only on constants: once, and again after a constant changed.
+"""Run the prologue of a captured step: the kernels that depend only on constants. They run once, and again after a
+constant changed.
 
-The pass `once` finds that part (`command/rewrites/once.py`).
+The pass `once` finds these kernels (`command/rewrites/once.py`).
 
 Why a result is never stale: monolect does not write to memory with other holders. A run stores into fresh memory, a
 replay into its own memory, and into state only if it has no other holder; the prologue holds its constants. Only code
@@ -25,15 +26,20 @@ WRITABLE = -1  # a value of `writes_seen`: code outside monolect can write to th
 
 
 def writes_seen(b: UOp) -> int:
-    """Return how many times the BUFFER's memory may have been written to from outside; WRITABLE while a live array
-    allows it.
+    """Return how many times code outside of monolect may have begun to write to the memory of the BUFFER `b`.
+
+    Returns WRITABLE while an array over this memory is alive, through which such code can write at any time.
     """
     memory = b.storage
     return WRITABLE if sys.getrefcount(memory) > ONE_REF + 1 or memory.is_lent() else memory.n_views
 
 
 class Prologue:
-    """The encoded items of a step that run once, and the constants that they read."""
+    """The items (kernel launches) of a step that run once, as encoded `commands` of a device, and the constants that
+    they read.
+
+    `constants`: BUFFERs by position in the command buffer, which is the slot of their PARAM.
+    """
 
     def __init__(self, commands: Any, items: tuple[UOp, ...], constants: dict[int, UOp]):
         self.commands, self.items = commands, items
@@ -43,7 +49,9 @@ class Prologue:
         self.has_run = False
 
     def rebind(self, number: int, b: UOp) -> None:
-        """Set the constant at position `number` to the BUFFER `b`."""
+        """Replace the constant at position `number` by the BUFFER `b`, so that the items run again at the next
+        replay.
+        """
         if number in self.constants:
             self.constants[number] = b
             self.has_run = False
@@ -53,10 +61,10 @@ class Prologue:
         verified: Callable[[tuple[UOp, ...]], None] | None = None,
         memory: Callable[[], Mapping[int, Any]] = dict,
     ) -> None:
-        """Run the items unless every constant is unchanged since the last run.
+        """Run the items, unless they have run and every constant is unchanged since.
 
-        `verified`: runs and compares them instead. `memory` returns the memory of each position, for commands that bind
-        it.
+        `verified`: if given, a function that runs the items instead and compares their results with expected values.
+        `memory` returns the memory at each position, for commands that bind memory objects.
         """
         now = [writes_seen(b) for b in self.constants.values()]
         if self.has_run and now == self.seen and WRITABLE not in now:

@@ -52,12 +52,14 @@ def record(
     reads: list[tuple[Any, UOp]],
     donated: Collection[int] = (),
 ) -> tuple[UOp, Outside, str | None]:
-    """Return (step, tensors outside of it, device) for a call that ran `runs` on the BUFFERs `args`.
+    """Return (step, Outside, name of the device) for a call that ran `runs` on the BUFFERs `args`. Outside has the
+    tensors that the step reads or assigns besides its arguments.
 
-    A value on several devices becomes one value for each: an argument, state or result of its own.
+    A value on several devices becomes one value for each device: an argument, state or result of its own.
 
-    `outputs`: the realized results. `states`: (tensor or number of an argument, BUFFER before, BUFFER after). `reads`:
-    tensors read from outside, with their BUFFERs. `donated`: numbers of the arguments whose memory results may take.
+    `runs`: the executed schedules, in order. `outputs`: the realized results. `states`: (tensor or number of an
+    argument, BUFFER before, BUFFER after). `reads`: (tensor read from outside, its BUFFER). `donated`: numbers of the
+    arguments whose memory results may take.
     Raises JitError for effects that a replay cannot repeat.
     """
     return _Recorder(runs, args).step(args, outputs, states, reads, donated)
@@ -141,8 +143,11 @@ class _Recorder:
     def _split(
         self, states: Any, written: set[UOp], returned: set[UOp], uses: Uses
     ) -> tuple[list[tuple[Any, UOp, UOp]], list[tuple[Any, UOp, UOp]]]:
-        """Split `states`, triples (tensor, BUFFER before, BUFFER after), into those whose old memory can take the new
-        value and those whose tensor gets the new BUFFER. States whose BUFFER is unchanged are left out.
+        """Split `states`, triples (tensor, BUFFER before, BUFFER after), into (states that stay, states that move).
+
+        The old memory of a state that stays can take the new value. The tensor of a state that moves gets the new
+        BUFFER at each call. States whose BUFFER is unchanged are left out. `written`: BUFFERs that the runs wrote;
+        `returned`: BUFFERs of results.
         """
         stays, moves = [], []
         afters = Counter(p for *_, after in states for p in parts_of(after))
@@ -182,8 +187,10 @@ class _Recorder:
         return out
 
     def _constants(self, reads: Any, results: Sequence[UOp], moved: Sequence[tuple[UOp, UOp]]) -> list[UOp]:
-        """Append PARAMs for the BUFFERs from outside: those of tensors that are read, then the constants. Return the
-        BUFFERs in the order of their slots.
+        """Append PARAMs for the BUFFERs from outside: those of `reads`, the tensors that are read, and then the
+        constants.
+
+        Returns the BUFFERs in the order of their slots.
         """
         touched = external([(r.inputs, r.fresh) for r in self.runs], [*self.param])
         values = [*map(base_of, results), *(after for _, after in moved)]
@@ -259,8 +266,9 @@ def mark(b: UOp) -> UOp:
 
 
 def external(runs: Iterable[tuple[Sequence[UOp], Sequence[UOp]]], args: Sequence[UOp]) -> list[UOp]:
-    """Return the buffers that `runs`, as pairs (read, written), read, and that are neither in `args` nor written by an
-    earlier run.
+    """Return the BUFFERs that `runs` read and that are neither in `args` nor written by an earlier run.
+
+    `runs`: (BUFFERs that the run reads, BUFFERs that it writes) of each run.
     """
     made: set[UOp] = set(args)
     out: dict[UOp, None] = {}

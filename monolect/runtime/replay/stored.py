@@ -2,7 +2,7 @@
 
     FUNCTION(TUPLE(results, new versions, states...), PARAM...)      arg StepInfo
 
-What it is for: `step.save` writes a step in the form that the pass `join` leaves; `jit.load` gets a step that can be
+What it is for: `step.save` writes a step in the form that the pass `join` returns; `jit.load` gets a step that can be
 planned, compiled and run like one that was captured. The role of each PARAM is in its StepInfo; programs, bytes,
 offsets and dependencies are derived after reading.
 What it is not: the file around the text, with arrays and trees of arguments (`capture/files/saved.py`).
@@ -39,7 +39,9 @@ _HOLDS = frozenset(("argument", "old", "state", "read", "constant"))  # roles of
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 def write(step: UOp, params: Sequence[UOp]) -> str:
-    """Return the text of a joined step with the PARAMs `params`. Raises JitError for a step that cannot be saved."""
+    """Return the joined step `step`, applied to the PARAMs `params`, as text. Raises JitError for a step that cannot be
+    saved.
+    """
     for c in items_of(program_of(step)):
         if c.op != "CALL":
             raise JitError("a step that cannot be saved", expected="kernels of one device", found=c.op)
@@ -51,9 +53,10 @@ def write(step: UOp, params: Sequence[UOp]) -> str:
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 def read(text: str, device: str) -> UOp:
-    """Return the step of a text, applied to its PARAMs.
+    """Parse and check `text`, a step as `write` returns it; return the step, a FUNCTION applied to its PARAMs.
+    `device`: name of the device of its memory.
 
-    Raises ParseError, VerifyError or FileFormatError for a text that is no step, or a step that could touch other
+    Raises ParseError, VerifyError or FileFormatError for a text that is no step, or for a step that could touch other
     memory.
     """
     step = parse(text)
@@ -62,7 +65,9 @@ def read(text: str, device: str) -> UOp:
 
 
 class _Reader:
-    """Checks one parsed step; each method raises FileFormatError or VerifyError for a violation."""
+    """A checker of one parsed step, whose memory is on `device`; each method raises FileFormatError or VerifyError for
+    a violation.
+    """
 
     def __init__(self, step: UOp, device: str):
         info, self.device = step.arg, device
@@ -84,7 +89,7 @@ class _Reader:
         self.items = linears.pop().src if linears else ()
 
     def _check_info(self) -> None:
-        """Check the fields of the StepInfo against the PARAMs and values."""
+        """Check the fields of the step's StepInfo against its PARAMs and values."""
         info, n = self.info, len(self.params)
         moves = _integers("moves", info.moves, n)
         _integers("shared", info.shared, n)
@@ -109,7 +114,7 @@ class _Reader:
             raise damaged("a step", "one that is replayed", info.is_replayed)
 
     def check(self) -> None:
-        """Check PARAMs, items and values of the step."""
+        """Check the PARAMs, kernel launches and values of the step."""
         self._check_memory()
         self.holds = {p for p, r in zip(self.params, self.info.roles, strict=True) if r in _HOLDS}
         for item in self.items:
@@ -128,8 +133,8 @@ class _Reader:
             raise damaged("the states of a step", "each, in the order of the slots", self.outs[n + len(moves) :])
 
     def _check_memory(self) -> None:
-        """Check that each PARAM is a size or memory of the device at its own slot, and that all Variables are
-        PARAMs.
+        """Check that each PARAM of the step is a size or memory of the device at its own slot, and that all Variables
+        are PARAMs of the step.
         """
         sizes = [p for p, r in zip(self.params, self.info.roles, strict=True) if r == "size"]
         symbols = {v.arg.symbol for v in sizes if _is_plain_variable(v)}
@@ -150,7 +155,7 @@ class _Reader:
             raise damaged("a Variable that is no size of the step", [v.arg.name for v in sizes], unknown[0])
 
     def _check_item(self, call: UOp) -> None:
-        """Check that an item is a legal kernel that reads stored values and writes only results, states and
+        """Check that `call` launches a legal kernel that reads values stored before and writes only results, states and
         intermediates.
         """
         if call.op != "CALL" or call.arg is not None or call.src[0].op != "SINK":
@@ -180,7 +185,7 @@ class _Reader:
         self.stored |= stored
 
     def _check_operand(self, b: UOp) -> None:
-        """Check that an operand is a PARAM of the step or a well-formed BUFFER."""
+        """Check that `b`, an operand of a kernel, is a PARAM of the step or a well-formed BUFFER."""
         if b.op == "PARAM":
             if b in self.params:
                 return
@@ -191,8 +196,10 @@ class _Reader:
         raise damaged("an operand of a kernel", "memory of the step", b)
 
     def _check_value(self, u: UOp, is_state: bool) -> None:
-        """Check that a value is a view of a PARAM, inside an AFTER exactly if the program stores it. `is_state`: the
-        PARAM must be a state in place; otherwise it must not be.
+        """Check that `u`, a result or the new version of a state, is a view of a PARAM; the view is inside an AFTER
+        exactly if the program stores the PARAM.
+
+        `is_state`: whether the PARAM must be a state that is updated in place; if false, it must not be one.
         """
         written = u.op == "AFTER"
         view = u.src[0] if written else u
@@ -208,7 +215,9 @@ class _Reader:
 
 
 def _check_view(u: UOp) -> None:
-    """Check bounds that the verifier leaves to the builder of an op if sizes are symbolic."""
+    """Check bounds of the view `u` that the IR verifier does not check if sizes are symbolic. Raises
+    FileFormatError.
+    """
     old, new = u.src[0].shape, u.shape
     inside = all(map(is_plain_size, new))
     if u.op == "SHRINK":
@@ -221,7 +230,7 @@ def _check_view(u: UOp) -> None:
 
 
 def _slots_in_indices(sink: UOp) -> set[int]:
-    """Return the slots of PARAMs whose elements are used in indices. Another iteration must not change those
+    """Return the slots of the PARAMs whose elements the kernel `sink` uses in indices. No iteration may change these
     elements.
     """
     below = toposort(*(u for u in toposort(sink) if u.dtype.kind == "x"))
@@ -230,7 +239,7 @@ def _slots_in_indices(sink: UOp) -> set[int]:
 
 
 def _is_plain_variable(u: UOp) -> bool:
-    """Return whether `u` is a PARAM as the class Variable makes it."""
+    """Return whether `u` is a PARAM of the form that the class Variable makes."""
     if u.op != "PARAM" or u.src or u.dtype is not dtypes.index or u.arg.addrspace is not None:
         return False
     name, least, most = u.arg.symbol
@@ -240,21 +249,23 @@ def _is_plain_variable(u: UOp) -> bool:
 
 
 def _tuple(x: Any) -> tuple:
-    """Return `x`. Raises FileFormatError unless it is a tuple."""
+    """Return `x` if it is a tuple; raise FileFormatError otherwise."""
     if x.__class__ is not tuple:
         raise damaged("a list of a step", "a tuple", x)
     return tuple(x)
 
 
 def _pair(x: Any) -> tuple:
-    """Return `x`. Raises FileFormatError unless it is a tuple of two."""
+    """Return `x` if it is a tuple of two elements; raise FileFormatError otherwise."""
     if len(_tuple(x)) != 2:
         raise damaged("a list of a step", "pairs", x)
     return tuple(x)
 
 
 def _integers(what: str, numbers: Any, below: int) -> tuple[int, ...]:
-    """Return the tuple `numbers`. Raises FileFormatError unless they are different ints in range(below)."""
+    """Return `numbers` if it is a tuple of different ints in range(below); raise FileFormatError otherwise. `what`
+    names the tuple in the message.
+    """
     found = tuple([index(n, below) for n in _tuple(numbers)])
     if len({*found}) != len(found):
         raise damaged(what, "each number once", found)
@@ -262,14 +273,16 @@ def _integers(what: str, numbers: Any, below: int) -> tuple[int, ...]:
 
 
 def index(n: Any, below: int) -> int:
-    """Return `n`. Raises FileFormatError unless it is an int in range(below)."""
+    """Return `n` if it is an int in range(below); raise FileFormatError otherwise."""
     if n.__class__ is not int or not 0 <= n < below:
         raise damaged("a number of a step", f"0 <= number < {below}", n)
     return int(n)
 
 
 def damaged(what: str, expected: Any, found: Any) -> FileFormatError:
-    """Return the error for a part of a file that differs from what `step.save` writes."""
+    """Return the error for a part of a file, named `what` in the message, that differs from the form that `step.save`
+    writes.
+    """
     return FileFormatError(what, expected=expected, found=str(found)[:200])
 
 
