@@ -1,7 +1,9 @@
-"""Separate a captured step from Tensors that are neither its arguments nor its results (external Tensors).
+"""Separate a captured step from external Tensors: Tensors that its function reads or assigns, but that are neither its
+arguments nor made by it.
 
-Purpose: realize pending values before and after the function ran, find the external Tensors that the step reads,
-reject what a replay could not repeat, and undo a call that fails.
+Purpose: realize pending values before and after the function ran, find the external Tensors that the step reads, reject
+effects that a replay could not repeat, and undo a call that fails. To realize a Tensor means to compute its pending
+value into memory.
 Invariant: a value that was computed outside the step is not part of the step, and the step sees later assignments to
 it.
 """
@@ -36,13 +38,14 @@ ExternalReads = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], 
 
 
 def realize_dependencies(tensors: Iterable[Tensor], inputs: Iterable[UOp]) -> None:
-    """Realize the pending external Tensors that the step depends on, so that their computation is not captured.
+    """Realize the pending Tensors among `tensors`, the external Tensors that the step depends on, so that their
+    computation is not captured.
 
-    A captured expression would hide later assignments to its Tensor. A value in the memory of another Tensor, such as
-    `t.flip(0)`, is copied: a replay would otherwise see later assignments to `t`. A constant is realized too:
-    its node equals that of a literal in the step, and a literal must not follow an assignment. Files and expressions of
-    a Variable are not realized; nor is a constant if dependencies and `inputs` are all on other devices than the
-    default.
+    `inputs`: nodes of the arguments. A captured expression would hide later assignments to its Tensor. A value in the
+    memory of another Tensor, such as `t.flip(0)`, is copied: a replay would otherwise see later assignments to `t`. A
+    constant is realized too: its node equals that of a literal in the step, and a literal must not follow an
+    assignment. Files and expressions of a Variable are not realized; nor is a constant if dependencies and `inputs` are
+    all on other devices than the default.
     """
     tensors = [*tensors]
     devices = {device(u) for u in (*inputs, *(t._uop for t in tensors))} - {None}
@@ -64,12 +67,13 @@ def realize_dependencies(tensors: Iterable[Tensor], inputs: Iterable[UOp]) -> No
 def realize_external_values(
     live: LiveTensors, batch: list[Tensor], own: set[int], graph: set[UOp], olds: set[UOp]
 ) -> tuple[set[UOp], set[UOp]]:
-    """Realize the values in the `graph` of the step that external Tensors still hold, and substitute them in `batch`.
+    """Realize the values in the `graph` of the step that external Tensors still hold, and substitute them in `batch`,
+    the Tensors to compute.
 
-    Return the nodes of `graph` that are no longer pending, and the BUFFERs that the values were computed from or are
-    stored in. `live` returns all live Tensors; `own`: ids of the Tensors of the step. `olds`: nodes that the step
-    assigns to; an expression of them is taken for the step's own. The step is captured again if one of these BUFFERs
-    changes, because it may have written an equal expression itself.
+    Returns (nodes of `graph` that are no longer pending, BUFFERs that the values were computed from or are stored in).
+    The step is captured again if one of these BUFFERs changes, because its function may have built an equal expression
+    itself. `live` returns all live Tensors. `own`: ids of the Tensors of the step. `graph`: nodes to compute for the
+    step. `olds`: nodes that the step assigns to; an expression of them is taken for the step's own.
 
     A replay must not draw initial weights again, so such values are not part of the step. Of an expression that depends
     on a Variable only the Variable-free parts are realized: the step takes another value at each call. Constants stay
@@ -100,13 +104,14 @@ def realize_external_values(
 
 
 def external_reads(live: LiveTensors, found: set[UOp], graph: set[UOp], shown: set[UOp]) -> ExternalReads:
-    """Return the external Tensors that the step reads through the BUFFERs `found`, as (rebindable, baked in) pairs with
-    nodes.
+    """Return (rebindable reads, baked-in Tensors): the external Tensors that the step reads through the BUFFERs
+    `found`.
 
-    `live` returns all live external Tensors. One that is the only holder of its BUFFER can be rebound when it is
-    assigned. All others are baked into the kernels or results, and the step is captured again when one changes. Those
-    are views of a BUFFER, Tensors that share a BUFFER, and Tensors in the step's `graph`. Tensors whose BUFFER is in
-    `shown`, the bases of results that are views, are baked in too.
+    Each is a list of pairs with the node of the Tensor: (Tensor, node), and (weak reference to the Tensor, node). A
+    Tensor that is the only holder of its BUFFER is rebindable: its new BUFFER is bound after it is assigned. All others
+    are baked into the kernels or results, and the step is captured again when one changes. These are views of a BUFFER,
+    Tensors that share a BUFFER, Tensors whose node is in `graph`, the nodes of the step, and Tensors whose BUFFER is in
+    `shown`, the bases of results that are views. `live` returns all live external Tensors.
     """
     environment = found | shown
     tensors = live() if environment or graph else []
@@ -119,8 +124,8 @@ def external_reads(live: LiveTensors, found: set[UOp], graph: set[UOp], shown: s
 
 
 def separate_storage(assigned: list[Tensor]) -> None:
-    """Copy the value of every Tensor in `assigned` whose BUFFER an earlier one has: a replay updates each in its own
-    memory.
+    """Copy the value of every Tensor in `assigned` that shares its BUFFER with an earlier one of the list, so that a
+    replay updates each in its own memory.
     """
     seen: set[UOp] = set()
     for t in assigned:
@@ -130,7 +135,9 @@ def separate_storage(assigned: list[Tensor]) -> None:
 
 
 def copy_foreign_storage(tensors: list[Tensor], made: set[UOp]) -> None:
-    """Copy the value of each realized Tensor in `tensors` whose BUFFER is not one that the step allocated (`made`)."""
+    """Give each realized Tensor in `tensors` whose BUFFER is not in `made`, the BUFFERs that the step allocated, a copy
+    of its value.
+    """
     for t in tensors:
         if is_realized(t._uop) and base_of(t._uop) not in made:
             t._uop = copied(t._uop)
@@ -138,8 +145,8 @@ def copy_foreign_storage(tensors: list[Tensor], made: set[UOp]) -> None:
 
 @contextmanager
 def undone_on_failure() -> Iterator[None]:
-    """In the block, a called `@function`, or a called step that is part of a capture: if it raises, everything is as it
-    was before.
+    """Context manager for a block that calls a `@function`, or a step as part of a capture: if the block raises,
+    restore all Tensors and random states as they were before.
     """
     if settings.CHECK_BOUNDS and not changes.captures:
         random_state.settle()  # the block computes indices, perhaps from random numbers
@@ -162,7 +169,8 @@ def undone_on_failure() -> Iterator[None]:
 
 
 def _variable_free_values(roots: set[UOp]) -> list[UOp]:
-    """Return the roots that do not depend on a Variable, and the maximal Variable-free subexpressions of the others.
+    """Return the nodes in `roots` that do not depend on a Variable, and the maximal Variable-free subexpressions of the
+    others.
 
     Subexpressions that have memory already, and those on no device, such as constants, are left out.
     """
@@ -179,7 +187,8 @@ def _variable_free_values(roots: set[UOp]) -> list[UOp]:
 
 # ---- what is refused ----------------------------------------------------------------------------------------------
 def random_generators(*reached: Dependencies) -> dict[str, tuple[Any, Any]]:
-    """Return the Python and NumPy random generators among the dependencies, by name, each with its state.
+    """Return {name: (generator, its state)} for the Python and NumPy random generators among the dependencies
+    `reached`.
 
     Raises JitError if a dependency is an iterator, because reading an iterator advances it.
     """
@@ -190,16 +199,19 @@ def random_generators(*reached: Dependencies) -> dict[str, tuple[Any, Any]]:
 
 
 def refuse_nondeterminism(name: str, line: tuple[str, int]) -> None:
-    """Raise JitError, at `line`, for a call of a clock or of the system's random source."""
+    """Raise JitError because the function called `name`, a clock or the system's random source, at `line`, (file, line
+    number).
+    """
     expected = "the number as an argument, or Tensor.rand and its like"
     message = "a jitted function calls what differs at each call: a replay would repeat the value of the capture"
     raise JitError(message, expected=expected, found=f"{name}()", line=line)
 
 
 def refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:
-    """Raise JitError if a generator drew random numbers: a replay would repeat the same numbers.
+    """Raise JitError if one of `generators` drew random numbers during the run, because a replay would repeat the same
+    numbers.
 
-    `generators`: Python and NumPy generators by name, each with its state before the run.
+    `generators`: {name: (Python or NumPy generator, its state before the run)}.
     """
     for name, (generator, before) in generators.items():
         if nondeterminism.generator_state(generator) != before:
@@ -209,7 +221,9 @@ def refuse_draws(generators: dict[str, tuple[Any, Any]]) -> None:
 
 
 def refuse_aliased(shared: list[Tensor]) -> None:
-    """Raise JitError if `shared` has arguments: they share memory with a Tensor that the step assigns."""
+    """Raise JitError unless `shared` is empty: it lists arguments that share memory with a Tensor that the step
+    assigns.
+    """
     if not shared:
         return
     expected, found = "arguments that share no memory, such as x.clone()", f"a view of shape {shared[0].shape}"
@@ -217,7 +231,9 @@ def refuse_aliased(shared: list[Tensor]) -> None:
 
 
 def refuse_external_arguments(shared: list[Tensor]) -> None:
-    """Raise JitError if `shared` has arguments: they are also external Tensors of the step, which assigns to them."""
+    """Raise JitError unless `shared` is empty: it lists arguments that the step also reaches as external Tensors, and
+    assigns in one of these roles.
+    """
     if not shared:
         return
     expected = "a tensor that is either an argument or from outside"

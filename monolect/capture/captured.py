@@ -1,4 +1,4 @@
-"""Describe a captured step: the calls that it serves, its results and the gradients that it leaves.
+"""Describe a captured step: the calls that it serves, its results and the gradients that it sets.
 
 What it is for: `jit` finds a capture by its key, `recording` makes captures, `saved` writes and reads them.
 """
@@ -25,7 +25,9 @@ _CONTAINERS = frozenset((list, tuple, dict))
 
 
 class Spec(NamedTuple):
-    """Describe the calls that a capture serves. Its arguments have Tensors without memory."""
+    """The description of the calls that a capture serves: their arguments, as Tensors without memory, and everything
+    else that the key of a call depends on.
+    """
 
     args: tuple
     kwargs: dict[str, Any]
@@ -36,11 +38,15 @@ class Spec(NamedTuple):
 
     @property
     def key(self) -> Any:
-        """Key of the calls that the capture serves, without the gradients that they find; see `call_key`."""
+        """Key of the calls that the capture serves, without the states of the gradients that exist before a call; see
+        `call_key`.
+        """
         return call_key(*self)
 
     def describe(self) -> str:
-        """Return the arguments as text: each Tensor as dtype and shape, and its device unless that is the CPU."""
+        """Return the arguments as text for messages: each Tensor as dtype and shape, and its device unless that is the
+        CPU.
+        """
         found: list[Tensor] = []
         flatten((self.args, self.kwargs), found)
         devices = ["" if t.device == "cpu" else f" on {t.device}" for t in found]
@@ -61,10 +67,11 @@ def call_key(
     attributes: frozenset[str],
     steering: tuple,
 ) -> Any:
-    """Return the hashable key of a call from the fields of its `Spec`, which explains them: the signature of the
-    arguments, the environment, which arguments are one Tensor (`positions`), and the settings (`steering`).
+    """Return the hashable key of a call: calls with equal keys can use the same capture.
 
-    Objects count by those of their `attributes`.
+    The parameters are the fields of Spec. The key has the signature of the arguments, the environment (key of the
+    function's dependencies), the numbers that tell which arguments are one Tensor (`positions`), and the settings
+    (`steering`). An object counts by the values of those of its attributes whose names are in `attributes`.
     """
     part = lambda x: Dependencies((x,), attributes).key  # noqa: E731
     own = lambda x: x.__class__ if x.__class__ in _CONTAINERS else _container_key(x, attributes)  # noqa: E731
@@ -72,7 +79,10 @@ def call_key(
 
 
 def _container_key(x: Any, attributes: frozenset[str]) -> Any:
-    """Return the key of a container of a user's class: its class, its attributes and the code of that class."""
+    """Return the key of `x`, a container of a user's class: its class, its attributes, and the code of the class.
+
+    `attributes`: names of the attributes that the function reads.
+    """
     kind, found = x.__class__, attributes_of(x)
     key = (kind, Dependencies((kind,), attributes).key) if has_user_code(kind, attributes) else kind
     if not found or fields(x) is not None:
@@ -81,9 +91,9 @@ def _container_key(x: Any, attributes: frozenset[str]) -> Any:
 
 
 class Captured(NamedTuple):
-    """A capture with the template of its results and the gradients that it reads and leaves.
+    """A Capture together with the template of its results and the gradients that it reads and sets.
 
-    A list of Tensors has an argument as its position (int), and an external Tensor as itself.
+    In a list of Tensors, an int is the argument at this position, and a Tensor is an external Tensor.
     """
 
     capture: Capture
@@ -106,7 +116,8 @@ class Captured(NamedTuple):
 
     @property
     def key(self) -> Any:
-        """Key of the capture: the key of the calls, and the states of the gradients that they find.
+        """Key of the capture: the key of the calls that it serves, and the states of the gradients that it expects
+        before a call.
 
         A gradient that is a view is identified by its id.
         """
@@ -115,40 +126,46 @@ class Captured(NamedTuple):
 
     @property
     def gradient_owners(self) -> list[Any]:
-        """Tensors whose gradient the step reads, sets or clears; arguments by position."""
+        """Tensors whose gradient the step reads, sets or clears; an argument is given as its position."""
         pairs = (*self.initial_gradients, *self.aliased_gradients)
         return [*self.gradient_targets, *self.cleared, *self.consumed, *self.dropped, *(t for t, _ in pairs)]
 
     @property
     def aliases_arguments(self) -> bool:
-        """Whether an argument, or a view of one, is a result or a gradient that the call leaves."""
+        """Whether a result, or a gradient that the call sets, is an argument or a view of an argument."""
         return any(leaf.root.__class__ is int for leaf in (*self.leaves, *(leaf for _, leaf in self.aliased_gradients)))
 
     @property
     def n_values(self) -> int:
-        """Number of the outputs that are results, not gradients and not values of checks."""
+        """Number of the capture's outputs that are results, rather than gradients or values of index checks."""
         return len(self.capture.outputs) - 2 * len(self.checks) - len(self.gradient_targets)
 
     @property
     def supplied_gradients(self) -> list[Any]:
-        """Tensors whose gradient is an input of each call; arguments by position."""
+        """Tensors whose existing gradient is an input of each call; an argument is given as its position."""
         return [t for t, g in self.initial_gradients if is_supplied(g)]
 
 
 def resolve(t: Any, tensors: list[Tensor]) -> Tensor:
-    """Return the argument at position `t`, one of `tensors`, or the external Tensor `t` itself."""
+    """Return the Tensor that `t` denotes: the argument `tensors[t]` if `t` is an int, else the external Tensor `t`
+    itself.
+    """
     found: Tensor = tensors[t] if t.__class__ is int else t
     return found
 
 
 def run_checks(checks: Sequence[Check], results: list[Tensor]) -> None:
-    """Run the index `checks` of a call: `results` has the least and the greatest index for each."""
+    """Run the index checks of a call, which raise IndexRangeError. `results` has two Tensors for each of `checks`: the
+    least and the greatest index.
+    """
     for k, check in enumerate(checks):
         check.look(*(int(to_numpy(t._uop)) for t in results[2 * k : 2 * k + 2]))
 
 
 def is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
-    """Whether all arguments are Tensors by position, and no Tensor occurs twice."""
+    """Whether the call has only positional arguments, each a Tensor, and no Tensor occurs twice. `tensors`: the
+    distinct Tensors in the arguments.
+    """
     return not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
 
 

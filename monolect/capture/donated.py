@@ -18,9 +18,10 @@ _slot: Any = vars(TensorBase)["_uop"]  # slot of the node; in a donated Tensor i
 
 
 class Donation:
-    """The donated arguments of a function, given as names or positions.
+    """The donated arguments of `function`: arguments whose memory a step may reuse for its results.
 
-    Raises ArgumentError for an argument that the function does not have.
+    `names`: their names or positions, or a single one. `is_method`: the first parameter is the instance and is not
+    counted. Raises ArgumentError for an argument that the function does not have.
     """
 
     def __init__(self, function: Any, names: Any, is_method: bool = False) -> None:
@@ -37,7 +38,7 @@ class Donation:
             self.arguments.append((position if position < n_positional else None, all_names[position]))
 
     def tensors(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-        """Return the donated Tensors of a call."""
+        """Return the Tensors in the donated arguments of a call with the arguments `args` and `kwargs`."""
         found: list[Any] = []
         for position, name in self.arguments:
             if position is not None and position < len(args):
@@ -59,7 +60,9 @@ def invalidate(t: Any) -> None:
 
 @cache
 def _donated_class(kind: type) -> type:
-    """Return a subclass of `kind` with the same layout, whose node cannot be read."""
+    """Return a subclass of the Tensor class `kind` with the same layout, for donated Tensors: reading the node of an
+    instance raises JitError.
+    """
 
     def uop(t: Any) -> Any:
         file, line = _slot.__get__(t)

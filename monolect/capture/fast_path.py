@@ -1,11 +1,12 @@
-"""Generate the fast path of a captured step: a call as straight-line Python, specialized for that step.
+"""Generate the fast path of a captured step: Python code without loops for one call, specialized for this step.
 
 What it is for: for a kernel of a microsecond, the loops, lists and calls of a general replay cost too much. The guards
-of a step never change, so their code is generated once. It checks the environment, each argument and each state. Code
-of the native call and of the results follows. If a guard fails, nothing was done yet, and the general call runs.
+of a step never change, so their code is generated once. The code checks the environment (the values that the function
+reads besides its arguments), each argument and each state. Then it makes the native call and builds the results. If a
+guard fails, nothing was changed yet, and the general call (the code that serves any call) runs.
 
-A small result whose node and memory have no other holder is recycled by a later call. Two of each output are kept,
-because a loop holds one while it computes the other.
+A small result whose node and memory have no other holder is recycled by a later call. Two BUFFERs of each result are
+kept, because a loop holds one while it computes the other.
 
 Invariant: a call either changes nothing and runs the general call, or has the effects of the general call.
 """
@@ -45,7 +46,7 @@ GuardLine = tuple[str, dict[str, Any]]  # condition under which the guard fails,
 
 
 def _unshared_refcount() -> int:
-    """Return `getrefcount` of an object that only one list and one local variable hold."""
+    """Return what `getrefcount` returns for an object that only one list and one local variable hold."""
     things = [object()]
     thing = things[0]
     return getrefcount(thing)
@@ -58,7 +59,7 @@ def build_fast_path(
     general: Callable[..., Any],
     not_kept: Any = None,
 ) -> Callable[..., Any] | None:
-    """Return the fast path of a capture, a function of Tensors, or None if a call needs the general call.
+    """Return the fast path of `captured` as a function, or None if the step cannot have one.
 
     The function accepts any arguments. If a guard fails, it passes them to `general`, with MISSING for those not given.
 
@@ -84,9 +85,10 @@ def build_fast_path(
 
 
 def _is_supported(capture: Capture, environment: Dependencies, n_guards: int) -> bool:
-    """Whether a fast path supports the step of `capture`, with at most MAX_GUARD_LINES guards.
+    """Whether a fast path can be generated for the step of `capture`, with at most MAX_GUARD_LINES guards.
 
-    `n_guards`: guards of `environment`; the function adds those of external Tensors that the step reads or updates.
+    `n_guards`: the number of guards of `environment`; guards of the external Tensors that the step reads or updates are
+    added to it here.
     """
     values = [*capture.outputs, *(s.after for s in capture.moves)]
     values = [part for v in values for part in (v.at if v.source == "parts" else (v,))]
@@ -102,10 +104,11 @@ def _is_supported(capture: Capture, environment: Dependencies, n_guards: int) ->
 
 
 class _Writer:
-    """Writes the lines of a fast path, and collects the values of their names.
+    """A generator of the lines of a fast path; it also collects the values of global names that the lines use, in
+    `names`.
 
-    Names of argument i: `a0` the Tensor, `u0` its node, `m0` its memory. Names of a new BUFFER: `y0` its node, `n0` its
-    memory. `t0` is a result.
+    Names in the generated code, for argument i: `a0` the Tensor, `u0` its node, `m0` its memory. For a new BUFFER: `y0`
+    its node, `n0` its memory. `t0` is a result.
     """
 
     def __init__(self, captured: Captured, origins: Sequence[tuple]) -> None:
@@ -133,10 +136,11 @@ class _Writer:
         }  # fmt: skip
 
     def environment_guards(self, guards: list[GuardLine]) -> list[str]:
-        """Return lines that leave the fast path if one of `guards` fails, or if it cannot serve the call.
+        """Return lines of code that leave the fast path if one of `guards` fails, or if the fast path cannot serve the
+        call.
 
-        It cannot for surplus or keyword arguments, changed settings, TRACE output, a profile, or while a capture, trace
-        or derivative is in progress.
+        It cannot serve calls with surplus or keyword arguments, with changed settings, with TRACE output or a profile,
+        or while a capture, trace or derivative is in progress.
         """
         lines = _bail_if(["more", "named", "under_way", "settings.tracing", "profile.recording"])
         lines += _bail_if(["settings.steering is not steering"])
@@ -148,10 +152,11 @@ class _Writer:
         return lines
 
     def arguments(self) -> list[str]:
-        """Return lines that name the nodes and memory of arguments and supplied gradients.
+        """Return lines of code that name the nodes and memory of the arguments and of supplied gradients (gradients
+        that are inputs).
 
-        The lines leave the fast path if one has another class, shape, dtype, device or leaf flag than when the step was
-        captured, or if two have the same node.
+        The lines leave the fast path if one of these Tensors has another class, shape, dtype, device or leaf flag than
+        when the step was captured, or if two have the same node.
         """
         names, n = self.names, self.n
         lines = _bail_if([f"{a}.__class__ is not Tensor" for a in self.parameters])
@@ -182,7 +187,7 @@ class _Writer:
         return lines
 
     def run(self) -> list[str]:
-        """Return lines that allocate memory, run the step, and leave its states and gradients."""
+        """Return lines of code that allocate memory, run the step, and set its states and gradients."""
         capture, names, n = self.capture, self.names, self.n
         states = list(_state_guards(capture))
         for _, bound in states:
@@ -214,7 +219,7 @@ class _Writer:
         return [" with running.lock:", *(" " + line for line in run)]
 
     def gradients(self) -> list[str]:
-        """Return lines that assign the gradients which the step leaves."""
+        """Return lines of code that assign the gradients which the step sets or clears."""
         c, names, n = self.captured, self.names, self.captured.n_values
         after = [f" {' = '.join(_gradient_expression(t, names) for t in ts)} = {value}" for ts, value in
                  ((c.cleared, "None"), (c.consumed, "not_kept")) if ts]  # fmt: skip
@@ -267,12 +272,16 @@ class _Writer:
         return f" t{i} = new(Tensor); t{i}._uop = {node}; t{i}._grad = None; t{i}._requires_grad = False"
 
     def results(self) -> list[str]:
-        """Return lines that return the results."""
+        """Return lines of code that build and return the results of the call."""
         lines, found = self.leaves(self.captured.leaves)
         return [*lines, f" return {_tree_expression(self.captured.template, found)}"]
 
     def leaves(self, leaves: Sequence[Leaf]) -> tuple[list[str], list[str]]:
-        """Return lines that make missing values and views for `leaves`, Tensors of a result, and their expressions."""
+        """Return (lines of code, expressions) for `leaves`, the Tensors of a result.
+
+        The lines make the computed Tensors and views that no earlier line made. The expressions denote the Tensors, one
+        for each leaf.
+        """
         lines: list[str] = []
         for leaf in leaves:
             at = leaf.of if leaf.path else leaf.value
@@ -286,7 +295,9 @@ class _Writer:
 
 
 def _tensor_expression(t: Any, names: dict[str, Any]) -> str:
-    """Return the expression of a Tensor: `t` is the position of an argument, or an external Tensor for `names`."""
+    """Return the code of an expression for the Tensor that `t` denotes: the argument at position `t`, or the external
+    Tensor `t`, which is added to `names`.
+    """
     if t.__class__ is int:
         return f"a{t}"
     names[name := f"leaf_{id(t)}"] = t
@@ -294,28 +305,38 @@ def _tensor_expression(t: Any, names: dict[str, Any]) -> str:
 
 
 def _gradient_expression(t: Any, names: dict[str, Any]) -> str:
-    """Return the expression of the gradient of the Tensor that `t` denotes, as in `_tensor_expression`."""
+    """Return the code of an expression for the gradient of the Tensor that `t` denotes, as in `_tensor_expression`."""
     return _tensor_expression(t, names) + "._grad"
 
 
 def _base_expression(leaf: Leaf, names: dict[str, Any]) -> str:
-    """Return the expression of the Tensor of a result, or of its base if it is a view; it may add to `names`."""
+    """Return the code of an expression for the Tensor of the result `leaf`, or for its base if the result is a view.
+    `names`: global names of the code, which may grow.
+    """
     return _tensor_expression(leaf.root, names) if leaf.root is not None else f"t{leaf.of if leaf.path else leaf.value}"
 
 
 def _view_expression(leaf: Leaf, names: dict[str, Any]) -> str:
-    """Return the expression of a result that is a view; adds its path to `names`."""
+    """Return the code of an expression for the result `leaf`, which is a view. The steps that make the view are added
+    to `names`.
+    """
     names[f"path{leaf.value}"] = leaf.path
     return f"apply_path({_base_expression(leaf, names)}, path{leaf.value})"
 
 
 def _bail_if(conditions: list[str]) -> list[str]:
-    """Return a line that leaves the fast path if one of the conditions holds; no line for no condition."""
+    """Return, as a list, a line of code that leaves the fast path if one of `conditions` (code) is true; [] if there
+    are none.
+    """
     return [f" if {' or '.join(conditions)}: break"] if conditions else []
 
 
 def _guard_lines(environment: Dependencies) -> Iterator[GuardLine]:
-    """Yield the guards of the environment: a condition for each guard, or for hundreds of guards one for each kind."""
+    """Yield a GuardLine, (code of a condition that is true if the guard fails, values of its names), for the guards of
+    `environment`.
+
+    There is one for each guard, or, if there are hundreds, one for all guards of a kind.
+    """
     entries = [(mapping.get, name, value) for mapping, name, value in environment.entries]
     lists: tuple[list, ...] = (
         entries,
@@ -365,10 +386,11 @@ def _guard_lines(environment: Dependencies) -> Iterator[GuardLine]:
 
 
 def _table_guard(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> Iterator[GuardLine]:
-    """Yield one GuardLine for all rows of a table, none if it is empty. It fails unless `compare` holds for each pair.
+    """Yield one GuardLine that checks all `rows` at once; yield nothing if there are none. It fails unless `compare` is
+    true for each pair.
 
-    `pairs`: the code of two iterables, which give the operands of `compare`; `{k}` is column k of the table. `name` is
-    the prefix of the columns' names in the code.
+    `pairs`: the code of two iterables, which give the operands of the function named `compare`; `{k}` in it is column k
+    of `rows`. `name`: prefix of the columns' names in the code.
     """
     if rows:
         columns = {f"{name}{i}": column for i, column in enumerate(zip(*rows, strict=True))}
@@ -376,9 +398,10 @@ def _table_guard(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> 
 
 
 def _state_guards(capture: Capture) -> Iterator[GuardLine]:
-    """Yield one guard for each Tensor outside the step that the step reads or updates in place.
+    """Yield a GuardLine for each external Tensor that the step reads or updates in place.
 
-    Their nodes are the same, and no other code holds the node or memory of a state that is updated in place.
+    The guard fails if the Tensor has another node, or if other code holds the node or memory of a state that is updated
+    in place.
     """
     for i, r in enumerate(capture.reads):
         yield f"r{i}.tensor._uop is not r{i}.uop", {f"r{i}": r}
@@ -390,9 +413,10 @@ def _state_guards(capture: Capture) -> Iterator[GuardLine]:
 
 
 def _native_call(arguments: list[str], after: list[str], may_fail: bool) -> list[str]:
-    """Return lines that run the step and then the lines `after`, with no call in between: no interrupt separates them.
+    """Return lines of code that run the step and then the lines `after`, with no Python call between them, so that no
+    interrupt separates them.
 
-    `arguments`: their code. `may_fail`: after an exception in the step, `after` is not run.
+    `arguments`: code of the arguments of the native call. `may_fail`: the step may raise; then `after` is not run.
     """
     call = f" native({', '.join(arguments)})"
     if may_fail or not after:
@@ -406,10 +430,10 @@ def _size_names(capture: Capture, names: dict[str, Any]) -> list[str]:
 
 
 def _result_buffer(k: int, result: Fresh, names: dict[str, Any], origin: Any, device: Any) -> list[str]:
-    """Return lines after which `y{k}` is a BUFFER that no other code holds, and `n{k}` its memory: that of an earlier
-    call if it is free and small, else new memory on `device`.
+    """Return lines of code after which `y{k}` is a BUFFER that no other code holds, and `n{k}` its memory.
 
-    `result`: result k of the capture. `origin`: (file, line, what) of new nodes. Adds to `names`.
+    It is the BUFFER of an earlier call if that is free and small, else a new one on `device`. `result`: fresh memory
+    number k of the capture. `origin`: (file, line, what) of new nodes. Adds to `names`.
     """
 
     def fresh() -> UOp:
@@ -451,7 +475,9 @@ def _joined(output: Output) -> Callable[..., UOp]:
 
 
 def _tree_expression(template: Any, leaves: Sequence[str]) -> str:
-    """Return the expression of the results in the nesting of `template`; `leaves`: the expressions of its Tensors."""
+    """Return the code of an expression for the results in the nesting of `template`. `leaves`: the code of an
+    expression for each Tensor in it.
+    """
     tensors = ", ".join(leaves)
     if template.__class__ is Tensor:
         return tensors

@@ -53,17 +53,18 @@ Gradient = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Any]
 
 
 class CallName(str):
-    """The unique name of the calls of a Function with a user's derivative.
+    """The unique name of the calls of a Function that has a derivative defined by the user; `backward` is this
+    derivative.
 
-    Nodes hold the name, so that the derivative lives as long as they do.
+    The nodes of the calls hold the name, so that the derivative lives as long as they do.
     """
 
     backward: Backward
 
 
 class Trace(NamedTuple):
-    """The trace of one signature: a TUPLE of values over PARAMs, the template of the results, and the
-    assigned Tensors.
+    """The result of running a Function's code for one signature: a TUPLE of values over PARAMs, the template of the
+    results, and the assigned Tensors.
     """
 
     body: UOp
@@ -78,7 +79,9 @@ class Trace(NamedTuple):
 
 
 class Function(Generic[P, R]):
-    """A function of Tensors with a bounded cache of its traces; see `function`."""
+    """A Python function of Tensors whose calls are nodes of the graph, with a bounded cache of its traces; see
+    `function`.
+    """
 
     def __init__(self, f: Callable[P, R], precompile: bool, gradient: Gradient | None) -> None:
         functools.update_wrapper(self, f)  # first: attributes of `f` do not replace those below
@@ -128,19 +131,19 @@ class Function(Generic[P, R]):
         return replace_tensors(back, {id(values[k]): t for k, t in views.items()})
 
     def _call_without_views(self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]) -> Any:
-        """Call with arguments that are not views. `roots`: the root of each given view, by id of the value that
-        replaces it.
+        """Return the results of a call with arguments that are not views.
 
-        Raises JitError if the function assigns to memory that two of its Tensors share and one of them was a view: the
-        other would not see the write.
+        `roots`: views among the original arguments were replaced by values; this maps the id of each value to the root
+        Tensor of the view. Raises JitError if the function assigns to memory that two of its Tensors share and one of
+        them was a view: the other would not see the write.
         """
         with undone_on_failure():
             return self._called(*self._find_trace(args, kwargs, roots))
 
     def _called(self, trace: Trace, found: Dependencies) -> Any:
-        """Return the results of a call with `trace`, and assign to the Tensors that it assigns to.
+        """Return the results of a call that uses `trace`, and assign to the Tensors that the function assigns to.
 
-        `found`: the Tensors and nodes that the call reaches.
+        `found`: the Tensors and nodes that this call reaches.
         """
         if trace.checks:
             _check_indices(trace, found.nodes)
@@ -164,9 +167,10 @@ class Function(Generic[P, R]):
     def _find_trace(
         self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]
     ) -> tuple[Trace, Dependencies]:
-        """Return the trace for a call, a new one if there is none, and the dependencies of the call.
+        """Return (Trace, Dependencies) for a call: the trace, a new one if none fits, and the values that the call
+        depends on.
 
-        `roots`: as in `_call_without_views`, which also names the JitError.
+        `roots`: as in `_call_without_views`, which also explains the JitError that is raised.
         """
         f = self.__wrapped__  # type: ignore[attr-defined]
         running.wait()
@@ -190,7 +194,8 @@ class Function(Generic[P, R]):
         return t, found
 
     def _is_as_before(self, found: Dependencies, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Whether running the function left everything that it reads, `found`, unchanged.
+        """Whether running the function left everything that it reads unchanged. `found`: its dependencies before the
+        run.
 
         A reused trace would not repeat a side effect, such as counting, appending to a list, or exchanging the values
         of two variables.
@@ -254,10 +259,9 @@ def _value_of_view(t: Tensor) -> Tensor:
 
 
 def _check_indices(trace: Trace, nodes: Iterable[UOp]) -> None:
-    """Check the indices of a call of `trace` that reads `nodes`: now, or after each call of a step that is being
-    captured.
+    """Check that the indices which a call of `trace` computes are in range. `nodes`: the inputs of the call.
 
-    Raises IndexRangeError for an index that is out of range.
+    They are checked now or, if a step is being captured, after each call of the step. Raises IndexRangeError.
     """
     call = node("FUNCTION", (trace.check_body, *nodes, *trace.check_extra))
     found = [Tensor._wrap(node("GETTUPLE", (call,), k)) for k in range(2 * len(trace.checks))]
@@ -269,22 +273,25 @@ def _check_indices(trace: Trace, nodes: Iterable[UOp]) -> None:
 
 
 def _inlined(u: UOp, inputs: tuple[UOp, ...]) -> UOp:
-    """Return the value `u` of a body with the inputs of a call in place of its PARAMs."""
+    """Return `u`, a value of the body of a call, with its PARAMs replaced by `inputs`, the inputs of the call."""
     params = [p for p in toposort(u, stop=is_body) if p.op == "PARAM" and p.arg.name is None]
     return replace((u,), {p: inputs[p.arg.slot] for p in params})[0] if params else u
 
 
 def _is_aliased(assigned: Sequence[Tensor], reached: Sequence[Tensor], roots: Mapping[int, Tensor]) -> bool:
-    """Whether one of `assigned` shares memory with another of `reached`. `roots`: as in `_call_without_views`."""
+    """Whether one of `assigned` shares memory with another Tensor in `reached`. `roots`: as in
+    `Function._call_without_views`.
+    """
     memory = [id(roots.get(id(t), t)) for t in reached]
     return any(memory.count(id(roots.get(id(t), t))) > 1 for t in assigned)
 
 
 def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, has_gradient: bool) -> Trace:
-    """Run `f` on placeholders for the Tensors of `found`, and return the Trace.
+    """Run `f` with the arguments `args` and `kwargs` on placeholders for the Tensors of `found`, and return the Trace.
 
-    With `has_gradient` all results are values of the call, including external Tensors that `f` returns. Sets
-    `found.is_complete` to False if another call with an equal signature could give something else.
+    With `has_gradient`, the function has a user's derivative, and all results are values of the call, including
+    external Tensors that `f` returns. Sets `found.is_complete` to False if another call with an equal signature might
+    have another result.
     """
     buffers = [new_buffer(u.shape, u.dtype, device(u), axis(u)) for u in found.nodes]
     placeholders.update(buffers)
@@ -360,21 +367,25 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
 
 
 def _refuse_assigned_leaf(g: UOp, y: UOp, leaf: UOp) -> list[UOp | None]:
-    """Raise GradientError: the value `y` that a function assigned to `leaf` is no input of the call."""
+    """Raise GradientError: the function assigned to the leaf node `leaf` and then read it, so the value `y` is no input
+    of the call.
+
+    The signature is that of a derivative, whose first argument `g` is a gradient.
+    """
     expected = "a function that reads the leaf before it assigns to it, or the assignment outside"
     raise GradientError("backward meets a leaf that a @function assigned and then read", expected=expected)
 
 
 def _views_as_leaves(found: Dependencies) -> list[tuple[Tensor, int]]:
-    """Return the external leaves that are views, each with the number of its node, which is an input."""
+    """Return (Tensor, number of its node among the inputs) for each external Tensor that is a leaf and a view."""
     return [(t, found.nodes[t._uop]) for t, is_leaf in found.flags if is_leaf and t._is_view]
 
 
 def _body(roots: tuple[UOp, ...], buffers: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
-    """Return a TUPLE of the roots over PARAMs, and the other BUFFERs that it reads, which become inputs after the
-    placeholders.
+    """Return (TUPLE of the values `roots` over PARAMs, BUFFERs that become extra inputs).
 
-    BUFFERs inside bodies of nested calls are private to kernels and stay.
+    `buffers`: the placeholders, which become PARAMs 0, 1 and so on. Other BUFFERs that the values read become the
+    PARAMs after these. BUFFERs inside bodies of nested calls are private to kernels and stay.
     """
     known = frozenset(buffers)
     extra = tuple(u for u in toposort(*roots, stop=is_body) if u.op == "BUFFER" and u not in known)
@@ -385,7 +396,9 @@ def _body(roots: tuple[UOp, ...], buffers: list[UOp]) -> tuple[UOp, tuple[UOp, .
 
 
 def _backward_on_nodes(gradient: Gradient) -> Backward:
-    """Return a derivative on nodes (UOps) that calls `gradient` on Tensors."""
+    """Return a function from nodes to nodes that computes a derivative by calling `gradient`, the user's function on
+    Tensors.
+    """
 
     def backward(inputs: tuple[UOp, ...], grads: tuple[UOp, ...]) -> list[UOp | None]:
         given = gradient(tuple(map(Tensor._wrap, inputs)), tuple(map(Tensor._wrap, grads)))

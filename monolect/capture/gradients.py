@@ -1,10 +1,11 @@
-"""Track the gradients that a captured step finds on Tensors, and those that it leaves.
+"""Track the gradients that exist on Tensors before a call of a captured step, and those that the step sets.
 
 What it is for: a step reads and adds to gradients of earlier calls, as in PyTorch. A gradient that exists when the step
-first reads it is supplied to each call, like an argument. A call that finds no gradient there is another capture.
+first reads it becomes an input that is supplied to each call, like an argument. A call before which this gradient does
+not exist needs another capture.
 What it is not: it computes nothing of the step.
-Invariant: after a call each gradient is what the function leaves. A gradient that the step updated its Tensor with is
-computed only if it is read later: storing it takes as long as the update.
+Invariant: after a call each gradient is the one that the function would set. If the step used a gradient only to update
+its Tensor, the gradient is stored only if it is read later: storing it takes as long as the update.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ MakePlaceholder = Callable[[Tensor, UOp], Tensor]
 
 
 class FinalGradients:
-    """Sort the Tensors whose gradient a call changes by what the call leaves.
+    """Lists of the Tensors whose gradient a call changes, sorted by the final gradient of each.
 
     `kept`: a new gradient. `aliased`: an external Tensor, a view, or the gradient of another Tensor. `cleared`: None.
-    `consumed`: the Tensor was updated with the gradient, which is not stored. `dropped`: a gradient was added to one
-    that is not stored.
+    `consumed`: a gradient that the Tensor was updated with, which is not stored. `dropped`: a sum with a gradient that
+    is not stored. The arguments are the gradients before the call, the Tensors that it assigned, the Tensors whose
+    gradient it read or set, and a function as in `Name`.
     """
 
     def __init__(self, before: Gradients, assigned: Sequence[Tensor], noted: Noted, name: Name):
@@ -59,8 +61,8 @@ class FinalGradients:
 
 
 def rewrap_gradients(noted: Noted, name: Name) -> dict[int, Tensor]:
-    """Give each gradient that the step made a new Tensor, which no other code holds, and return them by the id of the
-    old one.
+    """Give each gradient that the step made a new Tensor, which no other code holds. Return these Tensors by the id of
+    the old one.
 
     The function may hold the old Tensor; it must not count as state of the step if it was written to. `noted`: Tensors
     whose gradient was read or set, with the gradient before. `name`: as in `Name`.
@@ -80,10 +82,11 @@ def rewrap_gradients(noted: Noted, name: Name) -> dict[int, Tensor]:
 
 
 def gradient_supplier(supplied: Supplied, make_placeholder: MakePlaceholder) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a function for captures that turns a gradient which the step finds into an input of the step.
+    """Return a function (tensor, its gradient) -> placeholder, for captures. It turns a gradient that exists before the
+    step into an input of the step.
 
-    It appends a row to `supplied` and returns the placeholder of the gradient, `make_placeholder(gradient, node)`. A
-    view is returned as it is: its memory is that of an external Tensor.
+    The function appends a row to `supplied` and returns the placeholder, `make_placeholder(gradient, node)`. A gradient
+    that is a view is returned unchanged: its memory is that of an external Tensor.
     """
 
     def bring(t: Tensor, g: Tensor) -> Tensor:
@@ -104,7 +107,7 @@ def gradient_supplier(supplied: Supplied, make_placeholder: MakePlaceholder) -> 
 
 
 def as_buffer(u: UOp) -> UOp:
-    """Return a BUFFER with memory that has the value of the node `u`."""
+    """Return a BUFFER with memory that holds the value of the node `u`: `u` itself if it is one, else a new one."""
     if u.op != "BUFFER" or u.storage is None:
         (u,) = execute.realize([u])
         if u.op != "BUFFER":
@@ -113,10 +116,10 @@ def as_buffer(u: UOp) -> UOp:
 
 
 def gradient_state(g: Any) -> Any:
-    """Return the part of a gradient that a capture depends on.
+    """Return the properties of a gradient `g` that a capture depends on.
 
-    That is None for no gradient, NotKept for one that a step did not store, and the gradient itself if it is a view.
-    Any other gradient is an input of each call: (shape, dtype, device, requires_grad).
+    The result is None for no gradient, NotKept for a gradient that a step did not store, and the gradient itself if it
+    is a view. Any other gradient is an input of each call: the result is (shape, dtype, device, requires_grad).
     """
     if g is None:
         return None
@@ -126,15 +129,17 @@ def gradient_state(g: Any) -> Any:
 
 
 def matches_state(g: Any, state: Any) -> bool:
-    """Whether a gradient has the `gradient_state` that a capture found."""
+    """Whether the gradient `g` has the state `state`: the `gradient_state` that was seen when the step was captured."""
     now = gradient_state(g)
     return now is state or (is_supplied(state) and is_supplied(now) and bool(now == state))
 
 
 def initial_gradients(noted: Noted, owners: Gradients, supplied: Supplied) -> list[tuple[Tensor, Any]]:
-    """Return the external Tensors whose gradient the step read, each with its `gradient_state`; supplied ones last.
+    """Return (external Tensor, `gradient_state` before the call) for each external Tensor whose gradient the step read;
+    those with supplied gradients are last.
 
-    `noted`: Tensors whose gradient was read or set, with the gradient before. `owners`: the external Tensors.
+    `noted`: Tensors whose gradient was read or set, with the gradient before. `owners`: the external Tensors by id.
+    `supplied`: the rows of gradients that are inputs.
     """
     first = {id(t) for t, *_ in supplied}
     others = [(t, old) for t, old in noted.alive() if old is not OWN and id(t) in owners and id(t) not in first]
@@ -142,7 +147,7 @@ def initial_gradients(noted: Noted, owners: Gradients, supplied: Supplied) -> li
 
 
 def is_supplied(state: Any) -> bool:
-    """Whether a gradient of this `gradient_state` is an input of each call."""
+    """Whether a gradient whose `gradient_state` is `state` is an input of each call."""
     return state.__class__ is tuple
 
 

@@ -1,4 +1,4 @@
-"""Define the decorator `jit`, which makes a step of a function, and loads steps from files."""
+"""Define the decorator `jit`. It makes a captured step of a function, or loads a captured step from a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Decorator:
     @overload
     def __call__(self, *, donate: Donate = ()) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
     def __call__(self, function: Callable[P, R] | None = None, *, donate: Donate = ()) -> Any:
-        """Return the function as a step; without one, return a decorator.
+        """Return `function` as a captured step, a Jit; without a function, return a decorator.
 
         `donate` names arguments, or gives their positions: results may be written over their memory, and using such a
         tensor after the call raises JitError. Raises JitError for an object that is not callable, ArgumentError for

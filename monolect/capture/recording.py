@@ -57,7 +57,11 @@ from monolect.tensor.view import root_of
 
 
 class Recording:
-    """A run of `step`, a Jit, for a call with this key. `tensors`: the arguments, each once; `nodes`: their BUFFERs."""
+    """One run of the function of `step`, a Jit, for a call with the key `key` and the arguments `args` and `kwargs`, to
+    make a capture of it.
+
+    `tensors`: the Tensors in the arguments, each once; `nodes`: their BUFFERs.
+    """
 
     def __init__(self, step: Any, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp]) -> None:
         self.step, self.key, self.given = step, key, (args, kwargs)
@@ -78,11 +82,10 @@ class Recording:
         self.supplied: Supplied = []
 
     def run(self) -> tuple[Any, Captured | None]:
-        """Run and record the function; return the results and the capture, or None for the capture if this run cannot
-        be replayed.
+        """Run and record the function. Return (results, Captured), or (results, None) if this run cannot be replayed.
 
-        That is so if another thread computed a state of the step, if a state has no memory of its own yet, or if a
-        gradient of a later call would pass to this call. The next call is then captured again.
+        It cannot be replayed if another thread computed a state of the step, if a state has no memory of its own yet,
+        or if a gradient of a later call would pass to this call. The next call is then captured again.
         """
         generators = random_generators(*self.reached)
         realize_dependencies([t for r in self.reached for t in r.tensors], self.inputs)
@@ -107,7 +110,9 @@ class Recording:
             return self._finish(is_flat(args, kwargs, self.by_call))
 
     def _add_gradients(self) -> None:
-        """Append the supplied gradients to the arguments, and check both for aliases."""
+        """Append the supplied gradients (existing gradients that are inputs) to the arguments, and raise JitError if
+        these share memory with assigned Tensors.
+        """
         self.tensors = [*self.tensors, *(g for _, g, *_ in self.supplied)]
         self.placeholders += [s for *_, s, _ in self.supplied]
         self.inputs += [u for *_, u in self.supplied]
@@ -121,16 +126,17 @@ class Recording:
         )
 
     def by_position(self, tensors: list[Tensor]) -> list[Any]:
-        """Return `tensors` with each placeholder of an argument or supplied gradient replaced by its position."""
+        """Return `tensors` with each placeholder of an argument or supplied gradient replaced by its position (int)."""
         return [self.position.get(id(t), t) for t in tensors]
 
     def _owner(self, t: Tensor) -> Any:
         return self.position.get(id(t), t)
 
     def name(self, t: Tensor) -> Any:
-        """Return the position of `t` if it is an argument, or `t` itself if it is an external Tensor.
+        """Return how the capture refers to `t`: its position if it is an argument, or `t` itself if it is an external
+        Tensor.
 
-        Return None for a Tensor that the step made, and for a donated argument, which the step may write over.
+        Return None for a Tensor that the step made, and for a donated argument, which the step may overwrite.
         """
         at = self.position.get(id(t))
         if at is None:
@@ -138,9 +144,9 @@ class Recording:
         return None if at in self.donated else at
 
     def _describe(self, result: Any) -> None:
-        """Describe the results and the gradients that the step leaves.
+        """Record descriptions of `result`, the results of the function, and of the gradients that the step sets.
 
-        Then release the Tensors that only the function and its result held: they are not state.
+        Then release the Tensors that only the function and its result held, because they are not state.
         """
         step, seen = self.step, self.seen
         positions = {id(t): i for i, t in enumerate(self.tensors)}
@@ -203,7 +209,8 @@ class Recording:
             parts[0].realize(*parts[1:])
 
     def _finish(self, has_tensors_alone: bool) -> tuple[Any, Captured | None]:
-        """Give the arguments the nodes and gradients of their placeholders; return results and capture, as `run` does.
+        """Give the arguments the nodes and gradients of their placeholders; return (results, Captured or None), as
+        `run` does.
 
         `has_tensors_alone`: all arguments are Tensors by position, each once.
         """
@@ -271,18 +278,19 @@ class Recording:
         """Whether the step reads gradients, and an unjitted call would give one of its states a graph for the first
         time.
 
-        In the next call a gradient would then flow through that state into the graph of this call, which a replay does
-        not have. So this run becomes no capture: the next call is captured, which raises GradientError in that case.
+        `states`: (tensor or argument number, node before, node after). In the next call a gradient would then flow
+        through this state into the graph of this call, which a replay does not have. So this run becomes no capture:
+        the next call is captured, which raises GradientError in that case.
         """
         if not self.seen.looked.alive():
             return False
         return any(id(t) in self.lost and not is_without_graph(before) for t, before, _ in states)
 
     def _mark_states(self, capture: Capture) -> list[Any]:
-        """Mark each state of the step that an unjitted call would give a graph, so that errors can say that a replay
-        gives none.
+        """Set the origin of each state of `capture` that an unjitted call would give a graph, so that errors can say
+        that a replay builds no graph.
 
-        Return the new values of those among them that get new memory at each call (`Capture.moves`).
+        Return the new values of those of these states that get new memory at each call (`Capture.moves`).
         """
         moved = []
         lost = {self.position.get(i, i) for i in self.lost}
@@ -293,9 +301,10 @@ class Recording:
         return moved
 
     def _as_held(self, i: int) -> Tensor:
-        """Return a new Tensor of result `i`, or the Tensor itself if the function also stored it, as in an attribute.
+        """Return a new Tensor of result number `i`, or the Tensor itself if the function also stored it, as in an
+        attribute.
 
-        A Tensor with a graph keeps it, so its result is always a new Tensor.
+        A Tensor with a graph keeps its graph, so its result is always a new Tensor.
         """
         ref, node = self.returned[i]
         t = None if i in self.without_graph else ref()
@@ -319,13 +328,16 @@ class Recording:
 
 
 def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | None) -> set[int]:
-    """Return the ids of the arguments `given`, not of objects inside, and of a method's instance (from `owner`)."""
+    """Return the ids of the arguments in `given`, (args, kwargs), without objects inside of them, and of the instance
+    of a method, which `owner` returns.
+    """
     args, kwargs = given
     return {id(x) for x in (*args, *kwargs.values(), owner and owner())}
 
 
 def _refuse_changes(now: Any, tensors: list[Tensor], placeholders: list[Tensor], spec: Spec, key: Any) -> None:
-    """Raise JitError if the function changed a list, a dict or an object that is an argument: a replay would not.
+    """Raise JitError if the function changed a list, a dict or an object that is an argument, because a replay would
+    not change it.
 
     `now`: (args, kwargs) after the run, which hold `placeholders` in place of `tensors`. `spec` describes the call;
     `key` is its key before the run.
@@ -340,10 +352,10 @@ def _refuse_changes(now: Any, tensors: list[Tensor], placeholders: list[Tensor],
 
 
 def _placeholder(t: Tensor, node: UOp) -> Tensor:
-    """Return a Tensor that replaces the argument `t` in the run.
+    """Return a Tensor that replaces the argument `t` during the run. `node`: the BUFFER of `t`.
 
-    Its BUFFER is a new one with the memory of `node`. If the function reads the argument in another way, that Tensor is
-    recognized as external.
+    The placeholder has a new BUFFER with the same memory. If the function also reaches `t` in another way, `t` is
+    recognized as an external Tensor.
     """
     u = as_alias(node)
     if is_without_graph(node):
@@ -360,7 +372,7 @@ def _placeholder(t: Tensor, node: UOp) -> Tensor:
 
 
 def _values_without_graph(outputs: list[Tensor]) -> list[int]:
-    """Return the indices of those `outputs`, results and states, that an unjitted call would give a graph, which a
+    """Return the indices of those of `outputs`, results and states, that an unjitted call would give a graph, which a
     replay does not build.
 
     A gradient of such a value would reach a leaf, or a value whose graph was released or is missing.

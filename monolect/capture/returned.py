@@ -16,11 +16,12 @@ from monolect.tensor.view import Path, apply_path_or_copy, is_row_major, path_of
 
 
 class Leaf(NamedTuple):
-    """How to rebuild one Tensor of a result.
+    """A rule to rebuild one Tensor of a call's results.
 
-    `value`: index of the computed value, or -1. `root`: the argument or external Tensor that the result is or is a view
-    of, as the caller names it; None for a computed value. `of`: index of the computed value that the result is a view
-    of, or -1. `path`: the steps that make the view from its base.
+    `value`: index of its computed value, or -1 if it has none. `root`: if the result is an argument or external Tensor,
+    or a view of one, how the caller refers to this Tensor; else None. `of`: if the result is a view of a computed
+    value, the index of this value; else -1. `path`: the operations that make the view from its base; () if the result
+    is no view.
     """
 
     value: int
@@ -32,11 +33,12 @@ class Leaf(NamedTuple):
 def describe_results(
     found: Sequence[Tensor], others: Sequence[Tensor], name: Callable[[Tensor], Any]
 ) -> tuple[list[Tensor], tuple[Leaf, ...]]:
-    """Return the Tensors to compute for the results `found`, each once, and a Leaf for each of `found`.
+    """Return (Tensors to compute, a Leaf for each of `found`) for the results `found`. Each Tensor to compute is listed
+    once.
 
-    `others` are computed anyway; their value indices follow. `name` returns how the caller names an argument or
-    external Tensor, and None for any other Tensor. A view has a computed value too, which a saved step uses. A base
-    that is not in `found` has one if two of `found` are views of it.
+    `others`: further Tensors that are computed after these, and whose value indices follow. `name(tensor)` returns how
+    the caller refers to an argument or external Tensor, and None for any other Tensor. A view has a computed value too,
+    which a saved step uses. A base that is not in `found` has one if two of `found` are views of it.
     """
     known = {id(t) for t in others}
     roots = [name(t) for t in found]
@@ -68,9 +70,9 @@ def describe_results(
 def rebuild_results(
     leaves: Sequence[Leaf], values: Sequence[Tensor], resolve: Callable[[Any], Tensor]
 ) -> Iterator[Tensor]:
-    """Yield the Tensors of a result, one for each of `leaves`, from the computed `values` of the call.
+    """Yield the Tensors of a call's results, one for each of `leaves`, from the computed `values` of the call.
 
-    `resolve` returns the argument or external Tensor for a `Leaf.root`.
+    `resolve(root)` returns the argument or external Tensor for the `root` of a Leaf.
     """
     views: dict[int, Tensor] = {}  # by value index: a view that is returned twice is one Tensor
     for value, root, of, path in leaves:
@@ -80,8 +82,10 @@ def rebuild_results(
 
 
 def replace_tensors(tree: Any, replacements: Mapping[int, Tensor]) -> Any:
-    """Return `tree` with Tensors replaced by `replacements` (old id -> new Tensor); a view is made again from the new
-    one.
+    """Return `tree`, nested containers, with each Tensor whose id is in `replacements` replaced by the new Tensor
+    there.
+
+    A view of such a Tensor is replaced by the same view of the new Tensor.
     """
     found: list[Tensor] = []
     flatten(tree, found)

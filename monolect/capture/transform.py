@@ -24,10 +24,12 @@ R = TypeVar("R")
 
 
 def grad(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[P, Any]:
-    """Return a function that computes the gradient of the scalar function `f` by the arguments numbered `argnums`.
+    """Return a function with the parameters of `f` that computes the gradient of `f`, whose result is a scalar, by the
+    arguments numbered `argnums`.
 
-    An argument may be a tensor, or lists, tuples and dicts of tensors; its gradient has the same structure. With
-    `has_aux`, `f` returns (value, aux), and the new function returns (gradient, aux).
+    The gradient for an int is one value, for a tuple of ints a tuple. An argument may be a tensor, or lists, tuples and
+    dicts of tensors; its gradient has the same structure. With `has_aux`, `f` returns (value, aux), and the new
+    function returns (gradient, aux).
 
     >>> grad(lambda x: (x ** 3).sum())(Tensor([1.0, 2.0])).tolist()
     [3.0, 12.0]
@@ -97,7 +99,9 @@ def _scalar(value: Any) -> Tensor:
 
 
 def _placeholder(t: Tensor, placeholders: dict[UOp, UOp]) -> Tensor:
-    """Return a tensor with the value of `t` and a unique node; `placeholders` maps that node to the node of `t`."""
+    """Return a tensor with the value of `t` and a unique node. The node of `t` is added to `placeholders` under this
+    node.
+    """
     if not t.dtype.is_float:
         raise GradientError("only floats have gradients", expected="a float dtype", found=t.dtype.name)
     buffer = new_buffer(t.shape, t.dtype, t.device, t.shard_axis)
@@ -107,10 +111,11 @@ def _placeholder(t: Tensor, placeholders: dict[UOp, UOp]) -> Tensor:
 
 
 def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]) -> Tensor:
-    """Return the gradient of placeholder node `u`: the sum of the gradients `found` at its node and at its buffer.
+    """Return the gradient by the placeholder node `u`: the sum of the gradients in `found` at this node and at its
+    BUFFER.
 
-    A graph that was built after the placeholder was computed refers to the buffer. `placeholders`: as in
-    `_placeholder`.
+    A graph that was built after the placeholder was computed refers to the BUFFER. `placeholders`: as in
+    `_placeholder`; they are replaced by the original nodes in the result.
     """
     parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
     g = full(u.shape, 0, u.dtype) if not parts else parts[0] if len(parts) == 1 else build("ADD", *parts)
@@ -118,7 +123,7 @@ def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]
 
 
 def _map(f: Callable[[Any], Any], tree: Any) -> Any:
-    """Return `tree` with `f` applied to every tensor and node in it."""
+    """Return `tree`, nested containers, with `f` applied to every tensor and node (UOp) in it."""
     if isinstance(tree, Tensor | UOp):
         return f(tree)
     if isinstance(tree, dict):
