@@ -1,12 +1,12 @@
-"""Capture a step and replay it as one native command buffer (`@jit`).
+"""Capture a step (a function whose kernels are recorded) and replay it as one native command buffer (`@jit`).
 
 The first call with a new signature runs the function and records the kernels that it ran. Later calls with that
-signature replay them. The signature holds the shapes, dtypes and devices of every Tensor argument, in any nesting of
-lists, tuples and dicts (in the order of their sorted keys), and every other argument by value. Tensors that the
-function assigns (parameters, optimizer state, random state) are state: they are read and updated at each call. Results
-are new Tensors.
+signature replay the kernels. The signature holds the shapes, dtypes and devices of every Tensor argument, in any
+nesting of lists, tuples and dicts (in the order of their sorted keys), and every other argument by value. Tensors that
+the function assigns (parameters, optimizer state, random state) are state: they are read and updated at each call.
+Results are new Tensors.
 
-A function that reads values (`item`, `numpy`) cannot be captured: that raises JitError at the user's line.
+A function that reads values (`item`, `numpy`) cannot be captured: reading raises JitError at the user's line.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ class Jit(Generic[P, R]):
     @overload
     def __get__(self: Jit[Concatenate[Any, Q], R], instance: object, owner: Any = None) -> Method[Q, R]: ...
     def __get__(self, instance: object, owner: Any = None) -> Any:
-        """Return the method of an instance, which has its own captures for the life of the instance."""
+        """Return the step as a method of `instance`; the method has its own captures, which live as long as the
+        instance.
+        """
         if instance is None:
             return self
         found = self._methods.get(id(instance))
@@ -155,7 +157,8 @@ class Jit(Generic[P, R]):
 
     @property
     def usual(self) -> Callable[..., Any] | None:
-        """The fast path that the next call runs, or None if it runs the general call.
+        """The fast path (generated code for one capture) that the next call runs, or None if it runs the general call,
+        which serves any call.
 
         >>> step = jit(lambda x: x + 1)
         >>> step.usual is None, step(Tensor([1.0])).item(), step(Tensor([2.0])).item(), step.usual is None
@@ -165,7 +168,8 @@ class Jit(Generic[P, R]):
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes that a call takes at most, without its arguments, state and constants; 0 before the first capture.
+        """Greatest number of bytes that a call of one of the captures takes, without its arguments, state and
+        constants; 0 before the first capture.
 
         They are the bytes of intermediates, results, values that are computed once, and memory that is private to
         kernels. Intermediates share memory with others before and after their lifetime. All steps of a device share the
@@ -179,7 +183,9 @@ class Jit(Generic[P, R]):
         return max((sum(c.capture.bytes_by_kind.values()) for c in self.captures.values()), default=0)
 
     def _result(self, u: UOp, origin: Any) -> Tensor:
-        """Return a Tensor of node `u`. `origin`: for new memory; an existing node keeps its own origin."""
+        """Return a new Tensor with the node `u`. `origin`: the origin of a node with new memory; None for an existing
+        node, which keeps its own.
+        """
         u.origin = origin or u.origin or self.origin
         if origin:  # also of the memory: a view of the result takes the origin of its BUFFER
             base_of(u).origin = origin
@@ -190,7 +196,10 @@ class Jit(Generic[P, R]):
         return t
 
     def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Call the step with any arguments: the general call."""
+        """Run the general call, which accepts any arguments, and return its results.
+
+        Inside of another capture, a trace or a derivative, the function runs unjitted.
+        """
         if changes.captures:  # the call is part of another capture or trace
             with undone_on_failure():
                 return self._unjitted()(*args, **kwargs)
@@ -201,7 +210,9 @@ class Jit(Generic[P, R]):
             return self._step(args, kwargs)
 
     def _step(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Find the capture for the arguments and replay it, or make one; the caller holds `steps.lock`."""
+        """Find the capture for the arguments and replay it, or make a new one; return the results. The caller holds
+        `steps.lock`.
+        """
         found: list[Tensor] = []
         flatten((args, kwargs), found)
         if any(t._is_view for t in found):
@@ -255,9 +266,9 @@ class Jit(Generic[P, R]):
     def _replayed(
         self, captured: Captured, inputs: list[UOp], tensors: list[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Replay `captured` with the nodes `inputs` of the arguments `tensors`.
+        """Replay `captured` on the nodes `inputs` of the arguments `tensors` (supplied gradients are last).
 
-        Return the Tensors of the results, and the values of its checks.
+        Returns (Tensors of the results, Tensors with the least and greatest index of each index check).
         """
         capture, origins = captured.capture, self._origins(captured)
         found: list[Tensor] = []
@@ -295,9 +306,10 @@ class Jit(Generic[P, R]):
         return found, check_values
 
     def _with_views(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
-        """Call the step with `tensors` as its arguments. Replace each view among them by a Tensor of the same memory.
+        """Call the step with each view among `tensors`, the Tensors in the arguments, replaced by a Tensor of the same
+        memory; return its results.
 
-        An assignment to such a Tensor is then written to the view.
+        If the step assigns to such a Tensor, the new value is then written to the view.
         """
         given = {id(t): t for t in tensors}
         instead = {k: in_memory(t) if t._is_view else t for k, t in given.items()}
@@ -318,17 +330,17 @@ class Jit(Generic[P, R]):
         return back
 
     def _as_given(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return `tensors` as the caller gave them: the views, where a Tensor of the same memory replaced them."""
+        """Return `tensors` with each Tensor that replaced a view replaced by this view, as the caller passed it."""
         return [self._views.get(id(t), t) for t in tensors]
 
     def _aliased_arguments(
         self, tensors: list[Tensor], assigned: Iterable[int | Tensor], read: Iterable[Any] = ()
     ) -> list[Tensor]:
-        """Return the arguments that share memory with a Tensor that the step assigns.
+        """Return the arguments among `tensors` that share memory with a Tensor that the step assigns.
 
-        Also return those that the step assigns and that share memory with an external Tensor in `read`. `assigned`:
-        positions of arguments, and external Tensors. Raises ArgumentError for an assigned view whose elements share
-        memory.
+        Also return the arguments that the step assigns and that share memory with an external Tensor in `read`.
+        `assigned`: positions of arguments, and external Tensors. Raises ArgumentError for an assigned view whose
+        elements share memory.
         """
         if not self._views:
             return []
@@ -348,7 +360,10 @@ class Jit(Generic[P, R]):
         return settings.steering
 
     def _find_capture(self, key: Any, tensors: list[Tensor]) -> Captured | None:
-        """Return the capture for a call of this key and for the gradients that the Tensors have now, or None."""
+        """Return the capture for calls with the key `key` that fits the present gradients of the Tensors, or None.
+
+        `tensors`: the Tensors in the arguments. Raises JitError for arguments that have no hash.
+        """
         try:
             known = [c for c in self.variants.get(key, ()) if self.captures.get(c.key) is c]
         except TypeError:
@@ -369,10 +384,10 @@ class Jit(Generic[P, R]):
             self.variants[captured.spec.key] = left
 
     def _is_valid(self, captured: Captured, tensors: list[Tensor]) -> bool:
-        """Whether `captured`, found by its key, may be replayed.
+        """Whether `captured`, which was found by its key, may be replayed with the arguments `tensors`.
 
-        Its baked-in Tensors must be unchanged and not be assigned by the call, and it must store all gradients that are
-        read.
+        Its baked-in Tensors (whose nodes are part of its kernels) must be unchanged and not be assigned by the call. It
+        must store all gradients that were read after earlier calls.
         """
         if captured.capture.baked_in:
             assigned = [tensors[i] for i in captured.capture.assigned if i.__class__ is int]
@@ -381,11 +396,11 @@ class Jit(Generic[P, R]):
         return not (captured.consumed and self.keeps_gradients)
 
     def _unjitted(self) -> Callable[..., Any]:
-        """Return the function that is not jitted; bound, for a method."""
+        """Return the user's function itself, which runs without a capture; bound to the instance, for a method."""
         return self.function if self.owner is None else self.function.__get__(self.owner())
 
     def _choose_call(self, captured: Captured | None) -> None:
-        """Set the code of the next call: the fast path of `captured` if it has one, else the general call."""
+        """Set the code that the next call runs: the fast path of `captured` if it has one, else the general call."""
         call: Any = None
         if captured is not None and captured.flat:
             calls, environment = captured.fast_paths, self.environment
@@ -400,14 +415,17 @@ class Jit(Generic[P, R]):
             self.__call__ = self._general
 
     def _keep_gradients(self) -> None:
-        """From the next call on, store also the gradients that the step uses only for updates: a caller reads them."""
+        """Make the step, from the next call on, also store the gradients that it uses only for updates. It is called
+        when such a gradient is read.
+        """
         if not self.keeps_gradients:
             self.keeps_gradients = True
             self.__call__ = self._general
 
     def _origins(self, captured: Captured) -> list[tuple]:
-        """Return the (file, line, note) that error messages name for each result of a replay; the note tells whether an
-        unjitted call would have given it a graph.
+        """Return the origin (file, line, note) of each result with new memory in `captured`, which error messages name.
+
+        The note tells whether an unjitted call would have given the result a graph.
         """
         return [self._origin(k in captured.without_graph) for k in range(len(captured.capture.made))]
 
@@ -415,10 +433,11 @@ class Jit(Generic[P, R]):
         return (*self.origin[:2], NO_GRAPH) if is_lost else self.origin
 
     def _trim_cache(self, key: Any, name: str | None, is_outdated: bool) -> None:
-        """Drop old captures after a new one of `key`, and warn if the step is captured again at each call.
+        """Drop old captures after a new one with the key `key` was added, and warn if the step is captured again at
+        each call.
 
-        `name`: a dependency that the run changed, or None. `is_outdated`: the new capture replaced one of the same
-        call.
+        `name`: name of a dependency that the run of the function changed, or None. `is_outdated`: the new capture
+        replaced one for the same call.
         """
         alike = [k for k in self.captures if (k[:2], k[3]) == (key[:2], key[3])]
         old = alike[:-MAX_ENVIRONMENTS] or [*self.captures][: len(self.captures) > MAX_CAPTURES]
@@ -433,9 +452,9 @@ class Jit(Generic[P, R]):
     def _invalidate_donated(
         self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor], before: list[UOp]
     ) -> None:
-        """Invalidate the donated arguments, except those that the step assigned.
+        """Invalidate the donated Tensors in the arguments `args` and `kwargs`, except those that the step assigned.
 
-        `before`: nodes of `tensors` before the run.
+        `before`: nodes of `tensors`, the Tensors in the arguments, before the run.
         """
         if self.donation.arguments:
             same = {id(t) for t, u in zip(tensors, before, strict=False) if t._uop is u}
@@ -444,11 +463,11 @@ class Jit(Generic[P, R]):
                     invalidate(t)
 
     def _ensure_buffers(self, tensors: list[Tensor], nodes: list[UOp]) -> None:
-        """Give each of `tensors`, with its node in `nodes`, a BUFFER with storage: a view as a part of its base's
-        memory if possible, else a copy.
+        """Compute each of `tensors`, whose nodes are `nodes`, into a BUFFER with memory.
 
-        A part shares memory with its base and with views that overlap it. No replay writes to such memory while another
-        BUFFER of it is alive: state in place, donated memory and recycled results count the holders first.
+        A view becomes a part of its base's memory if possible, else a copy. A part shares memory with its base and with
+        views that overlap it. No replay writes to such memory while another BUFFER of it is alive: state in place,
+        donated memory and recycled results count the holders first.
         """
         for t, old, u in zip(tensors, nodes, execute.realize(nodes), strict=True):
             if u.op != "BUFFER":
@@ -458,11 +477,11 @@ class Jit(Generic[P, R]):
     def _capture(
         self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp], is_outdated: bool
     ) -> Any:
-        """Run the function for a call of `key`, record it, and return its results. If that raises, everything is as
-        before.
+        """Run the function for a call with the key `key`, record it as a capture, and return its results. If that
+        raises, everything is restored as before.
 
-        `tensors`: the Tensors of the arguments, with their `nodes`. `is_outdated`: a capture of the same call could not
-        be replayed.
+        `tensors`: the Tensors in the arguments, with their `nodes`. `is_outdated`: a capture of the same call exists
+        and could not be replayed.
         """
         compute_pending()  # pending values are not part of the step
         arguments = [(t, (u, t._grad, t._requires_grad)) for t, u in zip(tensors, nodes, strict=True)]
@@ -524,10 +543,10 @@ class Jit(Generic[P, R]):
 
 
 def _general(step: Jit) -> Callable[..., Any]:
-    """Return the general call of a step, which takes any arguments.
+    """Return the general call of `step`: a function that accepts any arguments and calls the step.
 
-    It holds the step weakly, because the step's own slot holds it and a cycle would not be freed at once. If only the
-    call is held, as `step.__call__`, it calls a new step.
+    The function holds the step weakly, because the step's own slot holds the function, and a cycle would not be freed
+    at once. If only the function is held, as `step.__call__`, it calls a new step.
     """
     function, owner, names, me = step.function, step.owner, step.donation.names, weakref.ref(step)
 
@@ -539,8 +558,9 @@ def _general(step: Jit) -> Callable[..., Any]:
 
 
 def _gradient_read_hook(step: Jit) -> Callable[[], None]:
-    """Return a function that calls `_keep_gradients` of the step, if it is alive: code read a gradient that was not
-    stored. The function holds the step weakly.
+    """Return a function without arguments that calls `step._keep_gradients`, if the step is alive.
+
+    It is called when code reads a gradient that was not stored. It holds the step weakly.
     """
     me = weakref.ref(step)
 

@@ -581,7 +581,7 @@ TERMS = _rows(
     ),
     (
         "symbolic size",
-        "A size that is bound at run time; the compiler knows its bounds.",
+        "A size (Variable) bound at run time within known bounds; its symbol is (name, min, max).",
         "tensor/variable.py runtime/binding.py",
         "Variable, dynamic shape",
     ),

@@ -1,5 +1,5 @@
-"""List the names in the code of a function: attributes, variables, modules. It reads bytecode, because sources may be
-missing.
+"""List the names in the code of a function: attributes, variables, modules. The names are read from bytecode, because
+source text may be missing.
 
 What it is for: `capture/environment/dependencies.py` follows these names, and no others.
 Invariant: a value that code can reach without one of these names is an item of a container.
@@ -27,9 +27,10 @@ ABSENT = "?"  # among attributes: the code may read one that is missing, and con
 
 @functools.lru_cache(4096)
 def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
-    """Return the names of attributes, global variables and imported modules in a function and in the code nested in it.
+    """Return (names of attributes, names of global variables, names of imported modules) in `code` and in the functions
+    nested in it.
 
-    Attributes that may be missing are listed a second time with a question mark in front. They are those that are
+    Attributes that may be missing are listed a second time with a question mark in front. These are attributes that are
     stored, and texts in code that calls `getattr` and its like. ABSENT is among the attributes if code has an `except`
     or `with` block, which may catch an AttributeError, or reads attributes by text. ANY means a computed name, of an
     attribute of an object or its class. `__dict__` means all attributes of an object itself. `__class__` means that
@@ -82,9 +83,10 @@ def names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...], tup
 
 
 def _is_literal_call(steps: Sequence[dis.Instruction], first: int) -> bool:
-    """Whether `steps`, the instructions after a function, are its call, with a literal text as argument number `first`.
+    """Whether `steps`, the instructions that follow the load of a function, call it with a literal string as argument
+    number `first`.
 
-    If `first` is 0, all arguments must be texts.
+    If `first` is 0, all arguments must be strings.
     """
     loads: list[Any] = []
     for step in steps:
@@ -100,14 +102,18 @@ def _is_literal_call(steps: Sequence[dis.Instruction], first: int) -> bool:
 
 
 def parameters(function: Any) -> tuple[str, ...]:
-    """Return the names of a function's parameters, keyword-only ones last; () for a callable without Python code."""
+    """Return the names of the parameters of `function`, keyword-only ones last; () for a callable without Python
+    code.
+    """
     code = getattr(function, "__code__", None)
     return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 @functools.cache
 def names_of_module(module: str) -> frozenset[str]:
-    """Return every name and text in the code of a module, with its functions; nothing if the code is not available."""
+    """Return every name and string constant in the code of the module named `module`, functions included; empty if its
+    code is not available.
+    """
     loader: Any = getattr(import_module(module), "__loader__", None)
     codes = [loader.get_code(module)] if hasattr(loader, "get_code") else []
     found: set[str] = set()

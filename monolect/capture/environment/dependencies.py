@@ -1,13 +1,14 @@
 """Find everything that a Python function depends on besides the values of Tensors, and detect changes of it.
 
 What it is for: `@function` traces once, and `@jit` captures once, for each `key`. So the key must hold whatever may
-steer the function: numbers and texts, the items of lists and dicts, the positions of Tensors. One walk follows
-arguments, closures, defaults and globals, and the attributes of objects, classes and modules that the code names. (Of
-layers and optimizers it follows all attributes, except plain values that no code names.) Constructors are read only if
-the code may make an object. The walk notes a guard for each location that it read.
+change the course of the function: numbers and strings, the items of lists and dicts, the positions of Tensors. One walk
+follows arguments, closures, defaults and globals, and the attributes of objects, classes and modules that the code
+names. (Of layers and optimizers it follows all attributes, except plain values that no code names.) Constructors are
+read only if the code may make an object. The walk notes a guard for each location that it read: the location and the
+value found there.
 What it is not: a proof. Code of other libraries is not read, except that of the function's own package. Of an object of
 a C type without a buffer of bytes, such as a file, only attributes with plain values are read.
-Invariant: equal keys mean equal values at the same locations. `is_complete` is False if the walk met something that can
+Invariant: equal keys mean equal values at the same locations. `is_complete` is False if the walk met a value that can
 change while the key does not.
 """
 
@@ -64,17 +65,20 @@ _REFLECTION = tuple(map(id, (getattr, hasattr, vars, dir, eval, exec, attrgetter
 
 
 class _SuperOf(NamedTuple):
-    """The class that `super()` without arguments starts from: the code calls its methods, but makes no object of it."""
+    """The class `of` from which `super()` without arguments starts: the code calls methods of this class, but makes no
+    object of it.
+    """
 
     of: type
 
 
 class Dependencies(Guards):
-    """Everything that can be reached from `roots`, as a key and as guards.
+    """Everything that can be reached from the objects `roots`, as a hashable `key` and as guards.
 
-    With `by_kind` Tensors count by shape, dtype, device and leaf flag, and by which of them share a node; else by
-    identity. `attributes`: names of attributes to follow, with those that code on the way names. `tensors`: each Tensor
-    once, without views; `nodes`: their distinct nodes, and with `by_kind` those of views that are leaves, numbered.
+    With `by_kind` Tensors count in the key by shape, dtype, device and leaf flag, and by which of them share a node;
+    else by identity. `attributes`: names of attributes to follow; names that code on the way uses are added. `tensors`:
+    each Tensor once, without views. `nodes`: a number for each distinct node of these and, with `by_kind`, of views
+    that are leaves.
     """
 
     def __init__(self, roots: Iterable[Any], attributes: frozenset[str] = frozenset(), by_kind: bool = False) -> None:
@@ -87,7 +91,9 @@ class Dependencies(Guards):
         self.key = tuple(self._key)
 
     def changed(self, now: Dependencies) -> str | None:
-        """Return the name of the first value that differs in `now`, a later walk; None if the keys are equal."""
+        """Return the user's name of the first value that differs in `now`, the Dependencies of a later walk; None if
+        the keys are equal.
+        """
         if self.key == now.key:
             return None
         names = now._names if len(now.key) >= len(self.key) else self._names
@@ -95,8 +101,10 @@ class Dependencies(Guards):
         return next(differ, names[-1])
 
     def _walk(self) -> bool:
-        """Walk from the roots; return False if code on the way named attributes that the walk did not know at its
-        start.
+        """Walk from the roots and collect the key and the guards.
+
+        Return False if code on the way named attributes that were not in `attributes` at the start, so that another
+        walk is needed.
         """
         super().__init__()
         self.tensors: list[Any] = []
@@ -153,7 +161,11 @@ class Dependencies(Guards):
                 self._key.append(self.nodes.setdefault(t._uop, len(self.nodes)))
 
     def _inside(self, x: Any, name: str) -> Parts:
-        """Yield the parts of `x`, each with a name, and append to the key what identifies `x` itself."""
+        """Append to the key the part that identifies the object `x`, and return the objects that `x` refers to, as
+        (object, name) pairs.
+
+        `name`: the user's name of `x`, for messages.
+        """
         if id(x) in _REFLECTION:  # used under another name, it may get any name
             self._new_names |= {ANY, "__dict__"}
         if isinstance(x, _SuperOf):
@@ -218,9 +230,11 @@ class Dependencies(Guards):
         return self._object(x, name)
 
     def _native_attributes(self, x: Any) -> Parts:
-        """Yield the attributes that a type in C computes or stores: those that the code names or its methods read.
+        """Yield (value, name) for the attributes of `x` that its C type computes or stores: those that the code names
+        or methods of `x` read.
 
-        Of computed ones only plain values: others, as `T` of an array, are made of what is read in other ways.
+        Of computed attributes only plain values are followed: others, as `T` of an array, are made of data that is read
+        in other ways.
         """
         kind: Any = type(x)
         if not (kinds := _native_kinds(kind)):
@@ -242,7 +256,7 @@ class Dependencies(Guards):
             yield v, k if isinstance(k, str) else name
 
     def _container(self, x: Any, name: str) -> Parts:
-        """Yield the items of a container, and guard them if it can change."""
+        """Yield (item, `name`) for the items of the container `x`, and guard the items if the container is mutable."""
         held = ValuesView(x) if isinstance(x, Mapping) else x
         values = tuple(held)
         self._key.append((type(x), len(values)))
@@ -254,7 +268,9 @@ class Dependencies(Guards):
             yield v, name
 
     def _function(self, f: types.FunctionType) -> Parts:
-        """Yield what a function reads: its attributes, closure, defaults, globals and modules."""
+        """Yield (object, name) for everything that the function `f` reads: its attributes, closure, defaults, globals
+        and modules.
+        """
         self._key.append(f.__code__)
         if not self._is_users(f.__globals__.get("__name__")):
             for name in ("__wrapped__", "registry"):  # wrapped by a library's decorator, or `singledispatch`
@@ -299,7 +315,9 @@ class Dependencies(Guards):
                 yield from self._entry(sys.modules, m)
 
     def _attributes(self, own: dict[str, Any]) -> Parts:
-        """Yield the attributes in the dict `own` that the code names, or all of them if the code may read any."""
+        """Yield (object, name) for the attributes in `own`, an object's `__dict__`, that the code names, or for all of
+        them if the code may read any.
+        """
         self._watch_new_attributes(own)
         for name in sorted(own if self._reads_all() else self.attributes.intersection(own)):
             yield name, name
@@ -310,12 +328,16 @@ class Dependencies(Guards):
         return not self.attributes.isdisjoint((ANY, "__dict__"))
 
     def _watch_new_attributes(self, own: Any) -> None:
-        """Guard the keys of `own`, if the code may notice an attribute that is added."""
+        """Guard the keys of `own`, a dict of attributes, if the code may notice that an attribute is added."""
         if ABSENT in self.attributes or self._reads_all():
             self.orders.append((own, [*own]))
 
     def _entry(self, mapping: Any, name: str, known_as: str = "") -> Parts:
-        """Guard and yield the value of `mapping` at `name`; `known_as`: the name to report, if it is another one."""
+        """Guard the value of `mapping` at the key `name`, and yield (part of the value, name for messages) for what to
+        follow of it.
+
+        `known_as`: the name for messages, if it is not `name`.
+        """
         value = mapping.get(name, EMPTY)
         self.entries.append((mapping, name, value))
         if isinstance(value, classmethod):  # it gets a class, and may make an object of it
@@ -324,7 +346,8 @@ class Dependencies(Guards):
             yield from ((part, known_as or name) for part in _functions_behind(value))
 
     def _namespace(self, x: Any, may_construct: bool = True) -> Parts:
-        """Yield the attributes of a class or module that the code names; of a library only plain values and functions.
+        """Yield (object, name) for the attributes of `x`, a class or module, that the code names; for a library only
+        plain values and functions.
 
         `may_construct`: the code may make an object of the class, so its constructors (`__init__` and the like) are
         yielded too.
@@ -351,14 +374,16 @@ class Dependencies(Guards):
             yield from self._subclasses(x)
 
     def _subclasses(self, kind: type) -> Parts:
-        """Yield the direct subclasses of a class of the user or of this package, and guard them."""
+        """Yield (tuple of the direct subclasses of `kind`, its name), and guard them, if `kind` is a class of the user
+        or of this package.
+        """
         if self._is_users(kind.__module__) or _is_internal(kind.__module__):
             found = SubclassList(kind)
             self.contents.append((found, values := tuple(found)))
             yield values, kind.__name__
 
     def _watch_class(self, kind: Any) -> None:
-        """Guard the number of attributes of a user's class, and the value of its `__bases__`.
+        """Guard the number of attributes of `kind`, a user's class, and the value of its `__bases__`.
 
         A new attribute may hide an inherited one. `__bases__` that are all library classes are not guarded.
         """
@@ -370,9 +395,10 @@ class Dependencies(Guards):
             self.slots.append((lambda: kind, "__bases__", kind.__bases__))
 
     def _object(self, x: Any, name: str) -> Parts:
-        """Yield and guard the attributes of an object that the code may read.
+        """Guard the attributes of the object `x` that the code may read, and yield (attribute value, name) for each.
 
-        Those are attributes that the code names; for layers, optimizers and records, all attributes.
+        These are the attributes that the code names; for layers, optimizers and records, all attributes. `name`: the
+        user's name of `x`.
         """
         kinds = type(x).__mro__
         if nondeterminism.is_generator(x):
@@ -450,9 +476,9 @@ class Dependencies(Guards):
                 yield from self._entry(vars(c), name)
 
     def _unknown_object(self, x: Any, name: str) -> None:
-        """Append to the key an object of a class that this module does not know.
+        """Append to the key `x`, an object of a class that this module does not know. `name`: the user's name of `x`.
 
-        It counts by its bytes, by equality if it is hashable, else by identity.
+        The object counts by its bytes if it has a buffer, by equality if it is hashable, else by identity.
         """
         if isinstance(x, Iterator) and not isinstance(x, io.IOBase):
             self.iterators.append(name)
@@ -475,7 +501,7 @@ class Dependencies(Guards):
         self._key.append((type(x), x))
 
     def _is_relevant(self, name: str, value: Any, may_construct: bool = True) -> bool:
-        """Whether the attribute `name` of a user's class or module is followed.
+        """Whether the walk follows the attribute `name`, with the value `value`, of a user's class or module.
 
         `may_construct`: the code may make an object of the class.
         """
@@ -500,7 +526,9 @@ def _named_parts(name: str, *parts: Any) -> Parts:
 
 
 def _functions_behind(value: Any) -> tuple[Any, ...]:
-    """Return the values to follow for an attribute of a class: the functions of a descriptor, or the value itself."""
+    """Return the objects to follow for `value`, an attribute of a class: the functions inside of a descriptor such as a
+    property, or the value itself.
+    """
     if isinstance(value, property):
         return value.fget, value.fset
     if isinstance(value, staticmethod | classmethod):
@@ -513,23 +541,23 @@ def _functions_behind(value: Any) -> tuple[Any, ...]:
 
 
 def _is_called(name: str, value: Any) -> bool:
-    """Whether Python itself may call the attribute `value` of a class, a function such as `__add__`."""
+    """Whether Python itself may call `value`, the attribute `name` of a class: a special method such as `__add__`."""
     return name[:2] == name[-2:] == "__" and isinstance(value, _CODE_TYPES)
 
 
 @functools.cache
 def _names_inside(modules: frozenset[str]) -> frozenset[str]:
-    """Return the names in the code of `modules`, modules of this package with classes of layers or optimizers, and in
-    that of `monolect.nn.state`.
+    """Return all names in the code of `modules` and of `monolect.nn.state`. `modules`: names of modules of this package
+    with classes of layers or optimizers.
 
-    That code may read attributes of these names. Return no names if some of the code is not available.
+    That code may read attributes with these names. Returns an empty set if some of the code is not available.
     """
     names = [names_of_module(m) for m in (modules and (*modules, "monolect.nn.state"))]
     return frozenset().union(*names) if all(names) else frozenset()
 
 
 def attributes_of(x: Any) -> dict[str, Any] | None:
-    """Return the `__dict__` of `x`, or None, without running code of the user, such as `__getattr__`."""
+    """Return the `__dict__` of `x`, or None if it has none, without running code of the user, such as `__getattr__`."""
     get: Any = type(x).__getattribute__
     try:
         found: Any = (object.__getattribute__ if isinstance(get, types.FunctionType) else get)(x, "__dict__")
@@ -539,25 +567,29 @@ def attributes_of(x: Any) -> dict[str, Any] | None:
 
 
 def _is_wrapper(x: Any) -> bool:
-    """Whether `x` has a `__wrapped__` function, as decorators leave it."""
+    """Whether `x` has a `__wrapped__` function, as decorators set it."""
     if "__wrapped__" in (attributes_of(x) or ()) or isinstance(x, staticmethod | classmethod):
         return True
     return _is_internal(type(x).__module__) and hasattr(x, "__wrapped__")
 
 
 def _numeric_value(x: Any) -> Any:
-    """Return the number in `x` for the key: an int for a subclass of int, its repr for one of float, else None."""
+    """Return the number that `x` contains, for the key: an int for an instance of int, its repr for one of float, else
+    None.
+    """
     return repr(float(x)) if isinstance(x, float) else int(x) if isinstance(x, int) else None
 
 
 def _digest(content: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the part of a key for an array, from its `content_of`: the layout, and a hash of the bytes."""
+    """Return the part of a key for an array: its layout as strings, and a hash of its bytes. `content`: the result of
+    `content_of` for the array.
+    """
     data, *layout = content
     return *map(str, layout), blake2b(data, digest_size=20).digest()
 
 
 def _has_buffer(x: Any) -> bool:
-    """Whether `x` gives its bytes without code of the user, such as `__array__`."""
+    """Whether `x` gives access to its bytes by the buffer protocol, without code of the user such as `__array__`."""
     try:
         memoryview(x).release()
     except (TypeError, ValueError, BufferError):
@@ -572,10 +604,11 @@ def _is_record(x: Any) -> bool:
 
 @functools.lru_cache(256)
 def _native_kinds(kind: type) -> dict[str, type]:
-    """Return the descriptor types of the C attributes that Python and NumPy define for objects of `kind`, by name.
+    """Return, by name, the type of each attribute descriptor that Python and NumPy define in C for objects of class
+    `kind`.
 
-    GetSetDescriptorType: a computed attribute; MemberDescriptorType: a stored one. C attributes of other libraries are
-    left out, since they may do anything when they are read.
+    The type is GetSetDescriptorType for a computed attribute, MemberDescriptorType for a stored one. C attributes of
+    other libraries are left out, since reading them may have any effect.
     """
     kinds = types.GetSetDescriptorType, types.MemberDescriptorType
     classes = [c for c in kind.__mro__ if _top_package(c.__module__) in (*sys.stdlib_module_names, "numpy")]
@@ -584,9 +617,10 @@ def _native_kinds(kind: type) -> dict[str, type]:
 
 @functools.lru_cache(256)
 def has_user_code(kind: type, attributes: frozenset[str]) -> bool:
-    """Whether the user's class `kind` has `attributes` with these names, or functions that Python calls by itself.
+    """Whether the class `kind` has code or data of the user: an attribute with a name in `attributes`, or a special
+    method that Python calls by itself.
 
-    Functions that dataclasses and named tuples generate do not count.
+    Methods that dataclasses and named tuples generate do not count.
     """
     users = [c for c in kind.__mro__ if _is_users(c.__module__)]
     found = [(k, v) for c in users for k, v in vars(c).items() if k in attributes or _is_called(k, v)]
@@ -594,7 +628,9 @@ def has_user_code(kind: type, attributes: frozenset[str]) -> bool:
 
 
 def _package(root: Any) -> str:
-    """Return the package of `root`, a function, or else of its class; "" for the standard library and this package."""
+    """Return the top-level package of `root` (a function, or else of its class); "" for the standard library and this
+    package.
+    """
     f = getattr(root, "__func__", root)
     if isinstance(f, types.FunctionType):
         module = f.__globals__.get("__name__")
@@ -609,7 +645,7 @@ def _top_package(module: str | None) -> str:
 
 
 def _reference(x: Any) -> Callable[[], Any]:
-    """Return a function that returns `x`, and holds it weakly if `x` allows that."""
+    """Return a function without arguments that returns `x`; it holds `x` weakly if `x` allows weak references."""
     try:
         return weakref.ref(x)
     except TypeError:
@@ -626,7 +662,9 @@ def _is_internal(module: str | None) -> bool:
 
 @functools.cache
 def _is_users(module: str | None) -> bool:
-    """Whether code of a module is read: not that of Python, of this package, and of installed libraries."""
+    """Whether the module named `module` is the user's code, which the walk reads, and not part of Python, this package
+    or an installed library.
+    """
     top = _top_package(module)
     if top in sys.stdlib_module_names or top == _PACKAGE:
         return False

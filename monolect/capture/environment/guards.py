@@ -1,8 +1,8 @@
 """Guard values that a captured function read: check that they are the same objects, or for arrays that they have equal
 bytes.
 
-What it is for: `Dependencies` notes each location where it found a value that steers a function. Before each call these
-locations are checked again.
+What it is for: `Dependencies` notes each location (such as an attribute, a closure's cell or a dict's entry) where it
+found a value that a function depends on. Before each call these locations are checked again.
 What it is not: the fast path of a captured step checks them with generated code (`capture/fast_path.py`). Each
 condition of that code corresponds to a line of `holds` here.
 """
@@ -23,22 +23,25 @@ _LISTS = frozenset((list, tuple, deque, set))
 
 
 class EMPTY:
-    """Sentinel for an unset cell, attribute or key."""
+    """Sentinel for the value of an unset cell, attribute or key."""
 
 
 class ContextValue:
-    """A context variable as a mapping with one key."""
+    """A context variable (`contextvars.ContextVar`) in the form of a mapping with one key."""
 
     def __init__(self, variable: ContextVar) -> None:
         self.variable = variable
 
     def get(self, key: str, default: Any) -> Any:
-        """Return the value of the variable in the current context, or `default`; `key` is not used."""
+        """Return the value of the context variable in the current context, or `default` if it is not set; `key` is not
+        used.
+        """
         return self.variable.get(default)
 
 
 class NativeAttributes:
-    """The attributes that a type in C computes or stores, such as `maxlen` of a deque, as a mapping.
+    """The attributes that the C type of the object `of` computes or stores, such as `maxlen` of a deque, in the form of
+    a mapping.
 
     A computed value is a new object at each read. `get` returns the object of the last read if the new one is equal.
     """
@@ -48,7 +51,7 @@ class NativeAttributes:
         self.last: dict[str, Any] = {}
 
     def get(self, key: str, default: Any) -> Any:
-        """Return the attribute `key`, or `default` where reading it raises."""
+        """Return the value of the attribute `key`, or `default` if it is missing or reading it raises."""
         try:
             value = getattr(self.of, key, default)
         except Exception:  # a memoryview that was released, a file that was detached
@@ -61,7 +64,9 @@ class NativeAttributes:
 
 
 class QueueSize:
-    """A container whose `len` is the number of items of a `queue.SimpleQueue`; the items cannot be read."""
+    """A container whose `len` is the number of items of the `queue.SimpleQueue` `queue`; the items themselves cannot be
+    read.
+    """
 
     def __init__(self, queue: Any) -> None:
         self.queue = queue
@@ -71,7 +76,7 @@ class QueueSize:
 
 
 class ArrayElements:
-    """A NumPy array of objects as a sequence."""
+    """The elements of `array`, a NumPy array of objects, as a sequence."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -84,7 +89,7 @@ class ArrayElements:
 
 
 class SubclassList:
-    """The direct subclasses of a class as a sequence."""
+    """The direct subclasses of the class `of` as a sequence."""
 
     def __init__(self, of: type) -> None:
         self.of = of
@@ -97,7 +102,7 @@ class SubclassList:
 
 
 class Guards:
-    """Lists of guards, one for each kind of location; a guard is the location and the value that it had."""
+    """Lists of guards, one list for each kind of location. A guard is a location and the value that was found there."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, str, Any]] = []  # mapping, key, value
@@ -114,7 +119,7 @@ class Guards:
         self.weak_references: list[tuple[weakref.ref, bool]] = []  # weak reference, is it dead?
 
     def holds(self) -> bool:
-        """Whether every location still has the value that it had."""
+        """Whether every guarded location still has the value that was found there."""
         return (
             all(mapping.get(key, EMPTY) is old for mapping, key, old in self.entries)
             and all(len(held) == n for held, n in self.sizes)
@@ -132,7 +137,7 @@ class Guards:
 
 
 def cell_content(cell: types.CellType) -> Any:
-    """Return the value of a closure's cell; EMPTY if its variable is not assigned yet."""
+    """Return the value in `cell`, a cell of a closure; EMPTY if its variable is not assigned yet."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -140,12 +145,12 @@ def cell_content(cell: types.CellType) -> Any:
 
 
 def is_fixed(value: Any) -> bool:
-    """Whether `value` is a number, a text, or a tuple of those."""
+    """Whether `value` is an immutable plain value: a number, a string, or a tuple of these."""
     return value.__class__ in PLAIN or (value.__class__ is tuple and PLAIN.issuperset(map(type, value)))
 
 
 def is_plain(value: Any) -> bool:
-    """Whether `value` is a number, a text, or a list, set or dict of those: such as a counter or a log."""
+    """Whether `value` is a number, a string, or a list, tuple, set or dict of these, such as a counter or a log."""
     kind = value.__class__
     if kind is dict:
         return PLAIN.issuperset(map(type, value)) and PLAIN.issuperset(map(type, value.values()))

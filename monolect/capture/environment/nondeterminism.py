@@ -33,12 +33,15 @@ NAMES = frozenset((*_CLOCKS.split(), *_DATE_METHODS, *_ENTROPY_NAMES.split()))
 
 
 def is_generator(x: Any) -> bool:
-    """Whether `x` is a random generator of Python or NumPy."""
+    """Whether `x` is a random generator of Python or NumPy, such as `random.Random`."""
     return any(kind.__module__ in _GENERATOR_MODULES for kind in type(x).__mro__)
 
 
 def generator_of(module: str, attributes: Collection[str]) -> Any:
-    """Return the generator behind the functions of a module in MODULES, or None; `attributes`: names in the code."""
+    """Return the global random generator behind the functions of the module named `module`, or None.
+
+    `attributes`: attribute names in the code, which tell whether the code uses such functions.
+    """
     if module == "random":
         return sys.modules["random"]._inst
     if not (module == "numpy.random" or "random" in attributes):  # importing numpy.random takes long
@@ -47,7 +50,7 @@ def generator_of(module: str, attributes: Collection[str]) -> Any:
 
 
 def generator_state(generator: Any) -> Any:
-    """Return the state of a generator, which differs once it has drawn a number."""
+    """Return the internal state of `generator`; the state differs once the generator has drawn a number."""
     if hasattr(generator, "getstate"):
         return generator.getstate()
     bits = getattr(generator, "bit_generator", None)
@@ -56,7 +59,7 @@ def generator_state(generator: Any) -> Any:
 
 
 def is_nondeterministic(f: Any) -> bool:
-    """Whether a builtin function reads a clock or the system's source of random bits."""
+    """Whether `f` is a builtin function that reads a clock or the operating system's source of random bits."""
     date = getattr(sys.modules.get("datetime"), "date", ())  # () if nothing imported datetime
     of_dates = f.__name__ in _DATE_METHODS and isinstance(f.__self__, type) and issubclass(f.__self__, date)
     return of_dates or f in _CLOCK_FUNCTIONS or f in _ENTROPY_FUNCTIONS
@@ -64,10 +67,11 @@ def is_nondeterministic(f: Any) -> bool:
 
 @contextmanager
 def watch_calls(is_enabled: bool, found: Callable[[str, tuple[str, int]], None]) -> Iterator[None]:
-    """In the block, call `found(name, (file, line))` for each call by user code of a clock or of OS entropy.
+    """Context manager: within the block, call `found(name, (file, line))` for each call by user code of a clock or of
+    OS entropy.
 
-    Calls by libraries are not reported, because logging, for example, reads a clock for each line. If `is_enabled` is
-    False, nothing is watched.
+    `name` is the called function. Calls by libraries are not reported, because logging, for example, reads a clock for
+    each line. If `is_enabled` is False, nothing is watched.
     """
     before: Any = sys.getprofile()
 
@@ -92,10 +96,10 @@ def watch_calls(is_enabled: bool, found: Callable[[str, tuple[str, int]], None])
 
 
 def _user_frame(frame: FrameType | None, through_python: bool) -> FrameType | None:
-    """Return `frame` if its code is the user's, else None.
+    """Return the stack frame `frame` if its code is the user's, else None.
 
-    With `through_python`, frames of Python's standard library are skipped: their nearest caller outside of it is
-    tested.
+    With `through_python`, frames of Python's standard library are skipped: their nearest caller outside of it is tested
+    and returned.
     """
     while frame is not None:
         top = frame.f_globals.get("__name__", "").partition(".")[0]

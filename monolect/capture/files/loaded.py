@@ -63,7 +63,12 @@ _COMPILING = frozenset(("NOOPT", "BEAM", "TF32", "SIMPLIFY", "DISABLE"))
 
 
 class Loaded(Jit):
-    """A step from a file. `tensors`: the Tensors that it reads and updates, by the names that they were saved under."""
+    """A step that was loaded from the file at `path`. `tensors`: the Tensors that it reads and updates, by the names
+    that they were saved under.
+
+    `head`: the JSON of the file. `texts`: the graph of each capture as text. `arrays`: BUFFERs with the saved arrays.
+    `given`: Tensors of the user that replace saved ones, by name.
+    """
 
     def __init__(
         self, path: str, head: Mapping[str, Any], texts: Sequence[str], arrays: list[UOp], given: Mapping[str, Tensor]
@@ -131,14 +136,20 @@ class Loaded(Jit):
 
 
 class _CaptureReader:
-    """Reads one capture of a file, and checks its data."""
+    """A reader of one capture of a file, which also checks its data.
+
+    `data`: the JSON of the capture. `step`: the Loaded that the capture belongs to. `arrays`: BUFFERs with the saved
+    arrays.
+    """
 
     def __init__(self, data: Mapping[str, Any], step: Loaded, arrays: list[UOp]):
         self.data, self.step, self.arrays = data, step, arrays
         self.tensors = [*step.tensors.values()]
 
     def captured(self, text: str, device: str) -> Captured:
-        """Return the capture, with its kernels read from `text`."""
+        """Return the capture as a Captured. `text`: its graph with its kernels. `device`: name of the device that it is
+        read for.
+        """
         data, steering = self.data, self.data["steering"]
         if [x.__class__ for x in steering] != [x.__class__ for x in settings.steering[:-1]]:
             raise damaged("the settings of a step", settings.steering[:-1], steering)
@@ -183,7 +194,9 @@ class _CaptureReader:
         )  # fmt: skip
 
     def _gradients(self) -> list[Tensor]:
-        """Return a Tensor without memory for each gradient that is supplied to a call."""
+        """Return a Tensor without memory for each supplied gradient: each existing gradient that is an input of a
+        call.
+        """
         marks = []
         n = len(self.data["leaves"])
         for b, state in zip(
@@ -194,7 +207,7 @@ class _CaptureReader:
         return marks
 
     def _found(self, tensors: list[Any]) -> list[tuple[Any, Any]]:
-        """Return (Tensor, `gradient_state` that the step found on its gradient) for each of `tensors`.
+        """Return (Tensor, its `gradient_state` when the step was captured) for each of `tensors`.
 
         Raises FileFormatError for an unknown state.
         """
@@ -209,7 +222,7 @@ class _CaptureReader:
         ]
 
     def _outside(self) -> Outside:
-        """Return the states, reads and constants of the capture.
+        """Return the Outside of the capture: the external Tensors that are states or are read, and the constants.
 
         Raises FileFormatError if they do not fit the PARAMs of the step.
         """
@@ -240,7 +253,9 @@ class _CaptureReader:
             raise damaged("memory of a step", f"{wanted.dtype.name} {wanted.shape}", found)
 
     def _tensors_at(self, key: str) -> list[Any]:
-        """Return the Tensors of the list `key` in the file: arguments as positions, external Tensors as themselves."""
+        """Return the Tensors in the list with the key `key` in the file: an argument as its position, an external
+        Tensor as itself.
+        """
         return [*map(self._tensor_at, self.data[key])]
 
     def _tensor_at(self, x: Any) -> Any:
@@ -253,7 +268,7 @@ class _CaptureReader:
         return Leaf(-1, self._tensor_at(x["given"])) if x.__class__ is dict else Leaf(index(x, len(nodes)))
 
     def _results(self, nodes: list[Tensor]) -> tuple[Any, tuple[Leaf, ...]]:
-        """Return the template of the results, and a Leaf for each of its Tensors.
+        """Return (template of the results, a Leaf for each Tensor in the template).
 
         `nodes`: the Tensors of the capture's outputs, to which the numbers in the file refer.
         """
@@ -267,7 +282,8 @@ class _CaptureReader:
         return decode(self.data["results"], leaf), tuple(leaves)
 
     def _spec(self, steering: tuple) -> tuple[Spec, list[Tensor]]:
-        """Return the Spec of the call, and a Tensor without memory for each of its arguments.
+        """Return (Spec of the calls that the capture serves, a Tensor without memory for each Tensor in their
+        arguments).
 
         `steering`: the values of the settings that change a traced graph, a field of the Spec.
         """
@@ -295,7 +311,9 @@ def _settings(steering: tuple) -> str:
 
 
 def _decoded(data: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[int]]:
-    """Return the tree that `encode` wrote as `data`, and the numbers of its Tensors, which are indices of `tensors`."""
+    """Return (the tree that `encode` wrote as `data`, the numbers of its Tensors in order). The numbers are indices of
+    `tensors`.
+    """
     numbers: list[int] = []
 
     def leaf(k: Any) -> Tensor:
@@ -306,7 +324,7 @@ def _decoded(data: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[int]]:
 
 
 def _no_function(*_: Any, **__: Any) -> None:
-    """The function of a loaded step, which is never called."""
+    """Serve as the function of a loaded step, which has no Python code; it is never called."""
 
 
 def _donation(data: Mapping[str, Any]) -> Donation:
@@ -320,8 +338,9 @@ def _donation(data: Mapping[str, Any]) -> Donation:
 
 
 def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
-    """Return the BUFFER of the user's tensor `t`, which replaces a saved one. Raises ArgumentError if it
-    does not fit.
+    """Return the BUFFER of `t`, the user's tensor that replaces the saved tensor `name`, whose BUFFER is `saved`.
+
+    Raises ArgumentError if the shape, dtype or device of `t` differs, or if `t` is a view.
     """
     if t.shape != saved.shape or t.dtype is not saved.dtype or t.device != saved.arg.device:
         expected, found = (f"{x.dtype.name} {x.shape} on {d}" for x, d in ((saved, saved.arg.device), (t, t.device)))
@@ -337,7 +356,9 @@ def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
 def load(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None, device: str | None = None
 ) -> Loaded:
-    """Read the file of a step at `path`; `tensors` replaces some of its tensors by name. See `jit.load`."""
+    """Return the step in the file at `path`; `tensors` replaces some of its tensors by name. `device`: name of the
+    device to load it for. See `jit.load`.
+    """
     name = os.fspath(path)
     if device is not None and device not in DEVICES:
         raise DeviceError("jit.load: device", expected=DEVICES, found=str(device)[:80])
@@ -373,9 +394,9 @@ def load(
 
 
 def _for_device(head: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Return `head`, the JSON of a step, for `device`.
+    """Return `head`, the JSON of a step, adapted to the device named `device`.
 
-    Its random state is that device's, and DEVICE the loading process's setting.
+    Its random state becomes that of the device, and the value of the setting DEVICE that of the loading process.
     """
     random = {f"random/{head['device']}": f"random/{device}"}
     tensors = [(random.get(name, name), *rest) for name, *rest in head["tensors"]]

@@ -18,9 +18,10 @@ _SELF = frozenset((bool, int, float, str, type(None)))  # classes that JSON repr
 
 
 def encode(tree: Any, tensor: Callable[[Tensor], Any], where: str) -> Any:
-    """Return `tree` as values that `json` can write; `tensor` encodes a Tensor.
+    """Return `tree`, nested containers of plain values and Tensors, as values that `json` can write.
 
-    Raises JitError for a value that a file cannot hold; `where` is the name of `tree` in its message.
+    `tensor(t)` returns the JSON value for the Tensor `t`. Raises JitError for a value that a file cannot hold; `where`
+    is the name of `tree` in its message.
     """
     kind = tree.__class__
     if kind in _SELF:
@@ -41,7 +42,10 @@ def encode(tree: Any, tensor: Callable[[Tensor], Any], where: str) -> Any:
 
 
 def decode(data: Any, tensor: Callable[[Any], Tensor]) -> Any:
-    """Return the tree that `encode` wrote as `data`; `tensor` decodes Tensors. Raises FileFormatError or ValueError."""
+    """Return the tree that `encode` returned as `data`. `tensor(x)` returns the Tensor for its JSON value `x`.
+
+    Raises FileFormatError or ValueError for data that `encode` does not write.
+    """
     if data.__class__ in _SELF:
         return data
     ((kind, value),) = data.items()

@@ -57,7 +57,7 @@ DEVICES = ("cpu", "c")
 
 
 class Step(Protocol):
-    """The part of a `Jit` that is saved."""
+    """The attributes of a `Jit` that `save` reads."""
 
     captures: OrderedDict[Any, Captured]
     donation: Donation
@@ -67,7 +67,9 @@ class Step(Protocol):
 
 # ---- saving ----------------------------------------------------------------------------------------------------------
 def save(jit: Step, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
-    """Write the captures of the step `jit` to the file `path`; `tensors` names its tensors. See `Jit.save`."""
+    """Write the captures of the step `jit` that fit its current environment to the file `path`. `tensors`: the step's
+    external Tensors by the names to save them under. See `Jit.save`.
+    """
     tensors = {**getattr(jit, "tensors", {}), **tensors}  # a loaded step keeps the names of its tensors
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
@@ -97,7 +99,9 @@ def save(jit: Step, path: str | os.PathLike[str], tensors: Mapping[str, Tensor])
 
 
 def current(jit: Step) -> list[Captured]:
-    """Return the captures of `jit` that fit its current environment. Raises JitError if there is none."""
+    """Return the captures of `jit` that fit the current values of its dependencies and whose baked-in Tensors are
+    unchanged. Raises JitError if there is none.
+    """
     now = [c for c in jit.captures.values() if c.spec.environment == jit.environment.key]
     captures = [c for c in now if c.capture.is_current()]  # the others have old values baked in
     if not captures:
@@ -107,8 +111,8 @@ def current(jit: Step) -> list[Captured]:
 
 
 def device_of(captures: Sequence[Captured]) -> str:
-    """Return the name of the device of captures. Raises DeviceError for several devices, or one that is not
-    in DEVICES.
+    """Return the name of the device of `captures`. Raises DeviceError if there are several devices, or for a device
+    that is not in DEVICES.
     """
     names = {c.capture.device.name for c in captures if c.capture.device is not None}
     names |= {device for c in captures for *_, device, _ in c.kinds}
@@ -121,7 +125,9 @@ def device_of(captures: Sequence[Captured]) -> str:
 
 
 def text_of(captured: Captured, device: str) -> str:
-    """Return the graph of a capture on `device` as text. Raises JitError if `jit.load` would reject it."""
+    """Return the graph of `captured` on the device named `device` as text. Raises JitError if `jit.load` would reject
+    the text.
+    """
     text = stored.write(captured.capture.step, _params(captured, device))
     try:
         stored.read(text, device)
@@ -132,19 +138,19 @@ def text_of(captured: Captured, device: str) -> str:
 
 
 def on_device(text: str, old: str, new: str) -> str:
-    """Return the text of a capture's graph with device `old` replaced by `new`."""
+    """Return `text`, the graph of a capture, with the device name `old` replaced by `new`."""
     return text.replace(f'device="{old}"', f'device="{new}"')
 
 
 def _normalized_spec(spec: Spec) -> Spec:
-    """Return `spec` with its last setting, the one for compiler diagnostics, at 0: a loaded step does not
-    depend on it.
+    """Return `spec` with its last setting, that of compiler diagnostics, set to 0, because a loaded step does not
+    depend on this setting.
     """
     return spec._replace(steering=(*spec.steering[:-1], 0))
 
 
 def checksum_of(parts: list[Any]) -> bytes:
-    """Return the checksum of the parts of a file behind its header."""
+    """Return the checksum of `parts`, the byte strings of a file that follow its header, in order."""
     state = blake2b(digest_size=32)
     for part in parts:
         state.update(part)
@@ -152,7 +158,10 @@ def checksum_of(parts: list[Any]) -> bytes:
 
 
 class _Writer:
-    """Numbers the tensors and arrays of captures, and describes captures as JSON."""
+    """A writer that numbers the tensors and arrays of captures, and describes captures as JSON.
+
+    `device`: name of their device. `names`: names of external Tensors.
+    """
 
     def __init__(self, device: str, names: Mapping[str, Tensor]) -> None:
         self.device: Any = Device[device]
@@ -164,7 +173,7 @@ class _Writer:
         self.arrays: dict[UOp, int] = {}
 
     def capture_data(self, captured: Captured) -> tuple[dict[str, Any], str]:
-        """Return a capture as JSON data, and the text of its graph."""
+        """Return (description of `captured` as JSON data, text of its graph)."""
         outside = captured.capture.outside()
         text = text_of(captured, self.device.name)
         positions = iter(captured.spec.positions or range(len(captured.kinds)))
@@ -192,7 +201,9 @@ class _Writer:
         }, text
 
     def number_of(self, t: Any) -> int | list[int]:
-        """Return the position `t` of an argument; for an external Tensor, [its number], a new one if it has none."""
+        """Return how the file refers to a Tensor: the int `t` for the argument at this position, or [number] for the
+        external Tensor `t`, which gets a new number if it has none.
+        """
         if t.__class__ is int:
             return int(t)
         if id(t) not in self.known:
@@ -201,13 +212,15 @@ class _Writer:
         return [next(k for k, x in enumerate(self.tensors) if x is t)]
 
     def leaf(self, leaf: Leaf) -> Any:
-        """Return as JSON how a Tensor of a result is rebuilt: the index of its computed value, or else the `number_of`
-        the argument or external Tensor that the result is.
+        """Return, as JSON, the rule `leaf` to rebuild a Tensor of the results.
+
+        The rule is the index of the computed value, or {"given": `number_of` the argument or external Tensor that the
+        result is}.
         """
         return leaf.value if leaf.value >= 0 else {"given": self.number_of(leaf.root)}
 
     def numbers_of_known(self, tensors: list[Any]) -> list[Any]:
-        """Return `number_of` for those of `tensors` that are arguments or have a number already.
+        """Return `number_of(t)` for each `t` of `tensors` that is an argument or an external Tensor with a number.
 
         Other Tensors are left out, since a loaded step cannot reach them.
         """
@@ -218,9 +231,9 @@ class _Writer:
 
 
 def _params(captured: Captured, device: str) -> list[UOp]:
-    """Return the PARAMs of a captured step by slot.
+    """Return the PARAMs of the step of `captured`, by slot, with memory on `device`.
 
-    Those of results and sizes are as captured, others for the memory that is bound now.
+    PARAMs of results and sizes are as captured; others fit the memory that is bound now.
     """
     known = {
         p.arg.slot: p for p in (*captured.capture.variables, *(_memory(u) for u in captured.capture.step.src[0].src))
@@ -241,9 +254,10 @@ def _param(slot: int, b: UOp, device: str) -> UOp:
 
 
 def _stored_state(g: Any) -> Any:
-    """Return the JSON of a `gradients.gradient_state`: the leaf flag of a supplied gradient, else NONE or NOT_KEPT.
+    """Return `g`, the `gradient_state` of a gradient, as JSON: the leaf flag if the gradient is an input of each call,
+    else NONE or NOT_KEPT.
 
-    Raises JitError for a view.
+    Raises JitError for a gradient that is a view.
     """
     if is_supplied(g):
         return g[-1]
