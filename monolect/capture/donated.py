@@ -49,7 +49,7 @@ class Donation:
 
 
 def invalidate(t: Any) -> None:
-    """Make every later use of the Tensor `t` raise JitError."""
+    """Make every later use of the donated Tensor `t` raise JitError, and release its memory."""
     if not hasattr(type(t), "donated_at"):
         t.requires_grad = False  # a donated Tensor is not a leaf
         kind: Any = t._kind

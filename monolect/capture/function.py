@@ -99,13 +99,13 @@ class Function(Generic[P, R]):
     @overload
     def __get__(self: Function[Concatenate[Any, Q], R], instance: object, owner: Any = None) -> Callable[Q, R]: ...
     def __get__(self, instance: object, owner: Any = None) -> Any:
-        """Return a method whose first argument is the instance."""
+        """Return the function as a method of `instance`: its first argument is the instance."""
         call: Callable[..., Any] = self
         return call if instance is None else functools.partial(call, instance)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
-        """Return a Function of the copied function, without traces; return itself if copying gives the same
-        function.
+        """Return a new Function of a deep copy of the user's function, without traces; return this Function itself if
+        copying gives the same function.
         """
         f, gradient = copy.deepcopy((self.__wrapped__, self.gradient), memo)  # type: ignore[attr-defined]
         return self if f is self.__wrapped__ else Function(f, self.op == "CALL", gradient)  # type: ignore[attr-defined]
@@ -216,15 +216,17 @@ def function(
     *, precompile: bool = False, gradient: Gradient | None = None
 ) -> Callable[[Callable[P, R]], Function[P, R]]: ...
 def function(f: Callable[..., Any] | None = None, *, precompile: bool = False, gradient: Gradient | None = None) -> Any:
-    """Make `f` a graph fragment: a call adds one node, and runs `f` only for a new signature.
+    """Make calls of `f` single nodes of the graph: a call adds one node, and runs the code of `f` only for a new
+    signature.
 
     `f` takes anything and returns Tensors, in any nesting of lists, tuples and dicts. The signature is the shapes,
-    dtypes and devices of the Tensors that `f` can reach, and every other value that it can reach.
+    dtypes and devices of the Tensors that `f` can reach (by arguments, closure and globals), and every other value that
+    it can reach. Returns a Function; without `f`, a decorator.
 
     With `precompile` a call is opaque (CALL): it is scheduled and compiled separately, once for all its calls, and
     nothing is fused across its border. `gradient(inputs, grads)` defines the derivative. `inputs` are the Tensors that
-    `f` reached, in the order in which they were found; `grads` are the gradients of the results. It returns a gradient
-    or None for each input.
+    `f` reached, in the order in which they were found; `grads` are the gradients of the results. `gradient` returns a
+    gradient or None for each input.
 
     Raises JitError for a function that reads values while it is traced, ArgumentError for one that returns no Tensor.
 

@@ -152,9 +152,10 @@ def is_supplied(state: Any) -> bool:
 
 
 def refuse_duplicates(tensors: Sequence[Tensor], assigned: Sequence[Any]) -> None:
-    """Raise JitError if one of `tensors` is an argument and a supplied gradient, and the step assigns to it.
+    """Raise JitError if one of `tensors` is both an argument and a supplied gradient, and the step assigns to it.
 
-    `tensors`: arguments, then supplied gradients. `assigned`: positions in `tensors`, and external Tensors.
+    `tensors`: the arguments, then the supplied gradients (existing gradients that are inputs). `assigned`: positions in
+    `tensors`, and external Tensors.
     """
     positions = {s for s in assigned if s.__class__ is int}
     numbers: dict[int, int] = {}
@@ -170,8 +171,8 @@ def refuse_ambiguous_gradients(tensors: Sequence[Tensor], looked: Sequence[Any])
     """Raise JitError if the step reads or sets the gradient of one Tensor both as an argument and as an external
     Tensor.
 
-    Each role would have only the gradient of its own uses. `looked`: the Tensors whose gradient the step reads or sets,
-    external ones as themselves, arguments as positions.
+    Each role would have only the gradient of its own uses. `tensors`: the arguments. `looked`: the Tensors whose
+    gradient the step reads or sets; external ones as themselves, arguments as positions in `tensors`.
     """
     outside = {id(t) for t in looked if t.__class__ is not int}
     if both := [tensors[i] for i in looked if i.__class__ is int and id(tensors[i]) in outside]:

@@ -186,7 +186,9 @@ class Recording:
         self.lost = {id(states[i]) for i in _values_without_graph(states)}
 
     def _compute(self) -> None:
-        """Compute all results, gradients and states in one batch, including pending values of external Tensors."""
+        """Compute all results, gradients and states of the step in one batch, together with pending values of external
+        Tensors.
+        """
         reached = [t for r in self.reached for t in r.tensors]
         self.live = functools.cache(lambda: live_tensors(reached))
         assigned = [t for t, _ in self.seen.alive()]
@@ -315,7 +317,9 @@ class Recording:
         return t
 
     def _give_back(self) -> None:
-        """Move the nodes and gradients of the placeholders to the arguments and supplied gradients."""
+        """Move the nodes and gradients of the placeholders back to the arguments and supplied gradients that they
+        replaced.
+        """
         for t, g, placeholder, _ in self.supplied:
             if t._grad is placeholder:
                 t._grad = g

@@ -88,10 +88,11 @@ if TYPE_CHECKING:
 
 
 class Jit(Generic[P, R]):
-    """A jitted function with a bounded cache of its captures. `owner`: weak reference to the instance of a method.
+    """A function with captures: recorded runs that later calls replay. The cache of captures is bounded.
 
-    The code of a call is in the slot `__call__`: Python calls the fast path without a function in between, which would
-    pack and unpack the arguments (0.1 us).
+    `function`: the user's function. `owner`: weak reference to the instance, for a method. `donate`: arguments whose
+    memory results may take. The code of a call is in the slot `__call__`: Python calls the fast path without a function
+    in between, which would pack and unpack the arguments (0.1 us).
 
     >>> step = jit(lambda x: x + 1)
     >>> [step(Tensor(rows)).shape for rows in ([1.0], [2.0], [1.0, 2.0])], len(step.captures)
@@ -148,7 +149,9 @@ class Jit(Generic[P, R]):
         return Jit(self.function, self.owner, self.donation.names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Jit:
-        """Return a Jit of the copied function, without captures; return itself if copying gives the same function."""
+        """Return a new Jit of a deep copy of the user's function, without captures; return this Jit itself if copying
+        gives the same function.
+        """
         function = copy.deepcopy(self.function, memo)
         return self if function is self.function else Jit(function, donate=self.donation.names)
 
@@ -502,10 +505,11 @@ class Jit(Generic[P, R]):
         return back
 
     def save(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None) -> None:
-        """Write the captures of this step that fit its current environment to the file `path`; `jit.load` reads it.
+        """Write the captures of this step that fit its current environment (the values that its function depends on) to
+        the file `path`; `jit.load` reads it.
 
-        The tensors that the step reads and updates are written too; `tensors` (as from `model.state_dict()`) names
-        them. Raises JitError before the first call, for arguments and results that are not plain values, and for
+        The tensors that the step reads and updates are written too; `tensors` (as from `model.state_dict()`) maps names
+        to them. Raises JitError before the first call, for arguments and results that are not plain values, and for
         kernels that `jit.load` could not prove; DeviceError on other devices than `cpu` and `c`.
 
         >>> import tempfile
@@ -572,7 +576,7 @@ def _gradient_read_hook(step: Jit) -> Callable[[], None]:
 
 
 class Method(Generic[P, R]):
-    """A jitted method of an instance, like Python's own bound methods."""
+    """A jitted method together with its instance, like Python's own bound methods."""
 
     __slots__ = ("__self__", "jit")
 

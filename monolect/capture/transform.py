@@ -47,7 +47,7 @@ def grad(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool 
 def value_and_grad(
     f: Callable[P, R], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[P, tuple[R, Any]]:
-    """Like `grad`, but the new function returns (value, gradient); with `has_aux` ((value, aux), gradient).
+    """Return a function as `grad` does, but whose result is (value, gradient); with `has_aux` ((value, aux), gradient).
 
     >>> value, g = value_and_grad(lambda x: x * x)(Tensor(3.0))
     >>> value.item(), g.item()

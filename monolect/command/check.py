@@ -194,7 +194,7 @@ class _Written:
         self.ranges: list[tuple[int, int]] = []
 
     def add(self, start: int, end: int) -> None:
-        """Add the bytes `start` to `end` - 1."""
+        """Add the byte numbers `start` to `end` - 1 to the set."""
         out = []
         for a, b in self.ranges:
             if b < start or end < a:

@@ -39,7 +39,9 @@ def min_max(u: UOp) -> Interval:
 
 
 def size_max(size: Any) -> int:
-    """Return the largest value that a size (int or UOp) can have."""
+    """Return the largest value that `size`, one size of a shape (int or UOp), can have for any values of its
+    Variables.
+    """
     return size if size.__class__ is int else min_max(size)[1]
 
 

@@ -1,8 +1,8 @@
-"""Hash graphs: equal graphs have equal digests in every process.
+"""Hash graphs: equal graphs have equal digests (128-bit hashes) in every process.
 
-The disk cache names kernels by their digest, so it depends on ops, arguments, tags and structure, never on addresses.
-The order of operands of commutative ops does not count, because it depends on the order of node construction. Slots
-of BUFFERs and ids of RANGEs do count, as parts of `arg`; kernels number both canonically.
+The disk cache names kernels by their digest, so a digest depends on ops, arguments, tags and structure, never on
+addresses. The order of operands of commutative ops does not count, because it depends on the order of node
+construction. Slots of BUFFERs and ids of RANGEs do count, as parts of `arg`; kernels number both canonically.
 """
 
 from __future__ import annotations

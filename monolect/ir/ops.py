@@ -39,7 +39,9 @@ ANY = T | K | P | C
 
 
 class _Invalid:
-    """The value of the elements that PAD adds: a WHERE or gate must discard it, and a STORE of it has no effect."""
+    """The class of INVALID, the value of the elements that PAD adds. A WHERE or gate must discard it, and a STORE of it
+    has no effect.
+    """
 
     def __repr__(self) -> str:
         return "invalid"
@@ -87,10 +89,10 @@ class BufferArg(NamedTuple):
 
 
 class LoadArg(NamedTuple):
-    """Argument of a LOAD that does more than a plain read; the argument of a plain read is None.
+    """Argument of a LOAD that does more than read an element; the argument of a plain LOAD is None.
 
-    `device`, `addrspace`: copy to that device and address space. `prefetch_bytes`: also prefetch the cache line this
-    many bytes after the address. `pipelined`: load one loop iteration ahead of the use, through registers
+    `device`, `addrspace`: copy the memory to this device and address space. `prefetch_bytes`: also prefetch the cache
+    line this many bytes after the address. `pipelined`: load one loop iteration ahead of the use, through registers
     ("registers") or directly to local memory ("async"). `rounded`: the LOAD reads a float64 accumulator, whose value
     may be rounded to the dtype of the terms.
     """
@@ -181,7 +183,7 @@ AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDU
 
 
 class Row(NamedTuple):
-    """One op of the dialect: a row of the op table."""
+    """A row of the op table: the properties of one op of the IR."""
 
     name: str
     lo: int  # fewest sources
@@ -579,8 +581,9 @@ def _np_max(dtype: DType, a: Any, b: Any) -> Any:
 
 
 def _np_threefry(dtype: DType, counter: Any, key: Any) -> Any:
-    """Compute Threefry-2x32 of `counter` by `key`, 20 rounds; a uint64 holds two 32-bit words. Source: Salmon et al.,
-    2011.
+    """Compute Threefry-2x32, a counter-based random function with 20 rounds, of the uint64 arrays `counter` and `key`.
+
+    A uint64 holds the two 32-bit words. Source: Salmon et al., 2011.
     """
     m = np.uint64(0xFFFFFFFF)
     c, k = np.asarray(counter, np.uint64), np.asarray(key, np.uint64)

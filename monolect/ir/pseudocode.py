@@ -4,8 +4,8 @@
       t1 = sum(r1000 < 3: p1[r0*3 + r1000] * p2[r1000*2 + r1])
       p0[r0*2 + r1] = max(t1, 0.0)
 
-What it is for: to show what a kernel computes. `p0` is the PARAM of slot 0, `r0` the RANGE of id 0. A line holds for
-each iteration of the loops around it.
+What it is for: to show what a kernel computes. `p0` is the PARAM of slot 0, `r0` the RANGE of id 0. Each line is
+executed in each iteration of the loops around it.
 What it is not: a format that can be parsed; that is `ir.text`.
 Invariant: the length of the text is linear in the size of the graph, because a value that is used again, or is long,
 gets a name. An op without a notation is written as a call.
@@ -132,7 +132,7 @@ def _common(nests: list[tuple[UOp, ...]]) -> tuple[UOp, ...]:
 
 
 def _is_memory_element(u: UOp) -> bool:
-    """Whether `u` is an INDEX of memory rather than of a computed value."""
+    """Whether `u` is an INDEX into memory (a PARAM or BUFFER) rather than into a computed value."""
     return u.op == "INDEX" and is_memory(memory_of(u))
 
 

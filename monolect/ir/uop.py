@@ -246,7 +246,9 @@ NAN: Any = float("nan")
 
 
 def const(value: Any, dtype: DType) -> UOp:
-    """Return a scalar CONST of `dtype`, with the value wrapped or rounded to the dtype."""
+    """Return a scalar CONST of dtype `dtype` with the value `value`, which is wrapped (integers) or rounded (floats) to
+    the dtype.
+    """
     if value is not INVALID:
         value = as_python(value, dtype)
         if value.__class__ is float:
@@ -280,7 +282,9 @@ _shapes: dict[tuple, UOp] = {}
 
 
 def shape_source(sizes: Iterable[Any]) -> UOp:
-    """Return the STACK of index scalars that represents the shape `sizes` as a source of a node."""
+    """Return the STACK of index scalars that represents the shape `sizes` (ints or index UOps) as a source of another
+    node.
+    """
     sizes = tuple(sizes)
     u = _shapes.get(sizes)
     if u is None:
@@ -291,7 +295,9 @@ def shape_source(sizes: Iterable[Any]) -> UOp:
 
 
 def broadcast_to(u: UOp, shape: tuple) -> UOp:
-    """Return `u` broadcast to `shape`: axes of size 1 are added on the left, and axes of size 1 repeated."""
+    """Return `u` broadcast to the shape `shape`: axes of size 1 are added on the left, and axes of size 1 are
+    repeated.
+    """
     if u.shape == shape:
         return u
     ones = (1,) * (len(shape) - len(u.shape))

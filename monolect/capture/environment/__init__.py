@@ -1,1 +1,1 @@
-"""Find what the code of a step reads besides its arguments, and guard it against changes."""
+"""Find the values that the code of a step reads besides its arguments, and guard them against changes."""

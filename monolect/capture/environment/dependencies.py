@@ -145,7 +145,9 @@ class Dependencies(Guards):
 
     # ---- parts of an object ------------------------------------------------------------------------------------------
     def _tensor(self, t: Any) -> None:
-        """Append the Tensor `t` to the key, guard its leaf flag, and record it in `tensors` and `nodes`."""
+        """Append the Tensor `t` to the key, guard its leaf flag (requires_grad), and record it in `tensors` and its
+        node in `nodes`.
+        """
         if id(t) not in self._numbers:
             self._numbers[id(t)] = len(self._numbers)
             if not t._is_view:  # a view follows its base

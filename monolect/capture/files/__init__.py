@@ -1,1 +1,1 @@
-"""Define the file of a captured step: what is written, and how it is read as if an attacker had written it."""
+"""Write captured steps to files and load them. A file is read as if an attacker had written it."""

@@ -1,6 +1,7 @@
-"""Encode trees of arguments and results as JSON for the file of a saved step, and decode them.
+"""Encode nested containers of arguments and results as JSON for the file of a saved step, and decode them.
 
-What it is for: `step.save` and `jit.load`. Only plain values are allowed, so decoding runs no code of a user.
+What it is for: `step.save` and `jit.load`. Only plain values are allowed (numbers, strings, bytes, dtypes, containers)
+and Tensors, so decoding runs no code of a user.
 Invariant: `decode(encode(tree))` is equal to `tree` and has the same classes throughout.
 """
 

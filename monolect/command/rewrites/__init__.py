@@ -1,1 +1,1 @@
-"""The passes over command buffers, one a module."""
+"""Define the passes over command buffers, one in each module."""

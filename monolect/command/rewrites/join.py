@@ -1,10 +1,10 @@
-"""Join consecutive runs into one program.
+"""Join consecutive runs of a step into one program. A run is a schedule applied to its inputs, to the memory of its
+results in their order, and to the sizes of the step.
 
 Before: LINEAR(FUNCTION(TUPLE(AFTER(BUFFER0, LINEAR(CALL(k, BUFFER0, PARAM0)))), PARAM0, PARAM1))
 After:  LINEAR(CALL(k, PARAM1, PARAM0))
-A run is a schedule applied to its inputs, to the memory of its results in their order, and to the sizes of the step.
 Each intermediate of a run gets a BUFFER with a slot that no other run uses.
-Invariant: the program launches what the runs launch, in their order, except copies of a buffer to itself.
+Invariant: the program launches the same kernels as the runs, in their order, except copies of a buffer to itself.
 """
 
 from __future__ import annotations

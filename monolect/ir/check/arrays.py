@@ -64,7 +64,9 @@ def cast(x: Array, old: DType, new: DType) -> Array:
 
 
 def bitcast(x: Any, new: DType) -> Array:
-    """Compute BITCAST: the bytes of `x` as dtype `new`. The size of the last axis changes if the item sizes differ."""
+    """Return the bytes of the array `x` reinterpreted as dtype `new` (op BITCAST). The size of the last axis changes if
+    the item sizes differ.
+    """
     x = np.array(x, order="C")
     x = x.view(np.uint8) if x.dtype == bool else x
     return x.view(np.uint8) != 0 if new.kind == "b" else x.view(storage(new))

@@ -529,7 +529,7 @@ class _Loops:
         return m
 
     def storage(self, u: UOp) -> Array:
-        """Return the array of a PARAM or BUFFER, allocated at first use."""
+        """Return the array of `u`, a PARAM or BUFFER. The array of a BUFFER is allocated at first use."""
         if u not in self.memory:  # LOCAL and REG memory starts as garbage
             self.memory[u] = np.full(tuple(u.shape), garbage(u.dtype))
         return self.memory[u]

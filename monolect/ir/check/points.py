@@ -84,11 +84,12 @@ ZERO = positions(0)
 
 
 class Points:
-    """An evaluation of single elements, with memoized values.
+    """An evaluation of single elements of nodes; the computed values are memoized.
 
-    `memory`: flat array of each node that is in memory. `variables`: values of symbolic sizes by symbol. `noise_seed`:
-    0, or the seed of perturbed roundings (`ir.check.arithmetics`). `allow_tf32`: float32 products may round their
-    operands to 10 bits (TF32). `most_work`: limit of the elements of all computed arrays; beyond it TooMuch is raised.
+    `memory`: flat array of each node that is in memory. `variables`: values of symbolic sizes by symbol, (name, min,
+    max). `noise_seed`: seed of the noise that is added to roundings, or 0 for none (`ir.check.arithmetics`).
+    `allow_tf32`: float32 products may round their operands to 10 bits (TF32). `most_work`: limit of the elements of all
+    computed arrays; beyond it TooMuch is raised.
     """
 
     def __init__(
@@ -156,7 +157,9 @@ class Points:
             self.nested -= 1
 
     def size(self, size: Any) -> int:
-        """Return `size`, an int or an index UOp, as an int. Raises Unsupported if it depends on a loop."""
+        """Return the value of `size`, one size of a shape (an int or an index UOp), as an int. Raises Unsupported if it
+        depends on a loop.
+        """
         if size.__class__ is int:
             return size
         if size not in self.sizes:
@@ -167,7 +170,7 @@ class Points:
         return self.sizes[size]
 
     def shape(self, u: UOp) -> tuple[int, ...]:
-        """Return the shape of `u` as ints."""
+        """Return the shape of `u` as ints, with the values of symbolic sizes."""
         return tuple([self.size(n) for n in u.shape])
 
     def unravel(self, flat: Array, shape: Sequence[int]) -> Index:

@@ -185,7 +185,9 @@ def _all_of(conditions: Sequence[UOp]) -> UOp | None:
 
 
 def _where_holds(u: UOp, condition: UOp) -> UOp:
-    """Return `u` with each value that `condition` bounds by constants replaced by a RANGE with these bounds."""
+    """Return `u` with each value that the bool UOp `condition` bounds by constants replaced by a RANGE with these
+    bounds.
+    """
     found = enumerate(limits(conjuncts(condition)).items())
     return substitute(u, {x: node("RANGE", (idx(hi - lo + 1),), (-1 - k, "LOOP")) + lo for k, (x, (lo, hi)) in found})
 

@@ -1,4 +1,4 @@
-"""Check that a kernel computes the same before and after a pass (translation validation).
+"""Check that a kernel computes the same results before and after a pass (translation validation).
 
 What it is for: VERIFY=2. Both forms run on the same random inputs in the reference interpreter. If the order of steps
 matters (programs, accumulators, local memory), they run in an interpreter of programs that the caller gives.
@@ -164,8 +164,8 @@ def _inputs(params: dict[int, UOp], noise_seed: int) -> Arguments:
 
 
 def _random(rng: np.random.Generator, n: int, dtype: DType) -> np.ndarray[Any, Any]:
-    """Return `n` random values of `dtype`: normally distributed floats, or small integers, some of them out of bounds
-    as indices.
+    """Return an array of `n` random values of dtype `dtype`: normally distributed floats, or small integers, some of
+    which are out of bounds as indices.
     """
     if dtype.is_float:
         return rng.standard_normal(n).astype(storage(dtype))

@@ -180,7 +180,7 @@ def _carries(u: UOp) -> bool:
 
 
 def _is_loop(r: UOp) -> bool:
-    """Whether `r` is a RANGE of type LOOP; the order in which RANGEs of other types nest is not checked."""
+    """Whether the RANGE `r` has the axis type LOOP. The nesting order of RANGEs of other types is not checked."""
     return r.arg[1] == "LOOP"
 
 

@@ -166,7 +166,7 @@ class _Driver:
         stack += (u, v)
 
     def cycle(self, what: str) -> InternalError:
-        """Return the error for rules that reach no fixed point, with the names of the recent rules.
+        """Return the error for a set of rules that never stops matching; it names the rules that fired last.
 
         `what`: the predicate of the message, such as "undo each other".
         """

@@ -196,7 +196,7 @@ def _is_congruent(x: UOp, y: UOp, n: int) -> bool:
 
 
 def index_add(a: UOp, b: UOp) -> UOp:
-    """Return the canonical node for a + b."""
+    """Return the canonical node for a + b of the index values `a` and `b`."""
     ka, ta = linear(a)
     kb, tb = linear(b)
     if allowed is not None and not allowed("index_sum" if ta or tb else "index_numbers"):
@@ -268,7 +268,7 @@ def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int],
 
 
 def index_idiv(a: UOp, b: UOp) -> UOp:
-    """Return the canonical node for a // b, rounded down; 0 for b = 0."""
+    """Return the canonical node for a // b of the index values `a` and `b`, rounded down; 0 for b = 0."""
     if b.op != "CONST":
         if a is b and min_max(a)[0] > 0 and (allowed is None or allowed("index_div_self")):
             return idx(1)

@@ -304,8 +304,9 @@ def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Simplify a BITCAST to dtype `arg`. From or to bool it goes through uint8: a bool is a byte in memory, a bit in a
-    register.
+    """Return the simplified BITCAST of src[0] to the dtype `arg`.
+
+    A BITCAST from or to bool goes through uint8, because a bool is a byte in memory and a bit in a register.
     """
     (x,) = src
     if x.dtype is arg and (allowed is None or allowed("bits_same")):
@@ -558,13 +559,13 @@ def unbroadcast(u: UOp) -> UOp:
 
 
 def is_zero(u: UOp) -> bool:
-    """Whether `u` is the constant 0, broadcast to any shape."""
+    """Whether `u` is the constant 0, or this constant broadcast to any shape."""
     u = unbroadcast(u)
     return u.op == "CONST" and bool(u.value == 0)
 
 
 def count(shape: tuple) -> Any:
-    """Return the number of elements of `shape`: an int, or an index UOp if a size is symbolic."""
+    """Return the number of elements of an array of shape `shape`: an int, or an index UOp if a size is symbolic."""
     if all(s.__class__ is int for s in shape):
         return prod(shape)
     acc = idx(1)

@@ -52,12 +52,13 @@ MAPPED_REF = max(map(getrefcount, (object(),)))  # `getrefcount` in a `map` of a
 
 
 class State:
-    """A tensor that the step assigns: `tensor`, or argument number `argument` of each call.
+    """A tensor that the step assigns: the external tensor `tensor`, or argument number `argument` of each call.
 
-    Updated in place, buffer `number` is bound to the memory of `uop` while no other reference to that memory exists; on
-    several devices buffer `number` and those after it, to one `memory` each. With `after`, the old version is supplied
-    at each call and the tensor is rebound to a new BUFFER. `origin`: that of its BUFFERs, if an unjitted call would
-    give them a graph.
+    There are two kinds. A state that is updated in place has `after` None: position `number` of the command buffer is
+    bound to the memory of its BUFFER `uop`, while no other reference to that memory exists; on several devices position
+    `number` and those after it are bound, to one `memory` each. For a state with `after` (the rule for its new node),
+    each call supplies the old version, and the tensor is rebound to a new BUFFER. `origin`: the origin of its BUFFERs,
+    if an unjitted call would give them a graph.
     """
 
     __slots__ = ("after", "argument", "memory", "number", "origin", "tensor", "uop")
@@ -72,7 +73,7 @@ class State:
 
     @property
     def memories(self) -> dict[int, Any]:
-        """The memory that each buffer is bound to, by number; none for a state that is not bound yet."""
+        """The memory that each position is bound to, as a dict; empty for a state that is not bound yet."""
         if self.memory.__class__ is not tuple:
             return {} if self.memory is None else {self.number: self.memory}
         return dict(enumerate(self.memory, self.number))
@@ -99,9 +100,11 @@ class Read:
 
 
 def aliased_arguments(tensors: Sequence[Any], assigned: Sequence[Any], read: Sequence[Any]) -> list[Any]:
-    """Return the arguments that a step also reaches from outside, if it assigns them in either way.
+    """Return the arguments among `tensors` that a step also reaches as external tensors, if the step assigns them in
+    either role.
 
-    `assigned`: tensors, and numbers of arguments; `read`: tensors that are read from outside.
+    `tensors`: the argument tensors. `assigned`: assigned external tensors, and numbers of assigned arguments. `read`:
+    external tensors that are read.
     """
     given = {id(t): i for i, t in enumerate(tensors)}
     assigned_arguments = {s for s in assigned if s.__class__ is int}
@@ -124,13 +127,17 @@ class Output(NamedTuple):
 
     @property
     def made_at(self) -> int | None:
-        """The item of "fresh" of the result, on several devices of the first one; None if it is not fresh memory."""
+        """The index in the list "fresh" of the memory of the result, on several devices of its first part; None if it
+        is not fresh memory.
+        """
         first = self.at[0] if self.source == "parts" else self
         return first.at if first.source == "fresh" else None
 
 
 class Fresh(NamedTuple):
-    """Memory that each call allocates: a placeholder BUFFER, its bytes, and its shape if that is symbolic."""
+    """The rule for memory that each call allocates: a placeholder BUFFER (`mark`), its size in bytes, and its shape if
+    that is symbolic.
+    """
 
     mark: UOp
     n_bytes: int
@@ -265,7 +272,9 @@ class Capture:
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:
-        """Bytes that a call takes besides its arguments, state and constants, by kind."""
+        """Bytes that a call takes besides its arguments, state and constants, as a dict from kind of memory to
+        bytes.
+        """
         owned = [b for b in self.number if b.op == "BUFFER"]
         return {
             "intermediates": sum(buffer_bytes(b) for b in owned if is_arena(b)),
@@ -294,7 +303,7 @@ class Capture:
         self._bind(self.number[b], copy.memory.address)
 
     def _pieces(self) -> dict[int, Any]:
-        """Return the memory of each position that no call supplies."""
+        """Return {position in the command buffer: memory} for the positions that no call supplies."""
         out: dict[int, Any] = {n: b.storage for n, b in self.constants.items()}
         out |= {self.number[b]: m for b, m in self.owned.items()}
         out |= {self.number[b]: c.memory for b, c in self.copies.items()}
@@ -326,11 +335,13 @@ class Capture:
         return all((t := ref()) is None or t._uop is u for ref, u in self.baked_in)
 
     def bakes_in(self, tensors: Sequence[Any]) -> bool:
-        """Return whether one of the tensors is baked into the kernels or a result."""
+        """Return whether the node of one of `tensors` is part of the kernels or of a result, so that the tensor cannot
+        be rebound.
+        """
         return any(ref() is t for t in tensors for ref, _ in self.baked_in)
 
     def bound_now(self) -> dict[int, UOp]:
-        """Return the BUFFERs of states and constants, by slot."""
+        """Return {slot: BUFFER} of the states and constants that are bound now."""
         out = {s.number: s.tensor._uop for s in (*self.brought, *self.in_place)}
         return out | self.constants
 
@@ -548,7 +559,7 @@ def _unbound(step: UOp) -> UOp:
 
 
 def _fresh(p: UOp) -> Fresh:
-    """Return the rule for the memory of a "result" PARAM."""
+    """Return the Fresh (rule to allocate memory at each call) for `p`, a PARAM of role "result"."""
     symbolic = any(n.__class__ is not int for n in p.shape)
     return Fresh(mark(p), buffer_bytes(p), p.shape if symbolic else None)
 
@@ -586,7 +597,7 @@ def has_lock() -> bool:
 
 
 def _buffer_of(tensor: Any) -> UOp:
-    """Return the BUFFER of a tensor. It is realized if it has no memory, and copied if it is a view."""
+    """Return the BUFFER of `tensor`. The tensor is computed if it has no memory, and copied if it is a view."""
     u: UOp = tensor._uop
     if u.op != "BUFFER" or u.storage is None:
         (new,) = realize([u])

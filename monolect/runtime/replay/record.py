@@ -66,7 +66,9 @@ def record(
 
 
 class _Recorder:
-    """Assigns a PARAM and a role to each buffer of the runs, and builds the step."""
+    """A builder of a step: it assigns a PARAM and a role to each buffer of `runs`, the schedules that a call
+    executed.
+    """
 
     def __init__(self, runs: list[Run], args: Sequence[UOp]) -> None:
         self.runs = runs
@@ -92,7 +94,7 @@ class _Recorder:
     def step(
         self, args: Sequence[UOp], outputs: Sequence[UOp], states: Any, reads: Any, donated: Collection[int]
     ) -> tuple[UOp, Outside, str | None]:
-        """Build the step; see `record`."""
+        """Build the step and return (step, Outside, name of the device); see `record`, which has the same arguments."""
         written = {b for r in self.runs for b in r.fresh}
         returned = {p for o in outputs for p in parts_of(base_of(o))}
         uses = _uses(self.runs) if states or donated else {}
@@ -164,7 +166,7 @@ class _Recorder:
         return stays, moves
 
     def _sizes(self) -> list[UOp]:
-        """Append and return a PARAM for each Variable."""
+        """Append a PARAM of role "size" for each Variable of the runs, and return these PARAMs."""
         found = {v.arg.symbol: v for r in self.runs for v in r.plan.variables}
         out = []
         for v in found.values():
@@ -176,7 +178,12 @@ class _Recorder:
     def _reuse(
         self, made: Sequence[UOp], donated: list[tuple[int, UOp]], returned: set[UOp], uses: Uses
     ) -> list[tuple[int, int]]:
-        """Return (slot of a result, number of the donated argument whose memory it may take) pairs."""
+        """Return (slot of a result, number of a donated argument) pairs: the result may take the memory of this
+        argument.
+
+        `made`: BUFFERs of the results. `donated`: (number, BUFFER) of donated arguments. `returned`: BUFFERs that the
+        call returns. `uses`: how kernels use each BUFFER.
+        """
         free = {n: b for n, b in donated if b not in returned}
         out: list[tuple[int, int]] = []
         for b in made:
@@ -203,12 +210,14 @@ class _Recorder:
         return sorted(found, key=lambda b: int(self.param[b].arg.slot))
 
     def _private(self) -> dict[UOp, UOp]:
-        """Return a BUFFER without memory for each buffer that has no PARAM."""
+        """Return {buffer of the runs that has no PARAM: BUFFER node without memory that represents it in the step}."""
         every = dict.fromkeys(b for r in self.runs for b in (*r.inputs, *r.fresh) if b not in self.param)
         return {b: node("BUFFER", b.src, BufferArg(k, b.dtype, b.arg.device)) for k, b in enumerate(every)}
 
     def _run(self, r: Run, sizes: list[UOp], private: dict[UOp, UOp]) -> UOp:
-        """Return the schedule of a run, applied to PARAMs and private BUFFERs."""
+        """Return the schedule of the run `r`, applied to the PARAMs and `private` BUFFERs of its inputs and results,
+        and to `sizes`.
+        """
         args = [self.param[b] if b in self.param else private[b] for b in (*r.inputs, *r.fresh)]
         return node("FUNCTION", (r.plan.schedule, *args, *sizes))
 
@@ -232,7 +241,9 @@ def _unmarked(u: UOp) -> UOp:
 
 
 def _uses(runs: list[Run]) -> Uses:
-    """Return the uses of each BUFFER that the runs read or wrote."""
+    """Return, for each BUFFER that `runs` read or wrote, its uses: (number of the kernel launch, kernel, slot in the
+    kernel).
+    """
     items = []
     for r in runs:
         names = dict(enumerate(r.inputs)) | {len(r.inputs) + k: b for k, b in enumerate(r.fresh)}
@@ -249,13 +260,13 @@ def _pairs(states: Sequence[tuple[Any, UOp, UOp]]) -> list[tuple[UOp, UOp]]:
 
 
 def _on_each_device(u: UOp) -> tuple[UOp, ...]:
-    """Return the memory of a result on each of its devices; the result itself if it is on one."""
+    """Return the parts of the result `u`, the BUFFERs on each of its devices; (u,) if it is on one device."""
     b = base_of(u)
     return tuple(b.storage.parts) if b.arg.device.__class__ is tuple else (u,)
 
 
 def _placeholder(u: UOp) -> UOp:
-    """Return a view of the placeholder of its BUFFER."""
+    """Return `u`, a view of a BUFFER, with the BUFFER replaced by a placeholder without memory."""
     b, u = base_of(u), _unmarked(u)
     return mark(b) if u is b else substitute(u, {b: mark(b)})
 
