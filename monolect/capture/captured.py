@@ -38,8 +38,8 @@ class Spec(NamedTuple):
 
     @property
     def key(self) -> Any:
-        """Key of the calls that the capture serves, without the states of the gradients that exist before a call; see
-        `call_key`.
+        """Key of the calls that the capture serves, without the states of the gradients that exist before a call. Calls
+        with equal keys can use the same capture.
         """
         return call_key(*self)
 

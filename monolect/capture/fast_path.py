@@ -305,7 +305,9 @@ def _tensor_expression(t: Any, names: dict[str, Any]) -> str:
 
 
 def _gradient_expression(t: Any, names: dict[str, Any]) -> str:
-    """Return the code of an expression for the gradient of the Tensor that `t` denotes, as in `_tensor_expression`."""
+    """Return the code of an expression for the gradient of the Tensor that `t` denotes: the argument at position `t`,
+    or the external Tensor `t`, which is added to `names`.
+    """
     return _tensor_expression(t, names) + "._grad"
 
 

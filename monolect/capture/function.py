@@ -79,8 +79,8 @@ class Trace(NamedTuple):
 
 
 class Function(Generic[P, R]):
-    """A Python function of Tensors whose calls are nodes of the graph, with a bounded cache of its traces; see
-    `function`.
+    """A Python function of Tensors whose calls are nodes of the graph, with a bounded cache of its traces, which the
+    decorator `function` makes.
     """
 
     def __init__(self, f: Callable[P, R], precompile: bool, gradient: Gradient | None) -> None:
@@ -170,7 +170,8 @@ class Function(Generic[P, R]):
         """Return (Trace, Dependencies) for a call: the trace, a new one if none fits, and the values that the call
         depends on.
 
-        `roots`: as in `_call_without_views`, which also explains the JitError that is raised.
+        `roots`: maps the id of each value that replaced a view among the arguments to the root Tensor of this view.
+        Raises JitError if the function assigns to memory that two of its Tensors share and one of them was a view.
         """
         f = self.__wrapped__  # type: ignore[attr-defined]
         running.wait()
@@ -281,8 +282,9 @@ def _inlined(u: UOp, inputs: tuple[UOp, ...]) -> UOp:
 
 
 def _is_aliased(assigned: Sequence[Tensor], reached: Sequence[Tensor], roots: Mapping[int, Tensor]) -> bool:
-    """Whether one of `assigned` shares memory with another Tensor in `reached`. `roots`: as in
-    `Function._call_without_views`.
+    """Whether one of `assigned` shares memory with another Tensor in `reached`.
+
+    `roots`: maps the id of each value that replaced a view among the arguments to the root Tensor of this view.
     """
     memory = [id(roots.get(id(t), t)) for t in reached]
     return any(memory.count(id(roots.get(id(t), t))) > 1 for t in assigned)

@@ -32,8 +32,9 @@ class FinalGradients:
 
     `kept`: a new gradient. `aliased`: an external Tensor, a view, or the gradient of another Tensor. `cleared`: None.
     `consumed`: a gradient that the Tensor was updated with, which is not stored. `dropped`: a sum with a gradient that
-    is not stored. The arguments are the gradients before the call, the Tensors that it assigned, the Tensors whose
-    gradient it read or set, and a function as in `Name`.
+    is not stored. The arguments: `before`, the gradients before the call; `assigned`, the Tensors that it assigned;
+    `noted`, the Tensors whose gradient it read or set; `name(tensor)`, which returns the position of an argument, an
+    external Tensor itself, and None for any other Tensor.
     """
 
     def __init__(self, before: Gradients, assigned: Sequence[Tensor], noted: Noted, name: Name):
@@ -65,7 +66,8 @@ def rewrap_gradients(noted: Noted, name: Name) -> dict[int, Tensor]:
     the old one.
 
     The function may hold the old Tensor; it must not count as state of the step if it was written to. `noted`: Tensors
-    whose gradient was read or set, with the gradient before. `name`: as in `Name`.
+    whose gradient was read or set, with the gradient before. `name(tensor)` returns the position of an argument, an
+    external Tensor itself, and None for any other Tensor.
     """
     own: dict[int, Tensor] = {}
     for t, first in noted.alive():

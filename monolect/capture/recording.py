@@ -211,8 +211,8 @@ class Recording:
             parts[0].realize(*parts[1:])
 
     def _finish(self, has_tensors_alone: bool) -> tuple[Any, Captured | None]:
-        """Give the arguments the nodes and gradients of their placeholders; return (results, Captured or None), as
-        `run` does.
+        """Give the arguments the nodes and gradients of their placeholders. Return (results, Captured), or (results,
+        None) if the run cannot be replayed.
 
         `has_tensors_alone`: all arguments are Tensors by position, each once.
         """

@@ -47,7 +47,10 @@ def grad(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool 
 def value_and_grad(
     f: Callable[P, R], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[P, tuple[R, Any]]:
-    """Return a function as `grad` does, but whose result is (value, gradient); with `has_aux` ((value, aux), gradient).
+    """Return a function with the parameters of `f` that computes (value of `f`, its gradient by the arguments numbered
+    `argnums`).
+
+    With `has_aux`, `f` returns (value, aux), and the new function returns ((value, aux), gradient).
 
     >>> value, g = value_and_grad(lambda x: x * x)(Tensor(3.0))
     >>> value.item(), g.item()
@@ -114,8 +117,8 @@ def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]
     """Return the gradient by the placeholder node `u`: the sum of the gradients in `found` at this node and at its
     BUFFER.
 
-    A graph that was built after the placeholder was computed refers to the BUFFER. `placeholders`: as in
-    `_placeholder`; they are replaced by the original nodes in the result.
+    A graph that was built after the placeholder was computed refers to the BUFFER. `placeholders`: maps placeholder
+    nodes to original nodes, which replace them in the result.
     """
     parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
     g = full(u.shape, 0, u.dtype) if not parts else parts[0] if len(parts) == 1 else build("ADD", *parts)

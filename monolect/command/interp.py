@@ -110,8 +110,9 @@ def run_step(
 
 
 class _Runner:
-    """An executor of items on `memory`. `env`: the values of sizes by symbol, and of RANGEs by node. `order`, `run`: as
-    in `run_step`.
+    """An executor of items on `memory`. `env`: the values of sizes by symbol, and of RANGEs by node.
+
+    `order`: if given, items run in a random order that AFTER allows. `run(kernel, arrays by slot)` executes a kernel.
     """
 
     def __init__(

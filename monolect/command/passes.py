@@ -127,8 +127,9 @@ COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
 
 
 def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
-    """Run all passes after `join` on `step`, the result of `join`; return a step that a device can encode. `programs`:
-    as in `lower`.
+    """Run all passes after `join` on `step`, the result of `join`; return a step that a device can encode.
+
+    `programs`: a function that compiles the kernels; None means `services.programs`.
     """
     for row in COMMAND[1:]:
         if row.name == "lower" and programs is not None:

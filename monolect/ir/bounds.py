@@ -232,7 +232,11 @@ def ranges(u: UOp) -> frozenset[UOp]:
 
 
 def _free_ranges(u: UOp) -> frozenset[UOp]:
-    """Return the free RANGEs of `u`, as `ranges` does. The free RANGEs of the sources of `u` must be cached already."""
+    """Return the free RANGEs of `u`: the loops that its value depends on and that no REDUCE, END or WMMA in its graph
+    closes.
+
+    The free RANGEs of the sources of `u` must be cached already.
+    """
     if u.op == "RANGE":
         return u.src[0]._ranges | {u}
     if u.op == "REDUCE" or u.op == "END":

@@ -107,7 +107,8 @@ def _section_name(u: UOp, taken: set[str]) -> str:
 def _lines(u: UOp, named: dict[UOp, str], origins: bool) -> Iterator[str]:
     """Yield a line of text for each node in the graph of `u`, except nodes in `named` and the nodes below them.
 
-    `named`: for each body that is written as a section, its `@name`. `origins`: as in `show`.
+    `named`: for each body that is written as a section, its `@name`. With `origins`, each line ends with a comment: the
+    line of the user's program that made the node.
     """
     names: dict[UOp, str] = {}
     columns: dict[tuple, str] = {}
@@ -190,7 +191,7 @@ def _write_record(v: Any) -> str:
 
 # ---- parsing ---------------------------------------------------------------------------------------------------------
 def parse(text: str) -> UOp:
-    """Parse `text`, as `show` writes it, and return the node of its last line.
+    """Parse `text`, a graph with one node per line, and return the node of its last line.
 
     Raises ParseError with the line number if the text is not a graph.
     """
@@ -257,7 +258,8 @@ def _build(
     """Return (node, text of its dtype and shape) for line number `number`, which names the op `op` and the sources
     `src`.
 
-    `pair`: argument and tag of the node. `names`, `columns`: as in `_column`.
+    `pair`: argument and tag of the node. `names`: the name, such as `%7`, of each node of earlier lines. `columns`:
+    memo from (dtype, shape) to text.
     """
     if not _is_exact(op, pair[0]):
         raise _error(

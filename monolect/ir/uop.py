@@ -31,10 +31,12 @@ _slots = count(1 << 32)  # slots of tensors' BUFFERs; far above the slots that t
 
 
 class UOp:
-    """A node of the graph; see the module docstring for its fields.
+    """A node of the graph: op name, sources `src` (the nodes that it depends on), argument `arg` and `tag`, which never
+    change.
 
-    Compare nodes with `is`. `dtype` and `shape` are derived at construction, other properties at first use. A UOp also
-    means the whole graph of the nodes below it (its sources, their sources, and so on).
+    Compare nodes with `is`, because equal nodes are the same object. `dtype` and `shape` are derived at construction,
+    other properties at first use. A UOp also means the whole graph of the nodes below it (its sources, their sources,
+    and so on).
     """
 
     __slots__ = (

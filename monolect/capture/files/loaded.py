@@ -1,4 +1,4 @@
-"""Load a captured step from a file; see `saved` for the file.
+"""Load a captured step from a file that `saved` wrote.
 
 What it is for: `jit.load(path)`. The captures in the file are read and checked; their programs come from the user's
 caches, or are compiled.
@@ -356,8 +356,10 @@ def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
 def load(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor] | None = None, device: str | None = None
 ) -> Loaded:
-    """Return the step in the file at `path`; `tensors` replaces some of its tensors by name. `device`: name of the
-    device to load it for. See `jit.load`.
+    """Return the step in the file at `path`, which `step.save` wrote.
+
+    `tensors`: Tensors that replace some of the step's external Tensors, by name. `device`: name of the device to load
+    the step for; None means the device that it was saved on.
     """
     name = os.fspath(path)
     if device is not None and device not in DEVICES:

@@ -67,8 +67,10 @@ class Step(Protocol):
 
 # ---- saving ----------------------------------------------------------------------------------------------------------
 def save(jit: Step, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
-    """Write the captures of the step `jit` that fit its current environment to the file `path`. `tensors`: the step's
-    external Tensors by the names to save them under. See `Jit.save`.
+    """Write the captures of the step `jit` that fit its current environment to the file `path`.
+
+    `tensors`: the step's external Tensors by the names to save them under. Raises JitError or DeviceError for a step
+    that cannot be saved.
     """
     tensors = {**getattr(jit, "tensors", {}), **tensors}  # a loaded step keeps the names of its tensors
     for name, t in tensors.items():

@@ -95,8 +95,9 @@ class _Whole:
         self.writer, self.readers = -1, list[int]()
 
     def use(self, i: int, u: Use) -> set[int]:
-        """Record that item number `i` uses the buffer of `u`; return the numbers of the items that it must come after,
-        as `_Bytes.use` does.
+        """Record that item number `i` uses the buffer of `u`; return the numbers of the items that it must come after.
+
+        The result contains -1 if no item wrote the buffer.
         """
         found = {self.writer, *self.readers} if u.is_write else {self.writer}
         if u.is_write:
@@ -177,7 +178,9 @@ def uses_of(item: UOp, same: dict[UOp, UOp]) -> list[Use]:
 
 
 def dependencies(step: UOp) -> UOp:
-    """The pass: return `step` with operands AFTER the items that they must wait for; see the module docstring."""
+    """The pass: return `step` with each operand put AFTER the earlier items that it must wait for, because they touch
+    the same memory.
+    """
     linear = program_of(step)
     if not linear.src:
         return step

@@ -19,7 +19,9 @@ from monolect.schedule.result import schedule_of
 
 
 def join(step: UOp) -> UOp:
-    """The pass: return `step` with its runs replaced by the items of all runs; see the module docstring."""
+    """The pass: return `step`, whose program is a list of runs (schedules applied to arguments), with the kernel
+    launches of all runs as its program.
+    """
     args = [a for run in program_of(step).src for a in run.src[1:] if a.op == "BUFFER"]
     slots = count(1 + max([a.arg.slot for a in args], default=-1))
     items: list[UOp] = []

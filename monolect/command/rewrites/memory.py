@@ -88,11 +88,12 @@ def assign_offsets(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) ->
 
 
 def assign_offsets_concurrent(lives: Mapping[Any, Life], align_bytes: int = ALIGN_BYTES) -> MemoryPlan:
-    """Return a MemoryPlan as `assign_offsets` does, for items that run concurrently: small intermediates do not overlap
-    with any that may be alive at the same time.
+    """Return a MemoryPlan with an offset for each of `lives` (intermediate -> Life), a multiple of `align_bytes`, for
+    items that run concurrently.
 
-    If the arena would grow by more than MAX_EXTRA_BYTES, or there are more than MAX_LISTED_BLOCKS intermediates, return
-    the plan of `assign_offsets`.
+    Small intermediates do not overlap with any that may be alive at the same time, given the order of the items. If the
+    arena would grow by more than MAX_EXTRA_BYTES, or there are more than MAX_LISTED_BLOCKS intermediates, return the
+    plan of `assign_offsets`, for items that run in sequence.
     """
     least = assign_offsets(lives, align_bytes)
     if len(lives) > MAX_LISTED_BLOCKS:

@@ -22,7 +22,9 @@ CONSTANT = frozenset(("read", "constant"))  # roles of PARAMs that no call chang
 
 
 def once(step: UOp) -> UOp:
-    """The pass: return `step` with its hoisted items in the LINEAR "once"; see the module docstring."""
+    """The pass: return `step` with the items that depend only on constants moved to the LINEAR "once", whose items run
+    once instead of at every call.
+    """
     items = program_of(step).src
     if not settings.HOIST or not step.arg.is_replayed or not items or has_loops(items):
         return step

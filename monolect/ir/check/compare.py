@@ -228,7 +228,7 @@ def _differences(at: Sequence[Array], found: Array, dtype: DType, evaluate: Eval
     """Return a Difference for each of the samples `found`, of dtype `dtype`, that is wrong. `at`: coordinates of the
     samples, one array for each axis.
 
-    `evaluate`: computes expected values, as in `differing`.
+    `evaluate(noise_seed, rows)` computes (expected values, validity mask) of the samples with the numbers `rows`.
     """
     wrong, expected = differing(found, dtype, evaluate)
     return [Difference(tuple(int(row[k]) for row in at), expected[k], found[k]) for k in wrong]

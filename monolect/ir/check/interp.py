@@ -185,7 +185,7 @@ class Evaluator(Evaluation):
 
     def finish(self, array: Array) -> Array:
         """Return `array`, a computed value, without the batch axes of loops. Raises IRError if it depends on a loop
-        that is not closed.
+        that no REDUCE closes.
         """
         loops = len(self.axes)
         if any(n != 1 for n in array.shape[:loops]):
@@ -360,7 +360,8 @@ class Evaluator(Evaluation):
         """Return (node, effects): a node whose value is known, and the effects on `root` that turn this value into that
         of AFTER `u`.
 
-        Arguments: as in `updated`.
+        `effects`: the effects that `u` waits for. `x`: the first source of `u`, which is the memory `root` or an AFTER
+        of `root`; None if `u` is an AFTER of a view of `root`.
         """
         own = [e for e in effects if _touches(e, root)]
         bases = {b for e in own for v in _views(e) if _root(b := _base(v, root)[0]) is root}

@@ -588,7 +588,8 @@ class Points:
         """Return (array, mask) of elements of memory after the ATOMICADD `e`.
 
         `out`: the elements before, and `mask`: the valid ones. Element i gets the values of the iterations
-        rows[left[i]:right[i]] added. `stored`: returns the values of iterations, as in `written`.
+        rows[left[i]:right[i]] added. `stored(k)` returns (array, mask) of the values that the iterations with the
+        numbers `k` write.
         """
         counts = (right - left).reshape(-1)
         if counts.sum() > MOST_WRITES:

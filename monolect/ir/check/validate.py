@@ -91,9 +91,11 @@ def _outcome(ir: UOp, params: dict[int, UOp], run_program: Runner | None) -> Out
 
 
 def _run(ir: UOp, params: dict[int, UOp], run_program: Runner | None, noise_seed: int = 0) -> Outcome:
-    """Run the kernel `ir` on the random inputs of `_inputs`, and return the Outcome, as `_outcome` does.
+    """Run the kernel `ir` on random inputs. Return the Outcome: (reason why it was not run or "", array of each PARAM
+    by slot after the run).
 
-    `params` and `run_program`: as in `_outcome`. A `noise_seed` other than 0 adds small noise to the float inputs.
+    `params`: the PARAMs by slot. `run_program`: an interpreter for kernels that run one iteration at a time, or None. A
+    `noise_seed` other than 0 adds small noise to the float inputs.
     """
     order = toposort(ir)
     ops = {u.op for u in order}

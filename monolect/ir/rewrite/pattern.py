@@ -161,7 +161,8 @@ def Const(of: Any = None, dtype: Any = None, where: Callable[[UOp], Any] | None 
     """Return a pattern of a CONST. `of` is the value that it must have, a str (the name to capture the node by; any
     valid value matches) or None (any valid value matches).
 
-    `dtype` and `where`: as in `Var`.
+    `dtype`: a DType, or a kind such as "float", "int", "index"; None means any. `where`: a predicate of the node, or
+    None.
     """
     if of is None or isinstance(of, str):
         guard = _is_valid if where is None else lambda u: _is_valid(u) and where(u)
@@ -180,7 +181,8 @@ def Pat(
     """Return a pattern of a node whose op is one of `op` (a name or names; None: any) and whose sources match `src`;
     without `src`, any sources match.
 
-    `arg`: the argument that the node must have, or a predicate of it. `name`, `dtype` and `where`: as in `Var`.
+    `name`: the name to capture the node by. `dtype`: a DType, or a kind such as "float"; None means any. `arg`: the
+    argument that the node must have, or a predicate of the argument. `where`: a predicate of the node, or None.
     """
     ops = None if op is None else (op,) if isinstance(op, str) else tuple(op)
     return P(ops, tuple(map(_lift, src)) or None, name=name, dtype=dtype, arg=arg, where=where)

@@ -94,7 +94,13 @@ class _Recorder:
     def step(
         self, args: Sequence[UOp], outputs: Sequence[UOp], states: Any, reads: Any, donated: Collection[int]
     ) -> tuple[UOp, Outside, str | None]:
-        """Build the step and return (step, Outside, name of the device); see `record`, which has the same arguments."""
+        """Build the step and return (step, Outside, name of the device). Outside has the tensors that the step reads or
+        assigns besides its arguments.
+
+        `args`: BUFFERs of the arguments. `outputs`: the realized results. `states`: (tensor or number of an argument,
+        BUFFER before, BUFFER after). `reads`: (tensor read from outside, its BUFFER). `donated`: numbers of the
+        arguments whose memory results may take.
+        """
         written = {b for r in self.runs for b in r.fresh}
         returned = {p for o in outputs for p in parts_of(base_of(o))}
         uses = _uses(self.runs) if states or donated else {}
