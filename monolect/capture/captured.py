@@ -163,8 +163,10 @@ def run_checks(checks: Sequence[Check], results: list[Tensor]) -> None:
 
 
 def is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
-    """Whether the call has only positional arguments, each a Tensor, and no Tensor occurs twice. `tensors`: the
-    distinct Tensors in the arguments.
+    """Whether a call with the arguments `args` and `kwargs` has only positional arguments, each a Tensor, and no Tensor
+    occurs twice.
+
+    `tensors`: the distinct Tensors in the arguments.
     """
     return not kwargs and len(args) == len(tensors) and all(a.__class__ is Tensor for a in args)
 

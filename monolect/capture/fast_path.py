@@ -388,11 +388,12 @@ def _guard_lines(environment: Dependencies) -> Iterator[GuardLine]:
 
 
 def _table_guard(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> Iterator[GuardLine]:
-    """Yield one GuardLine that checks all `rows` at once; yield nothing if there are none. It fails unless `compare` is
+    """Yield one guard that checks all `rows` at once; yield nothing if there are none. It fails unless `compare` is
     true for each pair.
 
-    `pairs`: the code of two iterables, which give the operands of the function named `compare`; `{k}` in it is column k
-    of `rows`. `name`: prefix of the columns' names in the code.
+    A guard is (code of a condition that is true if the guard fails, values of its names). `pairs`: the code of two
+    iterables, which give the operands of the function named `compare`; `{k}` in it is column k of `rows`. `name`:
+    prefix of the columns' names in the code.
     """
     if rows:
         columns = {f"{name}{i}": column for i, column in enumerate(zip(*rows, strict=True))}
@@ -400,10 +401,10 @@ def _table_guard(name: str, compare: str, pairs: str, rows: Sequence[tuple]) -> 
 
 
 def _state_guards(capture: Capture) -> Iterator[GuardLine]:
-    """Yield a GuardLine for each external Tensor that the step reads or updates in place.
+    """Yield a GuardLine for each external Tensor that the step of `capture` reads or updates in place.
 
-    The guard fails if the Tensor has another node, or if other code holds the node or memory of a state that is updated
-    in place.
+    A GuardLine is (code of a condition that is true if the guard fails, values of its names). The guard fails if the
+    Tensor has another node, or if other code holds the node or memory of a state that is updated in place.
     """
     for i, r in enumerate(capture.reads):
         yield f"r{i}.tensor._uop is not r{i}.uop", {f"r{i}": r}
@@ -432,10 +433,11 @@ def _size_names(capture: Capture, names: dict[str, Any]) -> list[str]:
 
 
 def _result_buffer(k: int, result: Fresh, names: dict[str, Any], origin: Any, device: Any) -> list[str]:
-    """Return lines of code after which `y{k}` is a BUFFER that no other code holds, and `n{k}` its memory.
+    """Return lines of code after which `y{k}` is a BUFFER that no other code holds, and `n{k}` its memory, for result
+    number `k`.
 
-    It is the BUFFER of an earlier call if that is free and small, else a new one on `device`. `result`: fresh memory
-    number k of the capture. `origin`: (file, line, what) of new nodes. Adds to `names`.
+    It is the BUFFER of an earlier call if that is free and small, else a new one on `device`. `result`: the rule for
+    its memory. `origin`: (file, line, what) of new nodes. Adds to `names`.
     """
 
     def fresh() -> UOp:

@@ -131,7 +131,7 @@ class Function(Generic[P, R]):
         return replace_tensors(back, {id(values[k]): t for k, t in views.items()})
 
     def _call_without_views(self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]) -> Any:
-        """Return the results of a call with arguments that are not views.
+        """Return the results of a call with the arguments `args` and `kwargs`, which are not views.
 
         `roots`: views among the original arguments were replaced by values; this maps the id of each value to the root
         Tensor of the view. Raises JitError if the function assigns to memory that two of its Tensors share and one of
@@ -167,8 +167,8 @@ class Function(Generic[P, R]):
     def _find_trace(
         self, args: tuple, kwargs: dict[str, Any], roots: Mapping[int, Tensor]
     ) -> tuple[Trace, Dependencies]:
-        """Return (Trace, Dependencies) for a call: the trace, a new one if none fits, and the values that the call
-        depends on.
+        """Return (Trace, Dependencies) for a call with the arguments `args` and `kwargs`: the trace, a new one if none
+        fits, and the values that the call depends on.
 
         `roots`: maps the id of each value that replaced a view among the arguments to the root Tensor of this view.
         Raises JitError if the function assigns to memory that two of its Tensors share and one of them was a view.
@@ -195,8 +195,8 @@ class Function(Generic[P, R]):
         return t, found
 
     def _is_as_before(self, found: Dependencies, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Whether running the function left everything that it reads unchanged. `found`: its dependencies before the
-        run.
+        """Whether running the function on `args` and `kwargs` left everything that it reads unchanged. `found`: its
+        dependencies before the run.
 
         A reused trace would not repeat a side effect, such as counting, appending to a list, or exchanging the values
         of two variables.
@@ -381,7 +381,9 @@ def _refuse_assigned_leaf(g: UOp, y: UOp, leaf: UOp) -> list[UOp | None]:
 
 
 def _views_as_leaves(found: Dependencies) -> list[tuple[Tensor, int]]:
-    """Return (Tensor, number of its node among the inputs) for each external Tensor that is a leaf and a view."""
+    """Return (Tensor, number of its node among the inputs) for each external Tensor in `found` that is a leaf
+    (requires_grad) and a view.
+    """
     return [(t, found.nodes[t._uop]) for t, is_leaf in found.flags if is_leaf and t._is_view]
 
 

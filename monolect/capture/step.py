@@ -199,9 +199,9 @@ class Jit(Generic[P, R]):
         return t
 
     def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Run the general call, which accepts any arguments, and return its results.
+        """Run the general call with the arguments `args` and `kwargs`, and return its results.
 
-        Inside of another capture, a trace or a derivative, the function runs unjitted.
+        Inside of another capture, a trace or a derivative, the user's function runs without a capture of its own.
         """
         if changes.captures:  # the call is part of another capture or trace
             with undone_on_failure():
@@ -213,8 +213,8 @@ class Jit(Generic[P, R]):
             return self._step(args, kwargs)
 
     def _step(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Find the capture for the arguments and replay it, or make a new one; return the results. The caller holds
-        `steps.lock`.
+        """Find the capture for the arguments `args` and `kwargs` and replay it, or make a new one; return the results.
+        The caller holds `steps.lock`.
         """
         found: list[Tensor] = []
         flatten((args, kwargs), found)
@@ -309,10 +309,11 @@ class Jit(Generic[P, R]):
         return found, check_values
 
     def _with_views(self, args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
-        """Call the step with each view among `tensors`, the Tensors in the arguments, replaced by a Tensor of the same
-        memory; return its results.
+        """Call the step with the arguments `args` and `kwargs`, but with each view in them replaced by a Tensor of the
+        same memory; return its results.
 
-        If the step assigns to such a Tensor, the new value is then written to the view.
+        `tensors`: the Tensors in the arguments. If the step assigns to a Tensor that replaces a view, the new value is
+        then written to the view.
         """
         given = {id(t): t for t in tensors}
         instead = {k: in_memory(t) if t._is_view else t for k, t in given.items()}
@@ -480,11 +481,11 @@ class Jit(Generic[P, R]):
     def _capture(
         self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], nodes: list[UOp], is_outdated: bool
     ) -> Any:
-        """Run the function for a call with the key `key`, record it as a capture, and return its results. If that
-        raises, everything is restored as before.
+        """Run the function with the arguments `args` and `kwargs`, record the run as a capture, and return its results.
+        If that raises, everything is restored as before.
 
-        `tensors`: the Tensors in the arguments, with their `nodes`. `is_outdated`: a capture of the same call exists
-        and could not be replayed.
+        `key`: the key of the call. `tensors`: the Tensors in the arguments, with their `nodes`. `is_outdated`: a
+        capture of the same call exists and could not be replayed.
         """
         compute_pending()  # pending values are not part of the step
         arguments = [(t, (u, t._grad, t._requires_grad)) for t, u in zip(tensors, nodes, strict=True)]

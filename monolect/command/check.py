@@ -117,7 +117,7 @@ def _accesses(i: int, item: UOp) -> Iterator[MemoryAccess]:
 
 
 def _predecessors(items: Sequence[_Item]) -> list[int]:
-    """Return, for each item, a bit set of the numbers of all items that it comes after.
+    """Return, for each of `items`, a bit set of the numbers of all items that it comes after.
 
     These are the items that its operands are AFTER, directly or indirectly, and those that run once. Raises VerifyError
     if an item is AFTER an item that does not precede it.
@@ -140,7 +140,7 @@ def _predecessors(items: Sequence[_Item]) -> list[int]:
 def _check_order(items: Sequence[_Item], accesses: Sequence[MemoryAccess], before: list[int]) -> None:
     """Raise VerifyError if two of `accesses` to common bytes, one of them a write, are not ordered by AFTER.
 
-    `before`: for each item the bit set of the items that it comes after.
+    `items`: the items of the step. `before`: for each item the bit set of the items that it comes after.
     """
     by_base: dict[UOp, list[MemoryAccess]] = {}
     for a in accesses:
@@ -168,7 +168,8 @@ def _merged(accesses: Sequence[MemoryAccess], result: int, argument: int) -> lis
 def _check_once(
     items: Sequence[_Item], accesses: Sequence[Sequence[MemoryAccess]], roles: Sequence[str], shared: Sequence[int]
 ) -> None:
-    """Raise VerifyError if an item that runs once touches memory that changes, or if another item writes its results.
+    """Raise VerifyError if one of `items` that runs once touches memory that changes, or if another item writes its
+    results.
 
     `accesses`: the accesses of each item. `roles`: the role of each PARAM, by slot. `shared`: slots of constants that
     external code may write.
@@ -209,10 +210,10 @@ class _Written:
 
 
 def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequence[MemoryAccess]]) -> None:
-    """Raise VerifyError if an item of `step` reads bytes that nothing wrote, writes memory that is not the step's, or
-    if a result is not written whole.
+    """Raise VerifyError if one of `items` reads bytes that nothing wrote or writes memory that is not the step's, or if
+    a result is not written whole.
 
-    `accesses`: the accesses of each item.
+    `accesses`: the accesses of each item of `step`.
     """
     roles = step.arg.roles
     written: dict[UOp, _Written] = {}
@@ -254,7 +255,9 @@ def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequenc
 
 
 def _error(u: UOp, message: str, expected: object, found: object) -> VerifyError:
-    """Return the VerifyError for node `u`, with the name of its kernel and the line of the user's program if known."""
+    """Return the VerifyError with the text `message` for node `u`; it has the name of the kernel and the line of the
+    user's program if known.
+    """
     name = f" of {u.src[0].arg.name}" if u.op == "CALL" and u.src[0].op == "PROGRAM" else ""
     line = u.origin[:2] if isinstance(u.origin, tuple) and len(u.origin) >= 2 else None
     return VerifyError(f"{u.op}{name}: {message}", op=u.op, expected=str(expected), found=str(found), line=line)

@@ -32,7 +32,7 @@ def estimate(item: UOp) -> tuple[int, int]:
 
 
 def _of_kernel(kernel: UOp) -> tuple[int, dict[int, int]]:
-    """Return `_counted(kernel)`, memoized."""
+    """Return (arithmetic operations, {slot of a PARAM: bytes of it that the loops visit}) of `kernel`, memoized."""
     found = _known.get(kernel)
     if found is None:
         found = _known[kernel] = _counted(kernel)

@@ -193,7 +193,8 @@ def writes(item: UOp) -> list[int]:
 
 
 def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, threads: int, local: int) -> ProgramInfo:
-    """Return the ProgramInfo of `kernel`, compiled with the given name and cache `key`, for `threads` threads.
+    """Return the ProgramInfo of the compiled `kernel`: its `name`, its `key` in the caches of programs, its number of
+    `threads`.
 
     `operands`: operands of one of its CALLs, from which the dtypes and sizes are taken. `local`: bytes of scratch
     memory of each thread.

@@ -68,7 +68,7 @@ services = Services()
 
 
 def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
-    """Return `step` with each kernel replaced by its compiled PROGRAM.
+    """Return `step` with each kernel replaced by its compiled PROGRAM for `target`.
 
     `programs`: a function that compiles the kernels; None means `services.programs`, which takes programs from caches
     and compiles the others.
@@ -97,7 +97,9 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
 
 
 def _pack_once(step: UOp, target: Target) -> UOp:
-    """Return `step` after the pass `pack_once`, which runs only for a replayed step on a target without workgroups."""
+    """Return `step` after the pass `pack_once`, which runs only for a replayed step and if `target` has no
+    workgroups.
+    """
     if services.packed_blocks is None or services.budget is None or target.workgroups or not step.arg.is_replayed:
         return step
     blocks = services.packed_blocks
@@ -105,8 +107,8 @@ def _pack_once(step: UOp, target: Target) -> UOp:
 
 
 def _rebase(step: UOp, target: Target) -> UOp:
-    """Return `step` after the pass `rebase`, which runs only if the target binds operands at offsets and all items run
-    on its device.
+    """Return `step` after the pass `rebase`, which runs only if `target` binds operands at offsets and all items run on
+    its device.
     """
     calls = calls_in(items_of(program_of(step)))
     return rebase(step) if target.offsets and all(device_of(c, target.name) == target.name for c in calls) else step
@@ -127,7 +129,8 @@ COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
 
 
 def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
-    """Run all passes after `join` on `step`, the result of `join`; return a step that a device can encode.
+    """Run all passes after `join` on `step`, the result of `join`; return a step that the device described by `target`
+    can encode.
 
     `programs`: a function that compiles the kernels; None means `services.programs`.
     """
@@ -146,7 +149,7 @@ def joined(step: UOp, target: Target) -> UOp:
 
 
 def run(row: Pass, step: UOp, target: Target) -> UOp:
-    """Return the step that the pass `row` makes of `step`; `step` itself if the pass is disabled.
+    """Return the step that the pass `row` makes of `step` for `target`; `step` itself if the pass is disabled.
 
     If a setting checks or traces passes, the pass runs through the pipeline's runner.
     """

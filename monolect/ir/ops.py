@@ -399,10 +399,10 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
 
 
 def _stored_shape(src: tuple, arg: Any) -> tuple:
-    """Return (), the shape of a STORE, after checking its operands.
+    """Return (), the shape of a STORE with the sources `src`, after checking their shapes.
 
-    The value src[1] and the gate (the condition under which an element is stored) must broadcast to the shape of the
-    memory src[0]. Raises IRError.
+    The value src[1] and the gate src[2] (if there is one: the condition under which an element is stored) must
+    broadcast to the shape of the memory src[0]. Raises IRError.
     """
     target, shape = src[0].shape, src[1].shape
     if (not shape or shape == target) and len(src) == 2:
@@ -619,8 +619,8 @@ def _np_mul(dtype: DType, a: Any, b: Any) -> Any:
 
 
 def _np_pow(dtype: DType, a: Any, b: Any) -> Any:
-    """Compute a ** b as IEEE 754 defines it. NumPy takes the square root for a scalar exponent 0.5, which differs at
-    -0.0 and -inf.
+    """Compute a ** b of NumPy arrays as IEEE 754 defines it. NumPy takes the square root for a scalar exponent 0.5,
+    which differs at -0.0 and -inf.
     """
     root = (b == 0.5) & ((a == 0) | (a == -np.inf))
     return np.where(root, np.abs(a), np.power(a, b)).astype(np.asarray(a).dtype)

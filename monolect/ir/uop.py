@@ -181,7 +181,8 @@ _rules = {r.name: (r.lo, MANY if r.hi is None else r.hi, r.dtype, r.shape) for r
 
 
 def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
-    """Return the interned UOp with exactly these fields: op name, sources, argument and tag.
+    """Return the interned UOp with exactly the fields `op` (a name), `src` (its sources), `arg` (its argument) and
+    `tag`.
 
     No simplifier is applied. Raises IRError if the fields violate the op's row in the op table.
     """
@@ -307,7 +308,7 @@ def broadcast_to(u: UOp, shape: tuple) -> UOp:
 
 
 def new_buffer(shape: Iterable[Any], dtype: DType, device: Any, axis: int | None = 0) -> UOp:
-    """Return a BUFFER with a slot that no other BUFFER of this process has.
+    """Return a BUFFER of shape `shape` and dtype `dtype`, with a slot that no other BUFFER of this process has.
 
     `device`: a device name, or a tuple of names. A tuple of devices divides the BUFFER along `axis`; if `axis` is None,
     each device holds all of it.
@@ -359,8 +360,8 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
 
 @lru_cache(maxsize=128)
 def nodes_of(kernel: UOp) -> tuple[UOp, ...]:
-    """Return `toposort(kernel)` as a tuple, memoized for the most recent kernels, because several passes walk each
-    kernel.
+    """Return all nodes of `kernel`, sources before users. The result is memoized for the most recent kernels, because
+    several passes walk each kernel.
     """
     return tuple(toposort(kernel))
 

@@ -105,6 +105,8 @@ def assign_offsets_concurrent(lives: Mapping[Any, Life], align_bytes: int = ALIG
 def _assigned(lives: Mapping[Any, Life], align_bytes: int, blocks: Blocks) -> MemoryPlan:
     """Return a MemoryPlan that gives each of `lives`, largest first, the lowest free offset in `blocks`, which is empty
     at first.
+
+    Sizes are rounded up to multiples of `align_bytes`.
     """
     offsets: dict[Any, int] = {}
     for b, life in sorted(lives.items(), key=lambda item: (-item[1].n_bytes, item[1].first)):
@@ -280,7 +282,7 @@ def _offsets_by_group(lives: dict[UOp, Life], once: Sequence[UOp], target: Targe
 
 
 def _predecessors(once: Sequence[UOp], order: Sequence[UOp], step: UOp) -> list[int]:
-    """Return, for each item, a bit set of the numbers of the items that it comes after.
+    """Return, for each item of `step`, a bit set of the numbers of the items that it comes after.
 
     The items are `once`, those that run once in sequence, and then `order`, which run concurrently.
     """

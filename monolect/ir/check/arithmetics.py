@@ -83,13 +83,13 @@ def rounded_constant(noise_seed: int, value: Array, dtype: DType) -> Array:
 
 
 def maximum(dtype: DType, a: Array, b: Array) -> Array:
-    """Compute the op MAX of the arrays `a` and `b`, where 0.0 is larger than -0.0."""
+    """Compute the op MAX of the arrays `a` and `b`, where 0.0 is larger than -0.0. `dtype`: their dtype."""
     return np.logical_or(a, b) if dtype.kind == "b" else np.where((a == b) & (a == 0), a + b, np.maximum(a, b))
 
 
 def multiply_add(dtype: DType, a: Array, b: Array, c: Array) -> Array:
-    """Compute a * b + c on arrays. Floats are computed in float64 with about one rounding, by adding the rounding
-    errors of the product and the sum.
+    """Compute `a` * `b` + `c` on arrays of dtype `dtype`. Floats are computed in float64 with about one rounding, by
+    adding the rounding errors of the product and the sum.
 
     Source: Dekker, "A floating-point technique for extending the available precision", 1971.
     """

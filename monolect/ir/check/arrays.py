@@ -45,8 +45,9 @@ def both_valid(a: Mask, b: Mask) -> Mask:
 
 
 def select_valid(c: Array, a: Mask, b: Mask) -> Mask:
-    """Return the mask of np.where(c, x, y), given the mask `a` of x and the mask `b` of y; None means true
-    everywhere.
+    """Return the mask of the array that has elements of x where the bool array `c` is true, else those of y.
+
+    `a`, `b`: the masks of x and of y; None means true everywhere.
     """
     if a is None and b is None:
         return None
@@ -97,8 +98,8 @@ def scan_array(op: str, dtype: DType, x: Array, axis: int) -> Array:
 
 
 def multiply_tiles(dtype: DType, a: Array, b: Array, acc: Array, n_axes: int) -> Array:
-    """Compute WMMA, a product of small matrices: return `acc` plus the sum of a * b over the last `n_axes` axes of the
-    product.
+    """Compute WMMA, a product of small matrices: return `acc` plus the sum of `a` * `b` over the last `n_axes` axes of
+    this product.
 
     `dtype`: that of the result. Floats are computed in float64 and rounded once.
     """

@@ -62,7 +62,8 @@ class Difference(NamedTuple):
 
 # ---- samples ---------------------------------------------------------------------------------------------------------
 def sampled(sizes: Sequence[int], n: int) -> tuple[Array, ...]:
-    """Return at most `n` sample points of an index space, as one array of coordinates for each axis.
+    """Return at most `n` sample points of the index space with the sizes `sizes`, as one array of coordinates for each
+    axis.
 
     A space of at most `n` points is returned whole. Otherwise the samples are the first and the last point, points next
     to multiples of tile sizes, and random ones.
@@ -124,7 +125,8 @@ class KernelCheck:
         """Yield (PARAM, Difference) for each sampled element that the kernel wrote wrongly; the PARAM denotes the
         written argument.
 
-        `now(param)` returns the contents of the argument after the kernel ran.
+        `now(param)` returns the contents of the argument after the kernel ran. `options`: values of Variables, and
+        whether TF32 is allowed.
         """
         memory = {p: self.before.get(p.arg.slot, now(p)) for p in self.params}
         for (e, rs), slot in zip(self.effects, self.slots, strict=True):
@@ -283,6 +285,7 @@ def compare_value(u: UOp, found: Array, memory: Memory, options: EvaluationOptio
     """Yield a Difference for each sampled element of `found` that differs from the expected value of tensor `u`.
 
     `found`: the value of `u` that was read from memory, as a flat array. `memory`: flat arrays of the inputs of `u`.
+    `options`: values of Variables, and whether TF32 is allowed.
     """
     points = options.points(memory)
     shape = points.shape(u)

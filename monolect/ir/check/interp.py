@@ -392,7 +392,7 @@ def _views(effect: UOp) -> tuple[UOp, ...]:
 
 
 def _touches(effect: UOp, root: UOp) -> bool:
-    """Whether an effect may write to the memory `root`."""
+    """Whether `effect`, a STORE, ATOMICADD or CALL, may write to the memory `root`."""
     return any(_root(_base(v, root)[0]) is root for v in _views(effect))
 
 

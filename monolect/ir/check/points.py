@@ -145,8 +145,9 @@ class Points:
         return u, index, *[self.env.get(r) for r in sorted(free, key=_serial)]
 
     def _nested(self, u: UOp, index: Index = ()) -> Value:
-        """Return `value(u, index)` on behalf of a reduction or gather. Raises Unsupported if reductions and gathers are
-        nested too deeply.
+        """Return (array, mask) of the elements of `u` at `index`, on behalf of a reduction or gather.
+
+        Raises Unsupported if reductions and gathers are nested too deeply.
         """
         self.nested += 1
         if self.nested > DEEPEST:

@@ -94,7 +94,7 @@ def accesses(u: UOp) -> Iterator[Access]:
 
 
 def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = True) -> bool:
-    """Whether 0 <= index < size is proven wherever the bool UOp `gate` is true (None: everywhere). If `solver` is
+    """Whether 0 <= `index` < `size` is proven wherever the bool UOp `gate` is true (None: everywhere). If `solver` is
     false, Z3 is not used.
     """
     lo, hi = min_max(index)
@@ -240,7 +240,7 @@ def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
 
 # ---- intervals -------------------------------------------------------------------------------------------------------
 def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether intervals prove 0 <= index < size, after the range of each RANGE that one of `conditions` bounds by
+    """Whether intervals prove 0 <= `index` < `size`, after the range of each RANGE that one of `conditions` bounds by
     constants is narrowed.
     """
     found = {r: limit for r, limit in limits(conditions).items() if r.op == "RANGE"}
@@ -254,7 +254,7 @@ def _by_intervals(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether 0 <= index < size where `conditions` hold is proven for each iteration of some short loop separately.
+    """Whether 0 <= `index` < `size` where `conditions` hold is proven for each iteration of some short loop separately.
 
     This helps where a blocked loop splits a division, or a loop multiplies a symbolic size.
     """
@@ -263,8 +263,8 @@ def _by_enumeration(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether 0 <= index < size where `conditions` hold is proven, by intervals or facts, for each value of the RANGE
-    `r`.
+    """Whether 0 <= `index` < `size` where `conditions` hold is proven, by intervals or facts, for each value of the
+    RANGE `r`.
     """
     for i in range(min_max(r)[1] + 1):
         at, n, *rest = substitute_all((index, size, *conditions), {r: idx(i)})
@@ -276,7 +276,7 @@ def _in_each(r: UOp, index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
 
 # ---- linear reasoning ------------------------------------------------------------------------------------------------
 def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> bool:
-    """Whether 0 <= index < size follows from `conditions` by linear reasoning.
+    """Whether 0 <= `index` < `size` follows from `conditions` by linear reasoning.
 
     If not, a MAX or WHERE is split into its two cases, at most `cases` times.
     """
@@ -580,7 +580,7 @@ def _known_about_atom(x: UOp) -> list[Poly]:
 
 # ---- Z3 --------------------------------------------------------------------------------------------------------------
 def _solved(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether the solver Z3 proves 0 <= index < size where `conditions` hold; False if Z3 is not installed."""
+    """Whether the solver Z3 proves 0 <= `index` < `size` where `conditions` hold; False if Z3 is not installed."""
     try:
         import z3
     except ImportError:

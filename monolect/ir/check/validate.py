@@ -39,11 +39,11 @@ _last: list[tuple[UOp, Outcome]] = []  # the latest outcome: the result of a pas
 
 
 def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = None) -> str:
-    """Compare the results of a kernel in its forms before and after the pass `name`. Return "", or the reason why they
-    were not compared.
+    """Compare the results of a kernel in its form `before` the pass `name` with those of its form `after` the pass.
 
-    `run_program`: interpreter for kernels that must run one iteration at a time; if it is None, such kernels are not
-    compared. Raises VerifyError that names the pass and the elements that differ.
+    Returns "" if the results agree, or the reason why they were not compared. `run_program`: interpreter for kernels
+    that must run one iteration at a time; if it is None, such kernels are not compared. Raises VerifyError that names
+    the pass and the elements that differ.
     """
     if before is after:
         return ""
@@ -166,8 +166,9 @@ def _inputs(params: dict[int, UOp], noise_seed: int) -> Arguments:
 
 
 def _random(rng: np.random.Generator, n: int, dtype: DType) -> np.ndarray[Any, Any]:
-    """Return an array of `n` random values of dtype `dtype`: normally distributed floats, or small integers, some of
-    which are out of bounds as indices.
+    """Return an array of `n` random values of dtype `dtype` from the generator `rng`.
+
+    They are normally distributed floats, or small integers, some of which are out of bounds as indices.
     """
     if dtype.is_float:
         return rng.standard_normal(n).astype(storage(dtype))

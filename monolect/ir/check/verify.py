@@ -185,7 +185,8 @@ def _is_loop(r: UOp) -> bool:
 
 
 def _verify_linear(linear: UOp, root: UOp) -> None:
-    """Check a LINEAR: each instruction follows its sources and is inside their blocks; RANGE/END and IF/ENDIF nest.
+    """Check `linear`, a LINEAR: each instruction follows its sources and is inside their blocks; RANGE/END and IF/ENDIF
+    nest.
 
     A loop-carried accumulator is initialized before its loop. `root`: the graph that the error shows. Raises
     VerifyError.

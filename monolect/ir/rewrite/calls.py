@@ -145,8 +145,10 @@ def _by_name(size: UOp) -> UOp:
 
 
 def shape_of_call(shape: tuple, src: tuple[UOp, ...]) -> tuple[Any, ...]:
-    """Return `shape`, the shape of a value in the body src[0], with the PARAMs in symbolic sizes replaced by the
-    arguments src[1:].
+    """Return `shape`, the shape of a value in a body, with the PARAMs in its symbolic sizes replaced by the arguments
+    of a call.
+
+    `src`: the sources of the call: its body and then its arguments.
     """
     if all(n.__class__ is int for n in shape):
         return shape

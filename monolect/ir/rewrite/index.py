@@ -60,7 +60,7 @@ def linear(u: UOp) -> tuple[int, Terms]:
 
 
 def _sum_of(u: UOp) -> tuple[int, Terms]:
-    """Return `linear(u)`, which is (constant, terms), for an ADD `u`."""
+    """Return the ADD `u` of index values as (constant, terms), where the terms are (value, coefficient) pairs."""
     k = 0
     terms: list[tuple[UOp, int]] = []
     while u.op == "ADD" and u._linear is None:  # `from_linear` builds left-leaning chains
@@ -76,8 +76,10 @@ def _sum_of(u: UOp) -> tuple[int, Terms]:
 
 
 def _scaled(x: UOp, c: int) -> tuple[int, Terms]:
-    """Return `linear(c * x)`, which is (constant, terms). Here x may be a sum or a constant, which happens if c * x was
-    built with identities switched off.
+    """Return the product of the index value `x` and the int `c` as (constant, terms), where the terms are (value,
+    coefficient) pairs.
+
+    Here `x` may be a sum or a constant, which happens if the product was built with identities switched off.
     """
     k, terms = linear(x)
     return k * c, tuple([(y, m * c) for y, m in terms if m * c])
@@ -130,7 +132,7 @@ def _term_key(t: tuple[UOp, int]) -> tuple:
 
 
 def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UOp:
-    """Return the canonical node for k + the sum of c*x over `terms`, (x, c) pairs or a dict from x to c.
+    """Return the canonical node for `k` plus the sum of c*x over `terms`, (x, c) pairs or a dict from x to c.
 
     Terms of the form x // c * c + x % c are combined to x.
     """
@@ -212,7 +214,7 @@ def index_add(a: UOp, b: UOp) -> UOp:
 
 
 def index_mul(a: UOp, b: UOp) -> UOp:
-    """Return the canonical node for a * b.
+    """Return the canonical node for a * b of the index values `a` and `b`.
 
     If one factor is a constant, the node is the other's sum with scaled coefficients. Otherwise the node is a product,
     which counts as one term of a sum. A sum of two or more terms times a single term is distributed to a sum of
@@ -255,10 +257,10 @@ def _product(a: UOp, b: UOp) -> UOp:
 
 
 def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int], int, dict[UOp, int]]:
-    """Split the sum of `k` and `terms` into c * whole + rest.
+    """Split the sum of `k` and `terms` into c * whole + rest, for the int `c`.
 
     Returns (constant of whole, terms of whole, constant of rest, terms of rest). The constant of rest is in [0, c), and
-    no coefficient of rest is a multiple of c. Terms are dicts from value to coefficient.
+    no coefficient of rest is a multiple of c. The terms that are returned are dicts from value to coefficient.
     """
     whole: dict[UOp, int] = {}
     rest: dict[UOp, int] = {}
@@ -337,7 +339,9 @@ def _is_below(a: UOp, b: UOp) -> bool:
 
 
 def index_mod(a: UOp, b: UOp) -> UOp:
-    """Return the canonical node for a % b; the result has the sign of b, and is 0 for b = 0."""
+    """Return the canonical node for a % b of the index values `a` and `b`; the result has the sign of b, and is 0 for b
+    = 0.
+    """
     if b.op != "CONST":
         if a is b and (allowed is None or allowed("index_mod_self")):
             return idx(0)
@@ -388,7 +392,8 @@ def _is_reduced(k: int, terms: Terms, c: int) -> bool:
 
 
 def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
-    """Apply (m*A + small) % c == m * (A % (c/m)) + small, where m divides c and 0 <= small < m, and return the node.
+    """Simplify a remainder by the int `c`: (m*A + small) % c == m * (A % (c/m)) + small, where m divides c and 0 <=
+    small < m. Return its node.
 
     The dividend m*A + small is `k` plus the sum of `rest`, a dict from value to coefficient. Returns None if no
     coefficient can be such an m.
@@ -402,11 +407,10 @@ def _mod_carry_free(k: int, rest: dict[UOp, int], c: int) -> UOp | None:
 
 
 def index_less(a: UOp, b: UOp) -> UOp:
-    """Return the canonical node for a < b: `terms < k`, divided by the common divisor of the coefficients; TRUE or
-    FALSE if known.
+    """Return the canonical node for a < b of the index values `a` and `b`; TRUE or FALSE if the result is known.
 
-    If the sum of the terms may overflow, unbounded terms are moved to the side of the comparison on which their
-    coefficient is positive.
+    Its form is `terms < k`, divided by the common divisor of the coefficients. If the sum of the terms may overflow,
+    unbounded terms are moved to the side of the comparison on which their coefficient is positive.
     """
     k, terms = linear(a + b * -1)
     lo, hi = _sum_range(k, terms)

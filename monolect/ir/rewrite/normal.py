@@ -58,7 +58,8 @@ def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
     """Compute `op` on the CONSTs `src` at compile time by the NumPy function in the op's row, and return the result as
     a CONST.
 
-    Returns None if the row has no such function, if folding is switched off, or if an index value is too large.
+    `arg`: the argument of the op. Returns None if the row has no such function, if folding is switched off, or if an
+    index value is too large.
     """
     row = ROWS[op]
     d = src[-1].dtype
@@ -304,7 +305,7 @@ def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _bitcast(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Return the simplified BITCAST of src[0] to the dtype `arg`.
+    """Return the simplified BITCAST of the source in `src` to the dtype `arg`.
 
     A BITCAST from or to bool goes through uint8, because a bool is a byte in memory and a bit in a register.
     """
@@ -403,8 +404,9 @@ def _store(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _after(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Simplify an AFTER of src[0] and the effects src[1:]: drop effects on views without elements, whose loops never
-    run.
+    """Return the simplified AFTER with the sources `src`: a value or memory, and the effects that it waits for.
+
+    Effects on views without elements are dropped, because their loops never run.
     """
     effects = tuple([e for e in src[1:] if not _is_nothing(e, src[0])])
     if allowed is not None and len(effects) < len(src) - 1:
@@ -418,8 +420,10 @@ def _is_nothing(effect: UOp, base: UOp) -> bool:
 
 
 def _end(src: tuple[UOp, ...], arg: Any) -> UOp:
-    """Build an END of the body src[0] and its loops src[1:]. Each write to a PARAM is made dependent on all LOOP ranges
-    of the END, so that no pass hoists the write.
+    """Return the END with the sources `src`, its body and its loops, and the argument `arg`.
+
+    Each write to a PARAM in the body is made dependent on all LOOP ranges of the END, so that no pass hoists the write
+    out of a loop.
     """
     loops = tuple([r for r in src[1:] if r.op == "RANGE" and r.arg[1] == "LOOP"])
     if allowed is not None:
@@ -532,7 +536,7 @@ def smaller(a: Any, b: Any) -> UOp:
 
 
 def within(x: UOp, lo: Any, hi: Any) -> UOp:
-    """Return the bool UOp lo <= x < hi for index values; `lo` and `hi` may be ints."""
+    """Return the bool UOp lo <= x < hi of the index values `x`, `lo` and `hi`; the bounds may be ints."""
     return build("AND", negate(less(x, lo)), less(x, hi))
 
 

@@ -136,11 +136,11 @@ class P:
         return Pat("SHR", self, o)
 
     def differs(self, o: Any) -> P:
-        """Return the pattern of `self != o` (CMPNE)."""
+        """Return the pattern of `self != o` (op CMPNE), where `o` is a pattern or a number."""
         return Pat("CMPNE", self, o)
 
     def maximum(self, o: Any) -> P:
-        """Return the pattern of the maximum of `self` and `o` (MAX)."""
+        """Return the pattern of the maximum of `self` and `o` (op MAX), where `o` is a pattern or a number."""
         return Pat("MAX", self, o)
 
     def choose(self, a: Any, b: Any) -> P:
@@ -488,7 +488,9 @@ def _alternatives(p: P, path: tuple[int, ...] = ()) -> list[Way]:
 
 
 def _looseness(pattern: P) -> int:
-    """Return a sort key for sub-patterns: a pattern that matches fewer nodes has a smaller key and is checked first."""
+    """Return a sort key for `pattern`, a sub-pattern: a pattern that matches fewer nodes has a smaller key and is
+    checked first.
+    """
     return 0 if pattern.value is not _ANY else 1 if pattern.ops is not None else 2
 
 
@@ -503,8 +505,8 @@ def _unique(ways: list[Way]) -> Iterator[Way]:
 
 
 def _identity(pattern: P) -> Any:
-    """Return a key that is equal for patterns of equal meaning: (name, dtype) for a bare variable, else the id of the
-    pattern.
+    """Return a key that is equal for patterns with the same meaning: (name, dtype) if `pattern` is a bare variable,
+    else its id.
     """
     plain = (
         pattern.ops is None

@@ -266,7 +266,7 @@ class Capture:
         return Output("given", slot, new, b)
 
     def home(self, b: UOp) -> Any:
-        """Return the device that owns the memory of a BUFFER."""
+        """Return the device that owns the memory `b`, a PARAM or BUFFER."""
         assert self.device is not None
         return Device[home(b, self.device.name)]
 
@@ -310,20 +310,26 @@ class Capture:
         return out | {n: m for s in self.in_place for n, m in s.memories.items()}
 
     def _run_verified(self, args: Sequence[UOp], addresses: list[int], made: Sequence[UOp]) -> None:
-        """Run the items one by one and compare what each stored."""
+        """Run all kernel launches one by one and compare the values that each stored with expected ones.
+
+        `args`: nodes of arguments and old versions of states. `addresses`: those to bind, in the order of `args`,
+        sizes, `made`. `made`: the new BUFFERs of this call.
+        """
         sizes = addresses[len(args) : len(addresses) - len(made)]
         brought = [*(u.storage for u in args), *sizes, *(u.storage for u in made)]
         self._verify(self.items, self._pieces() | dict(enumerate(brought)))
 
     def _verify(self, items: tuple[UOp, ...], pieces: dict[int, Any] | None = None) -> None:
-        """Run items one by one and compare what each stored. `pieces`: memory or size by position."""
+        """Run the kernel launches `items` one by one and compare the values that each stored with expected ones.
+        `pieces`: memory or size by position.
+        """
         from monolect.runtime.realize import verified  # imported only for VERIFY
 
         pieces = self._pieces() if pieces is None else pieces
         verified.run_items(self.device, items, self.number, pieces, self.variables, replayed=True)
 
     def _bind(self, number: int, address: int) -> None:
-        """Bind an address in the command buffer and in the prologue's."""
+        """Bind position `number` of the command buffer, and of that of the prologue, to the memory at `address`."""
         self.commands.bind(number, address)
         if self.prologue is not None:
             self.prologue.commands.bind(number, address)
@@ -459,7 +465,9 @@ class Capture:
         return args, taken
 
     def _donated(self, args: Sequence[UOp]) -> dict[int, Any]:
-        """Return the memory of donated arguments that has no other reference, by number of the result that takes it."""
+        """Return {number of a result: memory that it takes} for those donated arguments in `args` to whose memory there
+        is no other reference.
+        """
         taken = {}
         for k, n in self.reuse.items():
             u = args[n]
@@ -471,7 +479,9 @@ class Capture:
 
     @staticmethod
     def _rebuilt(v: Output, lists: Mapping[str, Any]) -> UOp:
-        """Return the node of a result or a new state version of this call."""
+        """Return the node that the rule `v` gives for a result or new version of a state in this call. `lists`:
+        "fresh", "given" and "read", which the rule refers to.
+        """
         if v.source == "constant":
             return v.node
         if v.source == "parts":
@@ -482,8 +492,8 @@ class Capture:
         return new if v.node is v.base else substitute(v.node, {v.base: new})
 
     def _rebind(self, r: Read) -> None:
-        """Bind the current memory of a tensor that the step reads and that was assigned since. Raises JitError if its
-        dtype or shape changed.
+        """Bind the present memory of the tensor of `r`, which the step reads and which was assigned since the last
+        call. Raises JitError if its dtype, shape or devices changed.
         """
         new = _buffer_of(r.tensor)
         if new.shape != r.uop.shape or new.dtype is not r.uop.dtype or _placement_of(new) != _placement_of(r.uop):
@@ -524,8 +534,8 @@ class Capture:
         s.memory, s.uop = memory, u  # set last: other threads compare it without a lock
 
     def _own_memory(self, b: UOp, is_held: bool) -> Any:
-        """Return the memory of a BUFFER on one device if the step may overwrite it, else a copy. `is_held`: other code
-        holds the BUFFER, such as a graph.
+        """Return the memory of `b`, a BUFFER on one device, if the step may overwrite it, else a copy. `is_held`: other
+        code holds the BUFFER, such as a graph.
         """
         memory = b.storage
         # references: the BUFFER's, the local variable's; a NumPy view has another
@@ -538,7 +548,7 @@ class Capture:
 
 
 def _devices(u: UOp) -> tuple[str, ...]:
-    """Return the devices of a BUFFER."""
+    """Return the names of the devices of the BUFFER `u`, as a tuple."""
     return u.arg.device if u.arg.device.__class__ is tuple else (u.arg.device,)
 
 
@@ -548,13 +558,13 @@ def _placement_of(b: UOp) -> tuple[tuple[str, ...], Any]:
 
 
 def _move(tensors: Sequence[Any], news: Sequence[UOp]) -> None:
-    """Set the nodes of state tensors to their new versions."""
+    """Set the node of each state tensor in `tensors` to its new version in `news`."""
     for t, new in zip(tensors, news, strict=True):
         t._uop = new
 
 
 def _unbound(step: UOp) -> UOp:
-    """Return the step without the constants that it was planned with."""
+    """Return `step` without the arguments (PARAMs and constants) that it was applied to for planning."""
     return node("FUNCTION", step.src[:1], step.arg)
 
 
@@ -578,7 +588,7 @@ def _packed(once: Sequence[UOp]) -> dict[UOp, tuple[int, str]]:
 
 
 def _is_short(items: Sequence[UOp]) -> bool:
-    """Return whether items run so briefly that releasing the GIL would not pay."""
+    """Return whether the kernel launches `items` take so little time that releasing the GIL would not pay."""
     work = 0
     for c in items:
         kernel = kernel_of(c)

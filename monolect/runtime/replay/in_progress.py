@@ -205,8 +205,8 @@ changes = _Changes()
 
 
 def restore(tensor: Any, node: UOp, gradient: Any, is_leaf: bool) -> None:
-    """Set the node, gradient and leaf flag (`requires_grad`) of `tensor` back to the given values, which were noted
-    before it changed.
+    """Set `tensor` back to the state that was noted before it changed: its node `node`, its gradient, and its leaf flag
+    (requires_grad) `is_leaf`.
     """
     tensor._grad = gradient
     if tensor._requires_grad is not is_leaf:

@@ -228,7 +228,9 @@ class _Recorder:
         return node("FUNCTION", (r.plan.schedule, *args, *sizes))
 
     def _value(self, u: UOp, linear: UOp, written: set[UOp]) -> UOp:
-        """Return a result, or the new version of a state, as a view of a PARAM."""
+        """Return `u`, a result or the new version of a state, with its BUFFER replaced by the PARAM; inside an AFTER of
+        the program `linear` if its BUFFER is in `written`.
+        """
         b = base_of(u)
         if b in self.symbolic and u is not b:
             expected = "a result with a buffer of its own (contiguous())"
@@ -240,7 +242,7 @@ class _Recorder:
 
 
 def _unmarked(u: UOp) -> UOp:
-    """Return a view without DETACH and CONTIGUOUS_BACKWARD, which matter only for gradients."""
+    """Return `u`, a view, without the ops DETACH and CONTIGUOUS_BACKWARD, which matter only for gradients."""
     if u.op in ("DETACH", "CONTIGUOUS_BACKWARD"):
         return _unmarked(u.src[0])
     return rebuild(u, (_unmarked(u.src[0]), *u.src[1:])) if u.op in VIEWS else u
@@ -261,7 +263,9 @@ def _uses(runs: list[Run]) -> Uses:
 
 
 def _pairs(states: Sequence[tuple[Any, UOp, UOp]]) -> list[tuple[UOp, UOp]]:
-    """Return the BUFFERs (before, after) of states on each of their devices."""
+    """Return (BUFFER before, BUFFER after) for each state and each of its devices. `states`: (tensor, BUFFER before,
+    BUFFER after).
+    """
     return [p for _, before, after in states for p in zip(parts_of(before), parts_of(after), strict=True)]
 
 
@@ -296,7 +300,7 @@ def external(runs: Iterable[tuple[Sequence[UOp], Sequence[UOp]]], args: Sequence
 
 
 def _symbolic_results(runs: list[Run]) -> dict[UOp, tuple]:
-    """Return the symbolic shapes of the BUFFERs that have one.
+    """Return {BUFFER: symbolic shape} for the BUFFERs written by `runs` that have a symbolic shape.
 
     Raises JitError if a later run reads such a BUFFER, as that run was planned for the bound size only.
     """

@@ -263,8 +263,8 @@ def _pair(x: Any) -> tuple:
 
 
 def _integers(what: str, numbers: Any, below: int) -> tuple[int, ...]:
-    """Return `numbers` if it is a tuple of different ints in range(below); raise FileFormatError otherwise. `what`
-    names the tuple in the message.
+    """Return `numbers` if it is a tuple of different ints n with 0 <= n < `below`; raise FileFormatError otherwise.
+    `what` names the tuple in the message.
     """
     found = tuple([index(n, below) for n in _tuple(numbers)])
     if len({*found}) != len(found):
@@ -273,7 +273,7 @@ def _integers(what: str, numbers: Any, below: int) -> tuple[int, ...]:
 
 
 def index(n: Any, below: int) -> int:
-    """Return `n` if it is an int in range(below); raise FileFormatError otherwise."""
+    """Return `n` if it is an int with 0 <= n < `below`; raise FileFormatError otherwise."""
     if n.__class__ is not int or not 0 <= n < below:
         raise damaged("a number of a step", f"0 <= number < {below}", n)
     return int(n)
