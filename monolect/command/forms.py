@@ -208,8 +208,9 @@ def program_info(kernel: UOp, operands: Sequence[UOp], name: str, key: str, thre
 
 
 def device_of(item: UOp, default: str) -> str:
-    """Return the engine (`ir.placement.engine`) that `item` runs on, for a copy that of its destination; `default` if the
-    item touches no memory.
+    """Return the engine (`ir.placement.engine`) that `item` runs on, for a copy that of its destination.
+
+    `default`: the engine of an item that touches no memory.
     """
     operands = item.src[:1] if item.op == "STORE" else item.src[1:]
     found = (
