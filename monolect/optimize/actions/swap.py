@@ -1,4 +1,4 @@
-"""SWAP: interchange two axes of one kind.
+"""SWAP: interchange two output loops or two reduction loops of a kernel.
 
 Source: the OptOps table of the specification.
 """

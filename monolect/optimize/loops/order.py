@@ -12,8 +12,8 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def sequential_pairs(plan: LoopNest, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
-    """Return (part in `plan.axes`, part in `order`) for each position of a part whose axis must run in order. `order`
-    is a permutation of `plan.axes`.
+    """Return pairs (k-th such part of `plan.axes`, k-th such part of `order`) of the parts whose axes must run in order;
+    other parts are not counted. `order` is a permutation of `plan.axes`.
 
     A pair of two different parts means that `order` would reorder sequential loops, which is illegal.
     """
