@@ -12,8 +12,8 @@ from monolect.optimize.loops.nest import LoopNest
 
 
 def sequential_pairs(plan: LoopNest, order: list[AxisPart]) -> list[tuple[AxisPart, AxisPart]]:
-    """Return pairs (k-th such part of `plan.axes`, k-th such part of `order`) of the parts whose axes must run in order;
-    other parts are not counted. `order` is a permutation of `plan.axes`.
+    """Return, for the parts whose axes must run in order, the pairs (k-th of them in `plan.axes`, k-th of them in
+    `order`). Other parts are not counted. `order` is a permutation of `plan.axes`.
 
     A pair of two different parts means that `order` would reorder sequential loops, which is illegal.
     """
