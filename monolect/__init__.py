@@ -19,6 +19,7 @@ from monolect.base.errors import (
     CaptureWarning,
     CompileError,
     DeviceError,
+    DistributedError,
     DTypeError,
     ExportError,
     FileFormatError,
@@ -53,9 +54,9 @@ __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
     "nn", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
-    "DTypeError", "DeviceError", "ExportError", "FileFormatError", "GradientError", "IRError", "IndexRangeError",
-    "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError", "ParseError", "SettingError",
-    "ShapeError", "VerifyError",
+    "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
+    "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
+    "ParseError", "SettingError", "ShapeError", "VerifyError",
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ TARGETS: dict[str, tuple[str, str]] = {
     "hip": ("monolect.backend.hip.runtime", "HipDevice"),
     "metal": ("monolect.backend.metal.runtime", "MetalDevice"),
     "python": ("monolect.backend.python.runtime", "PythonDevice"),
+    "mpi": ("monolect.backend.mpi.runtime", "MpiDevice"),
     "null": ("monolect.backend.null.runtime", "NullDevice"),
     "disk": ("monolect.backend.disk.runtime", "DiskDevice"),
 }
@@ -154,6 +155,11 @@ class Registry:
 Device = Registry()
 
 
+def is_here(name: str) -> bool:
+    """Whether the device `name` is of this process, and not of another process of the job."""
+    return getattr(Device[name], "is_here", True)
+
+
 def target_of(devices: str | tuple[str, ...] | None) -> Target:
     """Return the target of a device, of the first of several devices, or of the default device for None."""
     name = devices[0] if isinstance(devices, tuple) else devices or Device.default
@@ -161,4 +167,4 @@ def target_of(devices: str | tuple[str, ...] | None) -> Target:
     return target
 
 
-__all__ = ["DISK_PREFIX", "Device", "Registry", "TARGETS", "is_on_disk", "target_of"]
+__all__ = ["DISK_PREFIX", "Device", "Registry", "TARGETS", "is_here", "is_on_disk", "target_of"]

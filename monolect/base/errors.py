@@ -113,6 +113,10 @@ class DTypeError(MonolectError, TypeError):
     """
 
 
+class DistributedError(MonolectError, RuntimeError):
+    """Processes of a job that do not run the same program, a process that does not answer, or a job of one process."""
+
+
 class DeviceError(MonolectError, ValueError):
     """A device that is unknown, absent on this machine, or mixed with another in one operation.
 

@@ -19,6 +19,7 @@ from monolect.command.rewrites.group import group
 from monolect.command.rewrites.join import join
 from monolect.command.rewrites.memory import plan_memory
 from monolect.command.rewrites.once import once
+from monolect.command.rewrites.own import own
 from monolect.command.rewrites.pack_once import Budget, Packed, pack_once
 from monolect.command.rewrites.rebase import rebase
 from monolect.ir.ops import Stage
@@ -57,6 +58,7 @@ class Services:
 
     programs: Programs | None = None
     target: Callable[[str], Target] | None = None  # target of a device by name
+    runs_here: Callable[[str], bool] = staticmethod(lambda name: True)  # is a device, by name, of this process?
     # (kernel, target) -> blocks that the kernel's plan packs of its frozen PARAMs
     packed_blocks: Callable[[UOp, Target], tuple[Packed, ...]] | None = None
     budget: Callable[[UOp], Budget] | None = None  # step -> budget for packed copies of its constants
@@ -117,7 +119,8 @@ def _rebase(step: UOp, target: Target) -> UOp:
 # fmt: off
 COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
     Pass("join",         C, C, lambda s, t: join(s), (), ("order",), "runs of a captured step, or the one of a batch, as one program over what a call binds"),
-    Pass("once",         C, C, lambda s, t: once(s), (), ("join",), "what depends on constants alone leaves the program before anything of it is planned", optional=True),
+    Pass("own",          C, C, lambda s, t: own(s, services.runs_here, t.name), (), ("join",), "what other processes run is neither planned nor compiled"),
+    Pass("once",         C, C, lambda s, t: once(s), (), ("own",), "what depends on constants alone leaves the program before anything of it is planned", optional=True),
     Pass("pack_once",    C, C, _pack_once, (), ("once",), "constants that kernels pack are known now; the kernels must still be whole", optional=True),
     Pass("rebase",       C, C, _rebase, (), ("pack_once",), "kernels that differ in where their operands begin become one, before each is compiled", optional=True),
     Pass("lower",        C, C, lower, (), ("rebase",), "groups depend on the threads of programs, operands on what they access"),

@@ -12,9 +12,10 @@ from typing import Any
 
 from monolect.backend.common.host.memory import Memory
 from monolect.backend.common.host.memory import part as part_of_memory
-from monolect.backend.registry import Device, is_on_disk
+from monolect.backend.registry import Device, is_here, is_on_disk
 from monolect.base.dtype import DType, dtypes
 from monolect.base.dtype import from_numpy as dtype_of
+from monolect.base.dtype import to_numpy as numpy_of
 from monolect.base.errors import AllocationError, DeviceError, InternalError
 from monolect.base.numpy import np
 from monolect.ir.placement import device
@@ -40,12 +41,28 @@ class Shards:
         return sum(count(p.shape) * p.dtype.itemsize for p in self.parts)
 
     def view(self, dtype: Any) -> np.ndarray:
-        """Return a copy of all elements in row-major order as an array of `dtype`."""
+        """Return a copy of all elements in row-major order as an array of `dtype`. If other processes hold parts, all
+        processes call it.
+        """
+        here = [to_numpy(p) for p in self.parts if is_here(p.arg.device)]
         if self.axis is None:
-            whole = to_numpy(self.parts[0])
+            whole = here[0]
         else:
-            whole = np.concatenate([to_numpy(p) for p in self.parts], self.axis)
+            whole = np.concatenate(here if len(here) == len(self.parts) else self._gathered(here), self.axis)
         return np.ascontiguousarray(whole).reshape(-1).view(np.uint8).view(dtype)
+
+    def _gathered(self, here: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the array of each part from those of this process, `here`; all processes call it."""
+        sent = b"".join([np.ascontiguousarray(a).tobytes() for a in here])
+        received = Device[self.parts[0].arg.device].transport.gather(sent)
+        held = [Device[p.arg.device].rank for p in self.parts]
+        starts = dict.fromkeys(held, 0)
+        out = []
+        for p, rank in zip(self.parts, held, strict=True):
+            n = count(p.shape)
+            out.append(np.frombuffer(received[rank], numpy_of(p.dtype), n, starts[rank]).reshape(p.shape))
+            starts[rank] += n * p.dtype.itemsize
+        return out
 
 
 def with_storage(shape: tuple, dtype: DType, device_name: Any, storage: Any) -> UOp:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Preparing
-from monolect.backend.registry import Device
+from monolect.backend.registry import Device, is_here
 from monolect.base.errors import AllocationError, JitError
 from monolect.base.settings import settings
 from monolect.command.forms import buffer_bytes, home
@@ -266,7 +266,7 @@ def _run_sharded(batch: list[UOp], as_symbolic: bool) -> list[UOp]:
         names = {*map(device, values), *_device_names(values)}
         if len(names) == 1:
             return compute(values, as_symbolic)
-        return _run_compound(values, str(device(values[0])), as_symbolic)
+        return _run_compound(values, next((n for n in map(device, values) if is_here(n)), Device.default), as_symbolic)
 
     found = realize_sharded(batch, computed, Device.default, bool(captures))
     if captures:

@@ -18,6 +18,7 @@ import numpy as np
 
 from monolect.backend.base import Commands, Peered, Program
 from monolect.backend.common.host.memory import HOST
+from monolect.backend.common.host.native import NativeDevice
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
@@ -180,18 +181,40 @@ class _CopyPart:
         home, there = (Device[str(o.base.arg.device)] for o in (self.source, self.to))
         to, source = (self.host.number[o.base] for o in (self.to, self.source))
         a, b = (value_of(o.offset, self.host.env) for o in (self.source, self.to))
-        if type(home) is type(there) and isinstance(there, Peered) and not a and not b:
+        if (rank := getattr(home, "rank", None)) is not None and rank != getattr(there, "rank", None):
+            self._between_processes(home, there, source, to, a, b)
+        elif type(home) is type(there) and isinstance(there, Peered) and not a and not b:
             there.copy_from(self.host.memory[to], home, self.host.memory[source], self.n_bytes)
         else:
             self._by_the_host(home, there, source, to, a, b)
         self.host.ns[self.k] += time.perf_counter_ns() - start
+
+    def _between_processes(self, home: Any, there: Any, source: int, to: int, a: int, b: int) -> None:
+        """Send from the process of `home`, or receive from it: in the process of `there`, or in all others if each
+        process has a device `there`. The other arguments are those of `_by_the_host`.
+        """
+        link = home.transport
+        goal = getattr(there, "rank", None)
+        if home.is_here:
+            data = _bytes(home, self.host, source)[a : a + self.n_bytes]
+            for rank in range(link.size) if goal is None else (goal,):
+                if rank != link.rank:
+                    link.send(data, rank)
+            if goal is None:
+                self._by_the_host(home, there, source, to, a, b)
+        elif _in_host_memory(there):
+            link.receive(_bytes(there, self.host, to)[b : b + self.n_bytes], home.rank)
+        else:
+            received = np.empty(self.n_bytes, np.uint8)
+            link.receive(received, home.rank)
+            there.copy(self.host.memory[to], there.from_array(received), self.n_bytes)
 
     def _by_the_host(self, home: Any, there: Any, source: int, to: int, a: int, b: int) -> None:
         """Copy through host memory from byte `a` of position `source`, on device `home`, to byte `b` of position `to`,
         on device `there`. `b` must be 0 unless `there` has host memory.
         """
         data = _bytes(home, self.host, source)[a : a + self.n_bytes]
-        if there.space == HOST:
+        if _in_host_memory(there):
             _bytes(there, self.host, to)[b : b + self.n_bytes] = data
         elif b:
             raise InternalError("a copy into the middle of a device's memory", expected="byte 0", found=b)
@@ -199,9 +222,14 @@ class _CopyPart:
             there.copy(self.host.memory[to], there.from_array(np.ascontiguousarray(data)), self.n_bytes)
 
 
+def _in_host_memory(device: Any) -> bool:
+    """Whether the host reaches the memory of a device; that of another processor's device is in its process."""
+    return device.space == HOST or isinstance(device, NativeDevice)
+
+
 def _bytes(device: Any, host: HostCommands, position: int) -> np.ndarray:
     """Return the memory at a position as uint8: a view if the host reaches it, else a copy."""
-    if device.space != HOST:
+    if not _in_host_memory(device):
         found: np.ndarray = host.memory[position].view(np.uint8)
         return found
     base = next(b for b, n in host.number.items() if n == position)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from monolect.backend.registry import Device
+from monolect.backend.registry import Device, is_here
 from monolect.base.collector import collection_paused
 from monolect.base.dtype import dtypes, to_numpy
 from monolect.base.errors import ArgumentError
@@ -184,7 +184,7 @@ def _run_pass(row: Pass, step: UOp, target: Target) -> UOp:
     return out
 
 
-services.target, services.run_pass = target_of, _run_pass
+services.target, services.run_pass, services.runs_here = target_of, _run_pass, is_here
 
 
 __all__ = [

@@ -1,0 +1,94 @@
+"""Move bytes between the processes of a job.
+
+`Transport` is the interface; `MpiTransport` implements it by `mpi4py`. A transport for GPUs would implement it too.
+Invariant: two processes exchange messages in the order of the copies of their equal programs, so no message has a name.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from monolect.base.errors import DistributedError
+from monolect.base.settings import settings
+
+CHUNK_BYTES = 1 << 30  # bytes of one message; MPI counts elements in 32 bits
+SPIN_SECONDS = 1e-3  # seconds during which a receiver only polls; after them it sleeps between two polls
+SLEEP_SECONDS = 5e-5  # seconds between two polls
+
+
+class Transport(Protocol):
+    """Exchange bytes with the other processes of a job. `rank`: number of this process; `size`: how many there are."""
+
+    rank: int
+    size: int
+
+    def send(self, data: np.ndarray, to: int) -> None:
+        """Send a copy of `data`, a flat uint8 array, to the process of rank `to`; return before it has arrived."""
+
+    def receive(self, into: np.ndarray, source: int) -> None:
+        """Receive the next message of the process of rank `source` into a flat uint8 array of its size."""
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """Return the bytes that each process passed to this call, by rank. All processes call it."""
+
+    def abort(self) -> None:
+        """End all processes of the job."""
+
+
+class MpiTransport:
+    """The processes that `mpiexec` started."""
+
+    def __init__(self) -> None:
+        from mpi4py import MPI  # initializes MPI
+
+        self.byte, self.comm = MPI.BYTE, MPI.COMM_WORLD.Dup()
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self.sent: list[tuple[Any, np.ndarray]] = []  # requests that may be in progress, each with its data
+
+    def send(self, data: np.ndarray, to: int) -> None:
+        self.sent = [pair for pair in self.sent if not pair[0].Test()]
+        own = data.copy()
+        for at in range(0, max(1, own.size), CHUNK_BYTES):
+            part = own[at : at + CHUNK_BYTES]
+            self.sent.append((self.comm.Isend([part, self.byte], to), part))
+
+    def receive(self, into: np.ndarray, source: int) -> None:
+        for at in range(0, max(1, into.size), CHUNK_BYTES):
+            self._wait(self.comm.Irecv([into[at : at + CHUNK_BYTES], self.byte], source), f"rank {source}")
+
+    def gather(self, data: bytes) -> list[bytes]:
+        sizes = np.empty(self.size, np.int64)
+        self._wait(self.comm.Iallgather(np.array([len(data)], np.int64), sizes), "all ranks")
+        own, ends = np.frombuffer(data, np.uint8), np.cumsum(sizes)
+        found = np.empty(int(ends[-1]), np.uint8)
+        counts, starts = sizes.tolist(), (ends - sizes).tolist()
+        self._wait(self.comm.Iallgatherv([own, self.byte], [found, counts, starts, self.byte]), "all ranks")
+        return [found[a:b].tobytes() for a, b in zip(starts, ends.tolist(), strict=True)]
+
+    def abort(self) -> None:
+        self.comm.Abort(1)
+
+    def _wait(self, request: Any, whom: str) -> None:
+        """Wait until `request` is complete. Raises DistributedError after DISTRIBUTED_TIMEOUT seconds."""
+        start = time.monotonic()
+        while not request.Test():
+            passed = time.monotonic() - start
+            if passed > settings.DISTRIBUTED_TIMEOUT:
+                expected = "all ranks to run one program; DISTRIBUTED_TIMEOUT may be longer"
+                found = f"nothing from {whom} for {settings.DISTRIBUTED_TIMEOUT} s"
+                raise DistributedError(f"rank {self.rank} waits for a message", expected=expected, found=found)
+            if passed > SPIN_SECONDS:
+                time.sleep(SLEEP_SECONDS)
+
+
+@cache
+def transport() -> Transport:
+    """Return the transport of this job. The first call initializes it."""
+    return MpiTransport()
+
+
+__all__ = ["MpiTransport", "Transport", "transport"]

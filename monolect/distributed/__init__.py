@@ -1,0 +1,65 @@
+"""Run one program on the processes of a job: `mpiexec -n 4 python train.py`.
+
+What it is for: `devices()` are the processors of all processes; `Tensor.shard`, `replicate` and `nn.parallel` take them
+like any devices. Each process runs the same program, compiles its own part of it, and holds its own parts of tensors.
+What it is not: a launcher. `mpiexec`, Slurm and Ray start processes.
+Invariant: all processes run the same operations in the same order. Tensors on other devices than `mpi` are those of
+each process; a program gives them the same values on all ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from types import TracebackType
+
+from monolect.backend.mpi.transport import transport
+from monolect.backend.registry import Device
+from monolect.base.errors import DistributedError
+from monolect.tensor.random import manual_seed
+
+__all__ = ["barrier", "devices", "rank", "size"]
+
+_started = False
+
+
+def devices() -> tuple[str, ...]:
+    """Return the devices of all processes, by rank. The first call seeds the random numbers of all ranks alike, and
+    lets an exception in one process end all.
+
+    Raises DistributedError for a job of a single process, or without mpi4py.
+    """
+    global _started
+    if missing := Device.device_class("mpi").missing():
+        raise DistributedError("processes cannot exchange data", expected=missing, found="no mpi4py")
+    n = transport().size
+    if n < 2:
+        raise DistributedError("a job of one process", expected="mpiexec -n 2 python train.py", found="size 1")
+    if not _started:
+        _started = True
+        sys.excepthook = _end_all
+        manual_seed(int.from_bytes(transport().gather(os.urandom(7))[0], "little"))
+    return tuple("mpi" if k == 0 else f"mpi:{k}" for k in range(n))
+
+
+def rank() -> int:
+    """Return the number of this process."""
+    return transport().rank
+
+
+def size() -> int:
+    """Return the number of processes."""
+    return transport().size
+
+
+def barrier() -> None:
+    """Return once all processes have called it."""
+    transport().gather(b"")
+
+
+def _end_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an uncaught exception with its rank, and end all processes, which would wait for this one."""
+    traceback.print_exception(kind, error, trace)
+    print(f"monolect: rank {rank()} of {size()} failed; the job ends", file=sys.stderr, flush=True)
+    transport().abort()
