@@ -189,7 +189,8 @@ def _indexed(u: UOp) -> tuple[Any, str | None, int | None]:
 def _move_axis(u: UOp, ax: int | None, n: int) -> int | None:
     """Return the axis along which `u` is sharded over `n` devices, if its first source is sharded along axis `ax`.
 
-    Returns None if `u` is not sharded. Raises DeviceError if computing `u` would need elements of other devices.
+    `u`: a movement op, REDUCE, REPLICATED, or an op that keeps the axes of its first source. Returns None if `u` is not
+    sharded. Raises DeviceError if computing `u` would need elements of other devices.
     """
     if ax is None:
         return None

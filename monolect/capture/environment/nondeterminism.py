@@ -59,7 +59,7 @@ def generator_state(generator: Any) -> Any:
 
 
 def is_nondeterministic(f: Any) -> bool:
-    """Whether `f` is a builtin function that reads a clock or the operating system's source of random bits."""
+    """Whether `f`, a builtin function or method, reads a clock or the operating system's source of random bits."""
     date = getattr(sys.modules.get("datetime"), "date", ())  # () if nothing imported datetime
     of_dates = f.__name__ in _DATE_METHODS and isinstance(f.__self__, type) and issubclass(f.__self__, date)
     return of_dates or f in _CLOCK_FUNCTIONS or f in _ENTROPY_FUNCTIONS

@@ -162,7 +162,7 @@ def checksum_of(parts: list[Any]) -> bytes:
 class _Writer:
     """A writer that numbers the tensors and arrays of captures, and describes captures as JSON.
 
-    `device`: name of their device. `names`: names of external Tensors.
+    `device`: name of their device. `names`: the external Tensors by name.
     """
 
     def __init__(self, device: str, names: Mapping[str, Tensor]) -> None:

@@ -149,7 +149,8 @@ class Blocks:
 class ConcurrentBlocks(Blocks):
     """The allocated blocks of an arena for items that run concurrently.
 
-    An intermediate of at most SMALL_BYTES shares no memory with one that may be alive at the same time.
+    Intermediates that are alive at the same time, if items run in order, never overlap. Those that may be alive at the
+    same time only if items run concurrently may overlap if both have more than SMALL_BYTES; an item then waits.
     """
 
     def collide(self, life: Life, other: Life) -> bool:

@@ -466,7 +466,7 @@ class Capture:
 
     def _donated(self, args: Sequence[UOp]) -> dict[int, Any]:
         """Return {number of a result: memory that it takes} for those donated arguments in `args` to whose memory there
-        is no other reference.
+        is no other reference. None for the memory if its address is not aligned: the result gets new memory.
         """
         taken = {}
         for k, n in self.reuse.items():

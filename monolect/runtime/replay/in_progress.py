@@ -114,8 +114,8 @@ class NotKept:
         return NotKept, (None, self.tensor)
 
     def read(self, shape: tuple) -> Any:
-        """Return the gradient, of shape `shape`, after a call of `on_read`. Raises JitError if the gradient is not
-        available.
+        """Call `on_read` if it is set, and return the gradient. Raises JitError, which names the gradient's shape
+        `shape`, if the gradient is not available.
         """
         if self.on_read is not None:
             self.on_read()

@@ -114,7 +114,9 @@ class _Reader:
             raise damaged("a step", "one that is replayed", info.is_replayed)
 
     def check(self) -> None:
-        """Check the PARAMs, kernel launches and values of the step."""
+        """Raise FileFormatError or VerifyError if a PARAM, kernel launch, result or state of the step is not valid, or
+        if a kernel could touch other memory.
+        """
         self._check_memory()
         self.holds = {p for p, r in zip(self.params, self.info.roles, strict=True) if r in _HOLDS}
         for item in self.items:
