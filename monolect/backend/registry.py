@@ -160,6 +160,19 @@ def is_here(name: str) -> bool:
     return getattr(Device[name], "is_here", True)
 
 
+def process_of(name: str) -> int | None:
+    """Return the rank of the process of the device `name`; None if each process has such a device."""
+    found: int | None = getattr(Device[name], "rank", None) if name else None
+    return found
+
+
+def maker_of(devices: tuple[str, ...]) -> str:
+    """Return the device that makes values which then go to several devices: the first of them, or `cpu`, which
+    each process has, for devices of several processes.
+    """
+    return devices[0] if process_of(devices[0]) is None else "cpu"
+
+
 def target_of(devices: str | tuple[str, ...] | None) -> Target:
     """Return the target of a device, of the first of several devices, or of the default device for None."""
     name = devices[0] if isinstance(devices, tuple) else devices or Device.default
@@ -167,4 +180,14 @@ def target_of(devices: str | tuple[str, ...] | None) -> Target:
     return target
 
 
-__all__ = ["DISK_PREFIX", "Device", "Registry", "TARGETS", "is_here", "is_on_disk", "target_of"]
+__all__ = [
+    "DISK_PREFIX",
+    "Device",
+    "Registry",
+    "TARGETS",
+    "is_here",
+    "is_on_disk",
+    "maker_of",
+    "process_of",
+    "target_of",
+]

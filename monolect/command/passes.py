@@ -13,7 +13,18 @@ from typing import NamedTuple
 from monolect.base.errors import InternalError
 from monolect.base.settings import settings
 from monolect.base.target import Target
-from monolect.command.forms import calls_in, device_of, items_of, once_of, program_of, rebuilt, with_program
+from monolect.command.forms import (
+    base_of,
+    calls_in,
+    device_of,
+    home,
+    items_of,
+    once_of,
+    operands_of,
+    program_of,
+    rebuilt,
+    with_program,
+)
 from monolect.command.rewrites.dependencies import dependencies
 from monolect.command.rewrites.group import group
 from monolect.command.rewrites.join import join
@@ -58,7 +69,9 @@ class Services:
 
     programs: Programs | None = None
     target: Callable[[str], Target] | None = None  # target of a device by name
-    runs_here: Callable[[str], bool] = staticmethod(lambda name: True)  # is a device, by name, of this process?
+    # the rank of the process of a device by name, and whether it is this process; None if every process has one
+    process: Callable[[str], int | None] = staticmethod(lambda name: None)
+    here: Callable[[str], bool | None] = staticmethod(lambda name: None)
     # (kernel, target) -> blocks that the kernel's plan packs of its frozen PARAMs
     packed_blocks: Callable[[UOp, Target], tuple[Packed, ...]] | None = None
     budget: Callable[[UOp], Budget] | None = None  # step -> budget for packed copies of its constants
@@ -108,6 +121,14 @@ def _pack_once(step: UOp, target: Target) -> UOp:
     return pack_once(step, lambda kernel: blocks(kernel, target), services.budget(step))
 
 
+def _is_message(item: UOp) -> bool:
+    """Return whether `item` copies memory from a device of one process to another process."""
+    if item.op != "STORE":
+        return False
+    to, source = (services.process(home(base_of(u), "")) for u in operands_of(item))
+    return source is not None and source != to
+
+
 def _rebase(step: UOp, target: Target) -> UOp:
     """Return `step` after the pass `rebase`, which runs only if `target` binds operands at offsets and all items run on
     its device.
@@ -119,11 +140,11 @@ def _rebase(step: UOp, target: Target) -> UOp:
 # fmt: off
 COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
     Pass("join",         C, C, lambda s, t: join(s), (), ("order",), "runs of a captured step, or the one of a batch, as one program over what a call binds"),
-    Pass("own",          C, C, lambda s, t: own(s, services.runs_here, t.name), (), ("join",), "what other processes run is neither planned nor compiled"),
-    Pass("once",         C, C, lambda s, t: once(s), (), ("own",), "what depends on constants alone leaves the program before anything of it is planned", optional=True),
+    Pass("once",         C, C, lambda s, t: once(s, _is_message), (), ("join",), "what depends on constants alone leaves the program before anything of it is planned", optional=True),
     Pass("pack_once",    C, C, _pack_once, (), ("once",), "constants that kernels pack are known now; the kernels must still be whole", optional=True),
     Pass("rebase",       C, C, _rebase, (), ("pack_once",), "kernels that differ in where their operands begin become one, before each is compiled", optional=True),
-    Pass("lower",        C, C, lower, (), ("rebase",), "groups depend on the threads of programs, operands on what they access"),
+    Pass("own",          C, C, lambda s, t: own(s, services.here), (), ("rebase",), "what other processes run is neither compiled nor planned; what is computed once was found in the whole step"),
+    Pass("lower",        C, C, lower, (), ("own",), "groups depend on the threads of programs, operands on what they access"),
     Pass("group",        C, C, group, (), ("lower",), "what may run at once must be known before memory is shared", optional=True),
     Pass("plan_memory",  C, C, plan_memory, (), ("group",), "lifetimes are known once the order and the groups are", optional=True),
     Pass("dependencies", C, C, lambda s, t: dependencies(s), (), ("plan_memory",), "memory that is taken again is a reason to wait, as data is"),

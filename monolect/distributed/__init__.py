@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from types import TracebackType
+from signal import SIGTERM, signal
+from threading import current_thread, main_thread
+from types import FrameType, TracebackType
 
 from monolect.backend.mpi.transport import transport
 from monolect.backend.registry import Device
@@ -39,6 +41,8 @@ def devices() -> tuple[str, ...]:
     if not _started:
         _started = True
         sys.excepthook = _end_all
+        if current_thread() is main_thread():
+            signal(SIGTERM, _ended)
         manual_seed(int.from_bytes(transport().gather(os.urandom(7))[0], "little"))
     return tuple("mpi" if k == 0 else f"mpi:{k}" for k in range(n))
 
@@ -56,6 +60,14 @@ def size() -> int:
 def barrier() -> None:
     """Return once all processes have called it."""
     transport().gather(b"")
+
+
+def _ended(number: int, frame: FrameType | None) -> None:
+    """Say what this process waited for when `mpiexec` ends it, as it does if another process died."""
+    link = transport()
+    whom = f" while it waited for {link.waits_for}" if link.waits_for else ""
+    print(f"monolect: rank {link.rank} of {link.size} is ended{whom}", file=sys.stderr, flush=True)
+    os._exit(128 + number)
 
 
 def _end_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

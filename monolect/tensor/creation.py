@@ -15,6 +15,7 @@ from typing import Any, Self
 from monolect.autograd.graph import broadcast_to, cast, e, full, iota
 from monolect.autograd.sharding import replicated, to_devices_of
 from monolect.autograd.special import absolute
+from monolect.backend.registry import maker_of
 from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import is_array, is_scalar, np
@@ -50,7 +51,7 @@ def _new_memory(shape: tuple, dtype: DType, device: Any) -> UOp:
 def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
     """Return the node of `data`: a CONST for a number, else a BUFFER with the values; of several devices, on each."""
     if isinstance(device, tuple):
-        return replicated(from_data(data, device[0], dtype), device)
+        return replicated(from_data(data, maker_of(device), dtype), device)
     if isinstance(data, bool | int | float):
         d = dtype or (
             dtypes.bool if isinstance(data, bool) else dtypes.int64 if isinstance(data, int) else dtypes.float32

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from monolect.autograd import graph as g
 from monolect.autograd.sharding import replicated
+from monolect.backend.registry import maker_of
 from monolect.base.dtype import DType, as_dtype, as_python, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import np
@@ -233,7 +234,7 @@ def _bits(cls: Any, count: Any, device: Any) -> UOp:
     """Return `count` uint64 random numbers, 1-d. A symbolic count uses as many counters as its largest value."""
     device = as_device(device)
     if isinstance(device, tuple):
-        return replicated(_bits(cls, count, device[0]), device)
+        return replicated(_bits(cls, count, maker_of(device)), device)
     running.wait()
     with running.lock:  # not while a batch adds the pending state, nor while another thread makes the state
         state = _state(cls, device)

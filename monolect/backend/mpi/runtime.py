@@ -6,8 +6,9 @@ other ranks have no memory here, and copies from and to them are messages (`runt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any
+from threading import Thread
 
 from monolect.backend.common.host import memory
 from monolect.backend.cpu.runtime import CpuDevice
@@ -39,16 +40,15 @@ class MpiDevice(CpuDevice):
         self.space = f"mpi:{self.rank}"
         self.cache = DiskCache("cpu")  # its kernels are those of `cpu`
 
-    def alloc(self, n_bytes: int) -> memory.Memory:  # type: ignore[override]
+    def alloc(self, n_bytes: int) -> memory.Memory:
         """Return memory of `n_bytes`, without bytes on another rank's device."""
         return memory.alloc(n_bytes) if self.is_here else AbsentMemory(n_bytes)
 
-    def prepare(self, sizes: Any) -> None:
-        """Preallocate memory for results, if they are here."""
-        if self.is_here:
-            memory.prepare(sizes)
+    def prepare(self, sizes: Sequence[int]) -> list[Thread]:
+        """Preallocate memory for results, if they are here; return the threads that do it."""
+        return memory.prepare(sizes) if self.is_here else []
 
-    def copy(self, target: memory.Memory, source: memory.Memory, n_bytes: int) -> None:  # type: ignore[override]
+    def copy(self, target: memory.Memory, source: memory.Memory, n_bytes: int) -> None:
         """Copy memory of this device, if it is here."""
         if self.is_here:
             memory.copy(target, source, n_bytes)

@@ -16,15 +16,20 @@ from monolect.base.errors import DistributedError
 from monolect.base.settings import settings
 
 CHUNK_BYTES = 1 << 30  # bytes of one message; MPI counts elements in 32 bits
+MAX_GATHERED_BYTES = 1 << 40  # bytes of one process in `gather`; more is taken for a message of another kind
 SPIN_SECONDS = 1e-3  # seconds during which a receiver only polls; after them it sleeps between two polls
 SLEEP_SECONDS = 5e-5  # seconds between two polls
 
 
 class Transport(Protocol):
-    """Exchange bytes with the other processes of a job. `rank`: number of this process; `size`: how many there are."""
+    """Exchange bytes with the other processes of a job. `rank`: number of this process; `size`: how many there are.
+
+    `waits_for`: the processes that this one waits for now, as text; empty if it does not wait.
+    """
 
     rank: int
     size: int
+    waits_for: str
 
     def send(self, data: np.ndarray, to: int) -> None:
         """Send a copy of `data`, a flat uint8 array, to the process of rank `to`; return before it has arrived."""
@@ -47,6 +52,7 @@ class MpiTransport:
 
         self.byte, self.comm = MPI.BYTE, MPI.COMM_WORLD.Dup()
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self.waits_for = ""
         self.sent: list[tuple[Any, np.ndarray]] = []  # requests that may be in progress, each with its data
 
     def send(self, data: np.ndarray, to: int) -> None:
@@ -63,6 +69,9 @@ class MpiTransport:
     def gather(self, data: bytes) -> list[bytes]:
         sizes = np.empty(self.size, np.int64)
         self._wait(self.comm.Iallgather(np.array([len(data)], np.int64), sizes), "all ranks")
+        if sizes.min() < 0 or sizes.max() > MAX_GATHERED_BYTES:  # the bytes of another message
+            size = f"a message of {int(sizes.max())} bytes"
+            raise DistributedError("the processes run different programs", expected="all to run one", found=size)
         own, ends = np.frombuffer(data, np.uint8), np.cumsum(sizes)
         found = np.empty(int(ends[-1]), np.uint8)
         counts, starts = sizes.tolist(), (ends - sizes).tolist()
@@ -75,6 +84,7 @@ class MpiTransport:
     def _wait(self, request: Any, whom: str) -> None:
         """Wait until `request` is complete. Raises DistributedError after DISTRIBUTED_TIMEOUT seconds."""
         start = time.monotonic()
+        self.waits_for = whom
         while not request.Test():
             passed = time.monotonic() - start
             if passed > settings.DISTRIBUTED_TIMEOUT:
@@ -83,6 +93,7 @@ class MpiTransport:
                 raise DistributedError(f"rank {self.rank} waits for a message", expected=expected, found=found)
             if passed > SPIN_SECONDS:
                 time.sleep(SLEEP_SECONDS)
+        self.waits_for = ""
 
 
 @cache

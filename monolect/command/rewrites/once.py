@@ -12,7 +12,7 @@ Memory that code outside can write to at any time (`StepInfo.shared`) counts as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from monolect.base.settings import settings
 from monolect.command.forms import base_of, has_loops, is_frame, operands_of, program_of, roles, with_program, writes
@@ -21,9 +21,12 @@ from monolect.ir.uop import UOp
 CONSTANT = frozenset(("read", "constant"))  # roles of PARAMs that no call changes
 
 
-def once(step: UOp) -> UOp:
+def once(step: UOp, is_message: Callable[[UOp], bool] = lambda c: False) -> UOp:
     """The pass: return `step` with the items that depend only on constants moved to the LINEAR "once", whose items run
     once instead of at every call.
+
+    `is_message(c)`: whether the item `c` is a copy between processes. It stays, with the items that need its result,
+    because each process decides on its own when its items "once" run again.
     """
     items = program_of(step).src
     if not settings.HOIST or not step.arg.is_replayed or not items or has_loops(items):
@@ -31,7 +34,7 @@ def once(step: UOp) -> UOp:
     given = changing(step)
     frames = [c for c in items if is_frame(c) and not _touches(c, given)]
     others = [c for c in items if not (is_frame(c) and not _touches(c, given))]
-    early, late = split(others, given)
+    early, late = split(others, given, [c for c in others if is_message(c)])
     return with_program(step, late, (*frames, *early))
 
 
@@ -41,13 +44,13 @@ def changing(step: UOp) -> set[int]:
     return {k for k, role in enumerate(roles(step)) if role not in CONSTANT or k in shared}
 
 
-def split(items: Sequence[UOp], given: set[int]) -> tuple[list[UOp], list[UOp]]:
+def split(items: Sequence[UOp], given: set[int], stay: Sequence[UOp] = ()) -> tuple[list[UOp], list[UOp]]:
     """Return (items to hoist, other items), both in the order of `items`.
 
-    `given`: slots of PARAMs whose contents may differ at each call. An item is not hoisted if it touches one of these,
-    or memory that another item which is not hoisted writes.
+    `given`: slots of PARAMs whose contents may differ at each call. An item is not hoisted if it is one of `stay`, if
+    it touches one of these PARAMs, or memory that another item which is not hoisted writes.
     """
-    changes: set[UOp] = set()
+    changes: set[UOp] = {base_of(operands_of(c)[k]) for c in stay for k in writes(c)}
     late: set[int] = set()
     found = -1
     bases = [[*map(base_of, operands_of(c))] for c in items]

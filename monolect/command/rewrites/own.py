@@ -9,25 +9,33 @@ After:  LINEAR(CALL(a, B1 on mpi, ..), STORE(B3 on mpi, LOAD(B2)))              
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from monolect.command.forms import base_of, home, items_of, operands_of, program_of, with_program
+from monolect.command.forms import base_of, calls_in, home, items_of, once_of, operands_of, program_of, with_program
 from monolect.ir.uop import UOp
 
 
-def own(step: UOp, runs_here: Callable[[str], bool], default: str) -> UOp:
-    """The pass: return `step` without the CALLs and copies that touch no device for which `runs_here` is true.
+def own(step: UOp, here: Callable[[str], bool | None]) -> UOp:
+    """The pass: return `step` without the CALLs and copies that touch no device of this process.
 
-    `default`: the device of memory without one.
+    `here(device)`: whether a device is of this process; None for a device that each process has.
     """
-    items = items_of(program_of(step))
-    kept = [u for u in items if u.op not in ("CALL", "STORE") or _touches(u, runs_here, default)]
-    return step if len(kept) == len(items) else with_program(step, kept)
+    linear = program_of(step)
+    first, items = once_of(linear), items_of(linear)
+    touched = {c: _devices(c) for c in calls_in([*first, *items])}
+    if not any(here(d) is not None for devices in touched.values() for d in devices):
+        return step
+
+    def kept(us: Sequence[UOp]) -> list[UOp]:
+        return [u for u in us if not touched.get(u) or any(here(d) is not False for d in touched[u])]
+
+    return with_program(step, kept(items), kept(first))
 
 
-def _touches(item: UOp, runs_here: Callable[[str], bool], default: str) -> bool:
-    bases = [b for b in map(base_of, operands_of(item)) if b.op in ("PARAM", "BUFFER")]
-    return not bases or any(runs_here(home(b, default)) for b in bases)
+def _devices(item: UOp) -> list[str]:
+    """Return the devices of the memory that a CALL or a copy touches."""
+    bases = (b for b in map(base_of, operands_of(item)) if b.op in ("PARAM", "BUFFER") and b.arg.device is not None)
+    return [home(b, "") for b in bases if home(b, "")]
 
 
 __all__ = ["own"]

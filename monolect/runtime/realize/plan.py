@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from monolect.backend.registry import Device, is_here
+from monolect.backend.registry import Device, is_here, process_of
 from monolect.base.collector import collection_paused
 from monolect.base.dtype import dtypes, to_numpy
 from monolect.base.errors import ArgumentError
@@ -69,7 +69,7 @@ def target_of(dev: str) -> Target:
 
 def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
     """Return the plan of a TUPLE of values over PARAMs that contains calls or copies between devices."""
-    from monolect.runtime.realize.compound import compound_schedule  # imported only for calls and copies
+    from monolect.runtime.realize.compound import agreed_schedule, compound_schedule  # only for calls and copies
 
     start = time.perf_counter_ns()
 
@@ -77,8 +77,14 @@ def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
         target = target_of(dev)
         return schedule_cache.cached_schedule(values, target, schedule_cache.name_of(values, target))
 
+    def make() -> UOp:
+        return compound_schedule(values, n_inputs, dev, schedule)
+
     with collection_paused():
-        return _plan_of_schedule(compound_schedule(values, n_inputs, dev, schedule), n_inputs, dev, start)
+        devices = [u.arg.device for u in toposort(values) if u.op in ("PARAM", "LOAD") and u.arg is not None]
+        shared = next((d for d in devices if d is not None and process_of(d) is not None), None)
+        found = make() if shared is None else agreed_schedule(values, shared, make)
+        return _plan_of_schedule(found, n_inputs, dev, start)
 
 
 def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Plan:
@@ -184,7 +190,13 @@ def _run_pass(row: Pass, step: UOp, target: Target) -> UOp:
     return out
 
 
-services.target, services.run_pass, services.runs_here = target_of, _run_pass, is_here
+def _here(name: str) -> bool | None:
+    """Return whether the device `name` is of this process; None if each process has such a device."""
+    return None if process_of(name) is None else is_here(name)
+
+
+services.target, services.run_pass, services.process = target_of, _run_pass, process_of
+services.here = _here
 
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from monolect.autograd import sharding
 from monolect.autograd.graph import broadcast_to, cast
-from monolect.backend.registry import DISK_PREFIX, is_on_disk
+from monolect.backend.registry import DISK_PREFIX, is_on_disk, maker_of
 from monolect.base.disk.files import write_whole
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import DeviceError, FileFormatError, IndexRangeError, ShapeError
@@ -133,9 +133,9 @@ class DevicesMixin(TensorBase):
 
 def compute_device(device: Any) -> Any:
     """Return the device that computes a value to be assigned to a tensor on `device`: None, the default, for a file; of
-    several devices the first.
+    several devices `maker_of`.
     """
-    return device[0] if isinstance(device, tuple) else None if is_on_disk(device) else device
+    return maker_of(device) if isinstance(device, tuple) else None if is_on_disk(device) else device
 
 
 def written_file(u: UOp, device: str) -> UOp:
