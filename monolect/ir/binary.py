@@ -75,8 +75,8 @@ def unpack(data: bytes) -> UOp:
 def _plain(value: Any) -> Any:
     """Convert `value`, the argument or tag of a node, to types that `marshal` can write, and return it.
 
-    The result is a number, string, bytes, or a tuple that begins with the name of the original type. `_value` converts
-    it back.
+    The result is None, a number, string, bytes, or a tuple that begins with the name of the original type. `_value`
+    converts it back. Raises IRError for a value of any other type.
     """
     kind: type = value.__class__
     if kind in _PLAIN:

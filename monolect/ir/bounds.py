@@ -47,7 +47,7 @@ def size_max(size: Any) -> int:
 
 def at_most(a: Any, b: Any) -> bool:
     """Whether the size `a` (int or UOp) is proven to be at most the size `b`, for all values of the Variables in
-    both.
+    both. False if the intervals do not prove it.
     """
     if a.__class__ is int and b.__class__ is int:
         return bool(a <= b)
@@ -196,7 +196,9 @@ def _interval(u: UOp) -> Interval:
 
 
 def _exceeds_dtype(interval: Interval, u: UOp) -> bool:
-    """Whether `interval`, (lower, upper), exceeds the value range of the integer dtype of `u`."""
+    """Whether `interval`, (lower, upper), exceeds the value range of the integer dtype of `u`.
+    False if the dtype is not an integer dtype.
+    """
     d = u.dtype
     return d.is_int and (interval[0] < d.min or interval[1] > d.max)
 
@@ -204,6 +206,7 @@ def _exceeds_dtype(interval: Interval, u: UOp) -> bool:
 def may_wrap(u: UOp) -> bool:
     """Whether the operation of node `u` itself may overflow its integer dtype; then its result is not that of exact
     arithmetic.
+    This can be an integer ADD, SUB, MUL, SHR, IDIV, MOD, MAX or WHERE; False for any other node.
     """
     return u.op in _WRAPS and _exceeds_dtype(_FROM_SOURCES[u.op](u, *(min_max(s) for s in u.src)), u)
 

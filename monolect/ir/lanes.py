@@ -43,8 +43,8 @@ def in_warp(sizes: Sequence[int], joined: Sequence[int], warp: int) -> dict[int,
     one warp.
 
     Lanes that differ only in these bits can read each other's registers. Each bit is given as a power of two, lowest
-    first. `sizes`: sizes of all dimensions of the workgroup; the dimension of adjacent lanes is first. `warp`: lanes of
-    a warp.
+    first; the list is empty if there are none. `sizes`: sizes of all dimensions of the workgroup; the dimension of
+    adjacent lanes is first. `warp`: lanes of a warp.
 
     Example: `in_warp([8, 64], [1], 32) == {1: [8, 16]}`
     """

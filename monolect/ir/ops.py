@@ -57,7 +57,8 @@ class ParamArg(NamedTuple):
     """Argument of a PARAM: a placeholder for memory or for a symbolic size, which is bound at slot number `slot`.
 
     The PARAM of a symbolic size (a Variable) also has a `name` and the inclusive bounds `min` and `max`. If `device` is
-    a tuple, the devices divide the memory along `axis`; if `axis` is None, each device holds all of it.
+    a tuple, the devices divide the memory along `axis`; if `axis` is None, each device holds all of it. `name`, `min`
+    and `max` are None for memory. An `addrspace` of None means GLOBAL, and for a scalar no address space.
     """
 
     slot: int
@@ -183,7 +184,10 @@ AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDU
 
 
 class Row(NamedTuple):
-    """A row of the op table: the properties of one op of the IR."""
+    """A row of the op table: the properties of one op of the IR.
+    `node` calls the rules `dtype` and `shape` with (src, arg) whenever a node is built; they return its dtype and
+    shape, or raise IRError for wrong sources. `meaning` is None if the interpreter has its own code for the op.
+    """
 
     name: str
     lo: int  # fewest sources
@@ -602,6 +606,7 @@ def _np_threefry(dtype: DType, counter: Any, key: Any) -> Any:
 def _np(name: str) -> Callable:
     """Return a `meaning` for a row of the op table: a function (dtype, *arrays) -> array that calls the NumPy function
     `name`.
+    `name`: an attribute of the module `numpy`. The function ignores `dtype`.
     """
 
     def meaning(dtype: DType, *xs: Any) -> Any:
@@ -745,7 +750,9 @@ ROWS: dict[str, Row] = {r.name: r for r in _ROWS}
 
 
 def with_trait(trait: str) -> frozenset[str]:
-    """Return the names of the ops whose row in the op table has the trait `trait`, such as "effect"."""
+    """Return the names of the ops whose row in the op table has the trait `trait`, such as "effect".
+    The set is empty for an unknown trait.
+    """
     return frozenset(r.name for r in _ROWS if trait in r.traits)
 
 

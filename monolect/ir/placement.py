@@ -19,14 +19,18 @@ VIEWS = frozenset(("AFTER", "INDEX", "RESHAPE", "EXPAND", "BITCAST"))
 
 
 def memory_of(view: UOp) -> UOp:
-    """Return the PARAM or BUFFER that `view` is a view of: the first one on the chain of first sources."""
+    """Return the PARAM or BUFFER that `view` is a view of: the first one on the chain of first sources.
+    If the chain has neither, the last node of the chain is returned, so the caller checks the op.
+    """
     while view.src and view.op not in ("PARAM", "BUFFER"):
         view = view.src[0]
     return view
 
 
 def is_memory(u: UOp) -> bool:
-    """Whether `u` denotes memory (a PARAM, a BUFFER or a view of one) rather than a computed value."""
+    """Whether `u` denotes memory (a PARAM, a BUFFER or a view of one) rather than a computed value.
+    Only AFTER, INDEX, RESHAPE, EXPAND and BITCAST count as views here. The PARAM of a Variable is not memory.
+    """
     while u.op in VIEWS:
         u = u.src[0]
     return u.op == "BUFFER" or (u.op == "PARAM" and u.arg.name is None)
@@ -57,7 +61,9 @@ def addrspace(u: UOp) -> str | None:
 
 
 def axis(u: UOp) -> int | None:
-    """Return the axis along which several devices divide the value of `u`; None if they do not divide it."""
+    """Return the axis along which several devices divide the value of `u`; None if one device holds all of it, or each
+    device does.
+    """
     return (u._placement or _placement(u))[2]
 
 
@@ -89,7 +95,8 @@ def _placement(u: UOp) -> tuple[Any, str | None, int | None]:
 
 def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
     """Compute the placement of `u`, (device, address space, sharded axis), from the cached placements of its
-    sources.
+    sources. Raises DeviceError for operands on different devices, for an op that would move elements between shards,
+    and for a LOAD of a scalar to several devices.
     """
     op = u.op
     if op in ("PARAM", "BUFFER"):
@@ -153,7 +160,8 @@ def joint_device(op: str, a: Any, b: Any) -> Any:
     None).
 
     If one of them is a tuple of devices and the other a single device, the result is on the tuple of devices, to which
-    the other operand is copied. Raises DeviceError for other operands on different devices.
+    the other operand is copied. Raises DeviceError for other operands on different devices. `op`: name of the op, used
+    only in the text of the error.
     """
     if a is None or b is None or a == b:
         return b if a is None else a
@@ -166,7 +174,8 @@ def _indexed(u: UOp) -> tuple[Any, str | None, int | None]:
     """Return the placement (device, address space, sharded axis) of an INDEX `u` with index operands.
 
     The result is sharded along the sharded axis of its data, if no index is applied to that axis, or along the sharded
-    axis of one of the indices. Raises DeviceError if an index is applied to the sharded axis of the data.
+    axis of one of the indices. Raises DeviceError if an index is applied to the sharded axis of the data, if two
+    operands are sharded, or if the devices of the operands conflict.
     """
     data, *indices = u.src
     d, space, ax = data._placement
@@ -232,8 +241,8 @@ def _divides(size: Any, n: int) -> bool:
 
 
 def _moved(u: UOp, ax: int, expected: str) -> DeviceError:
-    """Return the error for a movement op `u` that would need elements of other devices; it says how to copy the value
-    first.
+    """Return (not raise) the DeviceError for a movement op `u` that would need elements of other devices; it says how
+    to copy the value first.
 
     `ax`: the sharded axis of the source. `expected`: text for the forms of the op that need no copy.
     """

@@ -78,7 +78,10 @@ def brief(u: UOp, depth: float = 6) -> str:
 
 
 class _TextsToDepth(dict[UOp, tuple[str, int]]):
-    """An initially empty mapping from node to its (text, precedence); a look-up calls `_text_to_depth` with `depth`."""
+    """An initially empty mapping from node to its (text, precedence); a look-up calls `_text_to_depth` with `depth`.
+    `_written` gets it as the texts of a node's sources, so that only sources that are shown are written. A look-up
+    stores nothing.
+    """
 
     def __init__(self, depth: float):
         super().__init__()

@@ -130,6 +130,7 @@ def _lines(u: UOp, named: dict[UOp, str], origins: bool) -> Iterator[str]:
 def show_origin(origin: Any) -> str:
     """Return `origin`, the (file, line, method) of the user's program that made a node, as the text `file:line method`
     on one line.
+    An `origin` that is not such a tuple is written as if it were the file, with line 0.
     """
     file, line, *method = origin if isinstance(origin, tuple) and len(origin) >= 2 else (origin, 0)
     return " ".join([f"{file}:{line}", *map(str, method)]).replace("\n", " ").replace("\r", " ")
@@ -259,7 +260,7 @@ def _build(
     `src`.
 
     `pair`: argument and tag of the node. `names`: the name, such as `%7`, of each node of earlier lines. `columns`:
-    memo from (dtype, shape) to text.
+    memo from (dtype, shape) to text. Raises ParseError with the line number if these do not make a valid node.
     """
     if not _is_exact(op, pair[0]):
         raise _error(
@@ -288,7 +289,7 @@ def _plain_record(text: str) -> tuple[Any, Any] | None:
 
     Nearly all PARAMs and BUFFERs have such a record, and they take most of the time of reading a saved step; this is
     three times as fast. Returns (record, None), meaning an argument without a tag. Returns None if `text` is anything
-    else or is wrong.
+    else or is wrong; then the caller parses it by `_Arguments`, which raises the error.
     """
     name, _, fields = text.partition("(")
     kind = RECORDS.get(name)
@@ -325,7 +326,7 @@ def _is_exact(op: str, arg: Any) -> bool:
     """Whether `arg`, a node's argument, has exactly the Python types that op `op` uses.
 
     Equal values of another type, such as True for 1 or a tuple for a record, would be interned as the same node. The
-    fields of records are not checked here, but where they are parsed.
+    fields of records are not checked here, but where they are parsed. `op` is "" for the elements of a tuple.
     """
     if op in _RECORD_OPS:
         return arg.__class__ is not tuple
@@ -357,7 +358,9 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 
 def _fields_fit(kind: Any, fields: dict[str, Any]) -> bool:
-    """Whether all values in `fields` (name -> value) have the types that the argument record class `kind` declares."""
+    """Whether all values in `fields` (name -> value) have the types that the argument record class `kind` declares.
+    Fields that the class does not have are ignored here.
+    """
     types = _field_types(kind)
     return all(f not in types or _fits(v, types[f]) for f, v in fields.items())
 
@@ -366,6 +369,7 @@ def _fits(v: Any, wanted: Any) -> bool:
     """Whether the value `v` has exactly the type `wanted`.
 
     `True` and `1.0` do not fit `int`: they equal 1, so a node that holds them would be interned as the node of 1.
+    `wanted`: a class, Any, a union of classes, or a tuple type; Any accepts every value.
     """
     if wanted is Any or v.__class__ is wanted:
         return True
@@ -380,7 +384,10 @@ def _fits(v: Any, wanted: Any) -> bool:
 
 
 class _Arguments:
-    """A parser of the end of a line, after the sources of a node: an optional argument and an optional `tag=` part."""
+    """A parser of the end of a line, after the sources of a node: an optional argument and an optional `tag=` part.
+    `read` returns (argument, tag), None for each that is missing. Wrong text raises ParseError with the line number
+    `number`.
+    """
 
     def __init__(self, text: str, number: int) -> None:
         self.text, self.number, self.at = text, number, 0

@@ -78,7 +78,9 @@ class UOp:
 
     @property
     def value(self) -> Any:
-        """Python value of this CONST node."""
+        """Python value of this CONST node.
+        A number, or INVALID for an invalid constant.
+        """
         return self.arg[0]
 
     @property
@@ -221,7 +223,8 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
 def build(op: str, *src: UOp, arg: Any = None) -> UOp:
     """Return the UOp for `op` on the sources `src` with the argument `arg`, simplified to its normal form.
 
-    Local identities are applied, and index arithmetic is canonical, so the result may be a node of another op.
+    Local identities are applied, and index arithmetic is canonical, so the result may be a node of another op. Raises
+    IRError if the op's row in the op table does not allow these sources or this argument.
     """
     f = SIMPLIFIERS.get(op)
     return node(op, src, arg) if f is None else f(src, arg)
@@ -251,6 +254,7 @@ NAN: Any = float("nan")
 def const(value: Any, dtype: DType) -> UOp:
     """Return a scalar CONST of dtype `dtype` with the value `value`, which is wrapped (integers) or rounded (floats) to
     the dtype.
+    `value`: a Python or NumPy number, or INVALID, which is kept as it is.
     """
     if value is not INVALID:
         value = as_python(value, dtype)
@@ -299,7 +303,7 @@ def shape_source(sizes: Iterable[Any]) -> UOp:
 
 def broadcast_to(u: UOp, shape: tuple) -> UOp:
     """Return `u` broadcast to the shape `shape`: axes of size 1 are added on the left, and axes of size 1 are
-    repeated.
+    repeated. Raises IRError if `u` does not broadcast to `shape`.
     """
     if u.shape == shape:
         return u
@@ -336,7 +340,8 @@ def new_buffer_like(template: UOp) -> UOp:
 def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
     """Return all nodes of the graphs of `roots`, each once, sources before users.
 
-    Nodes for which `stop(node)` is true are listed, but their sources are not visited.
+    `stop(node)` is called for each node that has sources; if it is true, the node is listed, but its sources are not
+    visited.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
@@ -369,6 +374,7 @@ def nodes_of(kernel: UOp) -> tuple[UOp, ...]:
 def substitute(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
     """Return the graph `root` with each node that is a key of `mapping` replaced by its value; changed nodes are
     rebuilt in normal form.
+    A value replaces its key as it is: keys below a value are not replaced.
     """
     return substitute_all((root,), mapping)[0]
 

@@ -71,7 +71,7 @@ def rounded_constant(noise_seed: int, value: Array, dtype: DType) -> Array:
     """Return the constant `value` of dtype `dtype` with noise added if it is a float with many significant bits, since
     it may itself be a rounded number.
 
-    `noise_seed` selects the noise; 0 means no noise.
+    `value`: a NumPy scalar or an array of one element. `noise_seed` selects the noise; 0 means no noise.
     """
     if not noise_seed or not dtype.is_float or dtype.bits < 32 or not np.isfinite(value):
         return value
@@ -91,7 +91,8 @@ def multiply_add(dtype: DType, a: Array, b: Array, c: Array) -> Array:
     """Compute `a` * `b` + `c` on arrays of dtype `dtype`. Floats are computed in float64 with about one rounding, by
     adding the rounding errors of the product and the sum.
 
-    Source: Dekker, "A floating-point technique for extending the available precision", 1971.
+    Arrays of floats are given and returned as float64, whatever `dtype` is. Source: Dekker, "A floating-point technique
+    for extending the available precision", 1971.
     """
     if not dtype.is_float:
         return np.asarray(a * b + c)
@@ -114,8 +115,9 @@ def _halves(a: Array) -> tuple[Array, Array]:
 def differing(found: Array, dtype: DType, evaluate: Evaluate) -> tuple[Array, Array]:
     """Compare the samples `found` of a result, of dtype `dtype`, with their expected values.
 
-    `evaluate(noise_seed, rows)` computes (expected values, validity mask) of the samples with the numbers `rows`.
-    Returns (numbers of the samples whose difference rounding does not explain, expected values of all samples).
+    `evaluate(noise_seed, rows)` computes (expected values, validity mask) of the samples with the numbers `rows`. It is
+    called with seed 0 for all samples, and with other seeds for at most MOST_OPEN samples that differ. Returns (numbers
+    of the samples whose difference rounding does not explain, expected values of all samples).
     """
     expected, mask = evaluate(0, np.arange(len(found)))
     wrong = ~_near(found, expected, dtype)

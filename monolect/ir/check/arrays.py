@@ -137,7 +137,8 @@ def tiles_in_warp(unit: MatrixUnit, shapes: Sequence[tuple], n_axes: int) -> lis
     that tile.
 
     `unit`: the matrix unit. `shapes`: shapes of a, b and the sum in one lane. The last `n_axes` axes of an operand, and
-    the last axes of the sum, are the elements of one tile.
+    the last axes of the sum, are the elements of one tile. Raises InternalError if `shapes` do not match the elements
+    that a lane of the unit holds.
     """
     acc = shapes[2]
     held = [n_elements(m) for m in unit.maps]
@@ -175,7 +176,7 @@ def _matrix(words: tuple[str, str], x: Array, shape: tuple[int, int]) -> Array:
 
 
 def tf32(x: Array) -> Array:
-    """Return the float32 array `x` rounded to 10 fraction bits (TF32), ties away from zero."""
+    """Return the float32 array `x` rounded to 10 fraction bits (TF32), ties away from zero. inf and nan are kept."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(np.isfinite(x), rounded, x)

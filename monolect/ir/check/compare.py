@@ -52,7 +52,7 @@ class EvaluationOptions(NamedTuple):
 
 class Difference(NamedTuple):
     """A sampled element with a wrong value: `at` is its index in a tensor, or its flat position in memory, as a
-    tuple.
+    tuple. `expected` and `found` are the right and the wrong value.
     """
 
     at: Any
@@ -105,8 +105,9 @@ def _full(value: tuple[Array, Mask], n: int) -> tuple[Array, Mask]:
 class KernelCheck:
     """A check of what one scheduled kernel, the SINK `sink`, wrote to memory.
 
-    `before` maps the slot of each argument that the kernel both reads and writes to its old contents. The caller fills
-    `before` before it runs the kernel. Raises Unsupported for a kernel that cannot be checked.
+    `before` maps the slot of each argument that the kernel both reads and writes to its old contents. `read` and
+    `written` have the slots of these arguments. The caller fills `before` before it runs the kernel, and then calls
+    `compare`. Raises Unsupported for a kernel that cannot be checked.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -146,7 +147,8 @@ class StoreCheck(NamedTuple):
     """A check of one STORE or ATOMICADD, `effect`, of a kernel.
 
     `loops`: the number of iterations of each loop around `effect`. `memory`: the kernel's arguments. `old` and `found`:
-    contents of the written argument before and after the kernel ran.
+    contents of the written argument before and after the kernel ran. `options`: values of Variables, and whether TF32
+    is allowed.
     """
 
     effect: UOp
@@ -254,7 +256,7 @@ def _may_overlap(e: UOp, rs: tuple[UOp, ...]) -> bool:
     """Whether two iterations of the loops `rs` may write the same element by the effect `e`.
 
     A STORE whose index depends on all loops and reads no memory is taken not to: such an index is assumed to be
-    injective.
+    injective. An ATOMICADD always may.
     """
     at = e.src[0].src[1]
     return e.op != "STORE" or any(u.op == "LOAD" for u in toposort(at)) or not ranges(at).issuperset(rs)
@@ -285,7 +287,8 @@ def compare_value(u: UOp, found: Array, memory: Memory, options: EvaluationOptio
     """Yield a Difference for each sampled element of `found` that differs from the expected value of tensor `u`.
 
     `found`: the value of `u` that was read from memory, as a flat array. `memory`: flat arrays of the inputs of `u`.
-    `options`: values of Variables, and whether TF32 is allowed.
+    `options`: values of Variables, and whether TF32 is allowed. Raises Unsupported if the value cannot be computed or
+    needs too much work.
     """
     points = options.points(memory)
     shape = points.shape(u)

@@ -134,7 +134,10 @@ def admit_scheduled(sink: UOp, params: Sequence[UOp]) -> None:
 
 
 def _check_node(u: UOp) -> None:
-    """Check that `u`, one node of a kernel, has a form that the scheduler writes. Raises VerifyError."""
+    """Check that `u`, one node of a kernel, has a form that the scheduler writes. It checks the value of a CONST, the
+    type and size of a loop, the op of a REDUCE, that a BUFFER is LOCAL and of constant size, the form of an address,
+    and the number of elements of a value. Raises VerifyError.
+    """
     if u.op == "CONST" and u.arg[0] is not INVALID and const(*u.arg) is not u:
         raise _error("a constant that is none of its dtype", u, u.dtype.name, repr(u.arg[0]))
     if u.op == "RANGE" and (
@@ -160,8 +163,8 @@ def has_axes(order: Sequence[UOp]) -> bool:
 
 
 def check_target(order: Sequence[UOp], target: Target) -> None:
-    """Check that `target` supports the loop types, ops and local memory of the kernel with the nodes `order`. Raises
-    VerifyError.
+    """Check that `target` supports the loop types, ops and local memory of the kernel with the nodes `order`. WARP and
+    CONTRACT ranges are never allowed. Raises VerifyError.
     """
     for u in order:
         if u.op == "RANGE" and u.arg[1] in ("WARP", "CONTRACT"):
@@ -191,6 +194,7 @@ def _lacks(u: UOp, what: str, target: Target) -> VerifyError:
 def is_size(n: Any, least: int = 0) -> bool:
     """Whether `n` is a valid size that is at least `least`: an int, or index arithmetic of Variables that cannot
     overflow.
+    False for a value of any other type.
     """
     if n.__class__ is int:
         return least <= n and n in _INDEX

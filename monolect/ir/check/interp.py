@@ -64,7 +64,8 @@ def run_kernel(sink: UOp, buffers: Env) -> None:
 
     `buffers` also binds the PARAMs of symbolic sizes to scalars. A BUFFER without an array gets one for this run. A
     kernel with an AFTER or such a BUFFER runs one iteration at a time, which is slow. Any other kernel runs all
-    iterations at once, and reads all memory before it writes any.
+    iterations at once, and reads all memory before it writes any. Raises IRError if an array to write is not contiguous
+    or has another dtype than its PARAM.
     """
     nodes = _reachable((sink,), {})
     with np.errstate(all="ignore"):
@@ -138,7 +139,7 @@ class Evaluator(Evaluation):
     """One evaluation of nodes: their values and masks by node, and the batch axis of each loop.
 
     `env`: the caller's arrays by node. `roots`: the nodes to evaluate. `loops`: loops that get a batch axis in addition
-    to those of REDUCEs. `hook`: evaluates AFTERs, if the kernel runs one iteration at a time.
+    to those of REDUCEs. `hook`: evaluates AFTERs, if the kernel runs one iteration at a time; None otherwise.
     """
 
     def __init__(self, env: Env, roots: tuple[UOp, ...], loops: Sequence[UOp] = (), hook: _AfterHook | None = None):
@@ -161,7 +162,7 @@ class Evaluator(Evaluation):
 
     def bind(self, u: UOp) -> tuple[Any, Mask]:
         """Return (array, None) for a node `u` that the caller bound: its array with size-1 axes for the batch. None: it
-        has no mask.
+        has no mask. Raises IRError if the array has fewer axes than `u`.
         """
         v = np.asarray(self.env[u])
         if v.dtype != storage(u.dtype):
@@ -342,7 +343,7 @@ class Evaluator(Evaluation):
         """Return the contents of the memory `root` after `effects`, the effects that AFTER `u` waits for.
 
         `x`: the first source of `u`, which is `root` or an AFTER of `root`; None if `u` is an AFTER of a view of
-        `root`.
+        `root`. Raises IRError if the contents differ between iterations of a loop.
         """
         start, todo = self.history(u, x, root, effects)
         value = self.values[start]
@@ -416,7 +417,7 @@ def _function(evaluator: Evaluator, u: UOp) -> tuple[Any, Mask]:
     """Return (values, None) of the FUNCTION `u`: evaluate its body with PARAM k bound to the value of argument k in
     `evaluator`.
 
-    Variables have the values that they have in `evaluator`.
+    Variables have the values that they have in `evaluator`. Raises IRError if there is a loop around the FUNCTION.
     """
     if evaluator.batch:
         raise IRError("FUNCTION inside a batch", op=u.op, expected="no loops around it")
@@ -478,7 +479,8 @@ def _run_at_once(sink: UOp, buffers: Env, loops: list[UOp]) -> None:
 class _Loops:
     """An executor of a kernel, one iteration at a time. `memory` maps PARAMs and BUFFERs to arrays, which change.
 
-    `done`: the effects that have run, each with the values of its loops.
+    `done`: the effects that have run, each with the values of its loops. It is for kernels whose effects must run in
+    order: those with an AFTER, or with a BUFFER of their own.
     """
 
     def __init__(self, buffers: Env) -> None:

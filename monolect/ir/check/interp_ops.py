@@ -63,7 +63,8 @@ def move(evaluation: Evaluation, u: UOp, x: Array, b: int, fill: Any) -> Array:
     """Return the movement op `u` applied to `x`, an array with `b` batch axes. `fill` is the value of elements that PAD
     adds.
 
-    `evaluation` has the values of the offsets and sizes of `u`.
+    `u`: any movement op except INDEX, which `Evaluator.index` computes. `evaluation` has the values of the offsets and
+    sizes of `u`.
     """
     op, lead = u.op, x.shape[:b]
     if op == "PERMUTE":

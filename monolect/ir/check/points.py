@@ -53,7 +53,7 @@ class TooMuch(Unsupported):
 class Positions:
     """Coordinates of the wanted elements along one axis, or values of a RANGE, as an array.
 
-    Interned: equal Positions are the same object while in use.
+    Interned: equal Positions are the same object while in use, so that an Index is a part of a memo key.
     """
 
     __slots__ = ("__weakref__", "array")
@@ -68,7 +68,7 @@ _interned: WeakValueDictionary[tuple, Positions] = WeakValueDictionary()
 
 
 def positions(array: Any) -> Positions:
-    """Return the interned Positions that hold `array`, an array of integers."""
+    """Return the interned Positions that hold `array`, an array of integers. Leading axes of size 1 are dropped."""
     a = np.asarray(array, np.int64)
     while a.ndim and a.shape[0] == 1:
         a = a[0]  # broadcasting gives the same result
@@ -113,7 +113,8 @@ class Points:
     def value(self, u: UOp, index: Index = (), inside: bool = False) -> Value:
         """Return (array, mask): the elements of `u` at `index`, which has one Positions for each axis.
 
-        With `inside`, the elements are computed even if `u` is in memory.
+        With `inside`, the elements are computed even if `u` is in memory. Raises Unsupported for a node without a known
+        value, TooMuch beyond the limit of work.
         """
         key = self._key(u, index)
         if not inside and key in self.memo:
@@ -194,7 +195,9 @@ class Points:
 
     # ---- operands and their indices ----------------------------------------------------------------------------------
     def _sources(self, u: UOp, index: Index) -> list[tuple[UOp, Index]]:
-        """Return (operand, Index into it) for each operand that the elements of `u` at `index` are computed from."""
+        """Return (operand, Index into it) for each operand that the elements of `u` at `index` are computed from. The
+        list is empty for a node that is computed in another way. Raises Unsupported for an op without a value.
+        """
         op = u.op
         if op in ELEMENTWISE:
             return [(s, self._broadcast(index, s)) for s in u.src]
@@ -235,7 +238,8 @@ class Points:
     def source_index(self, u: UOp, index: Index) -> tuple[Index, Mask]:
         """Return (Index into the source of the movement op `u`, mask) for the elements of `u` at `index`.
 
-        The mask is false for elements of padding, which are in no source; their Index is arbitrary but in bounds.
+        `u`: any movement op except INDEX. The mask is None for all ops but PAD. It is false for elements of padding,
+        which are in no source; their Index is arbitrary but in bounds.
         """
         op, x = u.op, u.src[0]
         if op == "PERMUTE":
@@ -336,8 +340,8 @@ class Points:
         return self._leaf(u, index) if op in _LEAVES else _HANDLERS[op](self, u, index)
 
     def _leaf(self, u: UOp, index: Index) -> Value:
-        """Return (array, mask) of the elements at `index` of `u`, a node without sources. Raises Unsupported if it has
-        no value.
+        """Return (array, mask) of the elements at `index` of `u`, a node without operands to compute: a CONST, IOTA,
+        RANGE, PARAM or BINARY. Raises Unsupported if it has no value.
         """
         op = u.op
         if op == "CONST":
@@ -490,7 +494,8 @@ class Points:
     # ---- effects -----------------------------------------------------------------------------------------------------
     def after(self, u: UOp, index: Index) -> Value:
         """Return (array, mask) of the elements at `index` of the AFTER `u`: of a tensor after writes, or of local
-        memory that loops filled.
+        memory that loops filled. Raises Unsupported for an effect that is no STORE or ATOMICADD, or one of more than
+        MOST_WRITES elements.
         """
         x = u.src[0]
         if x.op == "BUFFER" and x.arg.addrspace == "LOCAL":
@@ -533,7 +538,7 @@ class Points:
 
     def view_index(self, view: UOp, x: UOp, index: Index) -> tuple[Index, Mask]:
         """Return (Index into `x`, mask) of the elements at `index` of `view`, a view of `x`. The mask is true where the
-        Index is in the bounds of `x`.
+        Index is in the bounds of `x`. `view`: a chain of movement ops on `x`. Raises Unsupported for any other op.
         """
         inside: Mask = None
         while view is not x:
@@ -561,7 +566,8 @@ class Points:
 
         `before`: the (array, mask) of these elements before. `write_positions()` returns (position that each iteration
         writes to, mask of the iterations that write). `stored(k)` returns (array, mask) of the values that the
-        iterations with the numbers `k` write.
+        iterations with the numbers `k` write. Each function is called at most once; `stored` only if an iteration
+        writes one of the elements.
         """
         out, mask = before
         depth, self.depth = self.depth, 1  # the only batch axis is that of the iterations
@@ -590,7 +596,7 @@ class Points:
 
         `out`: the elements before, and `mask`: the valid ones. Element i gets the values of the iterations
         rows[left[i]:right[i]] added. `stored(k)` returns (array, mask) of the values that the iterations with the
-        numbers `k` write.
+        numbers `k` write. Raises Unsupported for more than MOST_WRITES additions.
         """
         counts = (right - left).reshape(-1)
         if counts.sum() > MOST_WRITES:
@@ -620,7 +626,8 @@ class Points:
         """Return (array, mask) of the elements at `index` of local memory, from the values that the iterations of its
         single store write.
 
-        `u`: an AFTER of the local BUFFER and the END around that store.
+        `u`: an AFTER of the local BUFFER and the END around that store. Raises Unsupported for any other form, a gate,
+        or loops that do not fill the memory in order.
         """
         if len(u.src) != 2 or u.src[1].op != "END" or u.src[1].src[0].op != "STORE":
             raise Unsupported("local memory that is not filled by one store in loops")

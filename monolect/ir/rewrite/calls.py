@@ -43,14 +43,16 @@ def is_opaque(u: UOp) -> bool:
 
 
 def parameters(body: UOp) -> dict[int, UOp]:
-    """Return the PARAMs in the body `body`, a TUPLE, as a dict from slot to PARAM, without those of symbolic sizes."""
+    """Return the PARAMs in the body `body`, a TUPLE, as a dict from slot to PARAM, without those of symbolic sizes.
+    Nested bodies are not entered.
+    """
     below = toposort(*body.src, stop=is_body)
     return {u.arg.slot: u for u in below if u.op == "PARAM" and u.arg.name is None}
 
 
 def inlined(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """Return the values of `body`, a TUPLE, with each PARAM replaced by the argument in `args` with the number of its
-    slot.
+    """Return the values of `body`, a TUPLE, with each PARAM replaced by `args[slot]`, where `slot` is the slot of the
+    PARAM.
 
     If the body writes only a part of an argument that is not memory, the argument becomes CONTIGUOUS. Otherwise the
     view that is written would merge with the views in the argument, and the write would reach the memory below these
@@ -72,8 +74,8 @@ def inlined(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 @lru_cache(maxsize=4096)
 def stored_slots(body: UOp) -> frozenset[int]:
-    """Return the slots of the PARAMs that `body` writes: for a kernel the targets of its stores, for a CUSTOMFUNCTION
-    all its PARAMs.
+    """Return the slots of the PARAMs that `body`, a kernel or a CUSTOMFUNCTION, writes: for a kernel the targets of its
+    stores, for a CUSTOMFUNCTION all its PARAMs.
     """
     if body.op == "CUSTOMFUNCTION":
         return frozenset(p.arg.slot for p in body.src)
@@ -102,11 +104,12 @@ def _expected(body: UOp) -> tuple[UOp, ...]:
 
 
 def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) -> None:
-    """Check that each PARAM of `body` has an argument in `args` with its dtype and shape. Raises IRError.
+    """Check that each PARAM of `body` has an argument in `args` with its dtype and shape. Raises IRError if an argument
+    is missing or has another dtype or shape.
 
     For a kernel only the number of elements counts, because a kernel sees memory as one axis. A native function
     (CUSTOMFUNCTION) may get uint8 bytes of an arena instead of its dtype, unless `is_typed`. A symbolic size is
-    compared after its PARAMs are replaced by arguments.
+    compared after its PARAMs are replaced by arguments. `node` calls this function for each new FUNCTION or CALL.
     """
     for p in _expected(body):
         k = p.arg.slot

@@ -36,8 +36,8 @@ def rewrite(
 
     With `bottom_up`, rules are tried on a node after its sources are rewritten; otherwise before. `trace(rule name,
     before, after)` is called for each rule that fires. `context` is any value that is passed to the rules. Nodes for
-    which `stop(node)` is true are neither changed nor entered. Cost: about 1 microsecond for a node that no rule
-    matches.
+    which `stop(node)` is true are neither changed nor entered. Raises InternalError if rules undo each other or never
+    stop matching. Cost: about 1 microsecond for a node that no rule matches.
     """
     return _Driver(root, ruleset, trace, context, stop).run(bottom_up)
 

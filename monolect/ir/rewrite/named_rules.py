@@ -37,7 +37,7 @@ class Family:
     """A named group of rules that are plain code; `rows` maps the name of each rule to its Row.
 
     `module`: names, separated by spaces, of the modules that apply the rules. Raises InternalError for a name that is
-    used twice.
+    used twice. It is for rules that are not patterns: `is_on` and `fired` refer to a rule by its name in `rows`.
     """
 
     def __init__(self, name: str, module: str, *rows: Row):
@@ -50,6 +50,7 @@ class Family:
 class Listener:
     """A holder of `callback(rule name, before, after)`, which is called for each rule that fires; None if nothing
     listens.
+    The only instance is `listener`; `fired` calls the callback.
     """
 
     callback: Callback | None = None

@@ -58,8 +58,8 @@ def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
     """Compute `op` on the CONSTs `src` at compile time by the NumPy function in the op's row, and return the result as
     a CONST.
 
-    `arg`: the argument of the op. Returns None if the row has no such function, if folding is switched off, or if an
-    index value is too large.
+    `src`: CONSTs with valid values. `arg`: the argument of the op. Returns None if the row has no such function, if
+    folding is switched off, or if an index value is too large; then the caller builds the node of `op`.
     """
     row = ROWS[op]
     d = src[-1].dtype
@@ -91,6 +91,7 @@ def _commute(op: str, a: UOp, b: UOp) -> UOp:
 def _keep(op: str, src: tuple[UOp, ...], like: UOp) -> UOp | None:
     """Return `like`, one of the operands `src`, as the result of `op`; None if broadcasting makes the result larger
     than `like`.
+    `op`: name of the op; the result does not depend on it.
     """
     return like if all(s is like or s.shape == () or s.shape == like.shape for s in src) else None
 
@@ -120,7 +121,7 @@ def is_mark(c: UOp, *marks: float) -> bool:
     cos(x), and compute a more precise function.
 
     Such a constant is neither folded nor made an input. Otherwise the function would round differently if x is a
-    constant. `marks`: constants to compare with (default: MARKS).
+    constant. `marks`: constants to compare with (default: MARKS). `c`: a CONST; False if its dtype is not a float.
     """
     return c.dtype.is_float and any(abs(c.arg[0]) == as_python(m, c.dtype) for m in marks or MARKS)
 
@@ -189,7 +190,9 @@ def _cmplt(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 
 def _as_index(u: UOp) -> UOp | None:
-    """Return a node of dtype `index` with the value of the integer node `u`, or None if no such node is known."""
+    """Return a node of dtype `index` with the value of the integer node `u`, or None if no such node is known. A CONST,
+    or a CAST of an index that cannot wrap, has one.
+    """
     if u.op == "CONST" and u.arg[0] is not INVALID:
         return idx(u.arg[0])
     if u.op != "CAST" or u.src[0].dtype.kind != "x":
@@ -450,7 +453,7 @@ def with_dependencies(effect: UOp, by: tuple[UOp, ...]) -> UOp:
     """Return `effect`, a STORE or ATOMICADD, with its memory AFTER the nodes `by`, so that it is a separate node for
     each choice of `by`.
 
-    An effect whose target is no INDEX is returned unchanged.
+    An effect whose target is no INDEX is returned unchanged, as is any effect if `by` is empty.
     """
     old = effect.src[0]
     if not by or old.op != "INDEX":
@@ -563,7 +566,9 @@ def unbroadcast(u: UOp) -> UOp:
 
 
 def is_zero(u: UOp) -> bool:
-    """Whether `u` is the constant 0, or this constant broadcast to any shape."""
+    """Whether `u` is the constant 0, or this constant broadcast to any shape. False of dtype bool counts as 0; -0.0
+    does not.
+    """
     u = unbroadcast(u)
     return u.op == "CONST" and bool(u.value == 0)
 

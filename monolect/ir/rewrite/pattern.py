@@ -44,7 +44,9 @@ class P:
     """A pattern that matches nodes: by op (one, several or any), sources (patterns, or any), dtype, `arg`, and a
     predicate of the node.
 
-    `value` is set in a pattern of one constant. Patterns are immutable; `named` and `guard` return new ones.
+    `value` is set in a pattern of one constant. Patterns are immutable; `named` and `guard` return new ones. `Var`,
+    `Const`, `Pat` and operators build patterns. A pattern is the left side of a Rule; as its right side it is an
+    expression that builds a node. Raises InternalError for an unknown op or kind of dtype.
     """
 
     __slots__ = ("arg", "dtype", "name", "ops", "src", "value", "where")
@@ -81,7 +83,9 @@ class P:
         return self._with(name=name)
 
     def guard(self, where: Callable[[UOp], Any]) -> P:
-        """Return the same pattern restricted to nodes for which `where(node)` is true."""
+        """Return the same pattern restricted to nodes for which `where(node)` is true.
+        The matcher calls `where` after the other checks of the pattern. It replaces an earlier predicate.
+        """
         return self._with(where=where)
 
     def __repr__(self) -> str:
@@ -144,7 +148,7 @@ class P:
         return Pat("MAX", self, o)
 
     def choose(self, a: Any, b: Any) -> P:
-        """Return the pattern of `a` where `self` is true, else `b` (WHERE)."""
+        """Return the pattern of `a` where `self` is true, else `b` (WHERE). `a` and `b` are patterns or numbers."""
         return Pat("WHERE", self, a, b)
 
 
@@ -158,8 +162,8 @@ def Var(name: str, dtype: Any = None, where: Callable[[UOp], Any] | None = None)
 
 
 def Const(of: Any = None, dtype: Any = None, where: Callable[[UOp], Any] | None = None) -> P:
-    """Return a pattern of a CONST. `of` is the value that it must have, a str (the name to capture the node by; any
-    valid value matches) or None (any valid value matches).
+    """Return a pattern of a CONST. `of` is the value that it must have (a number, a bool or INVALID), a str (the name
+    to capture the node by; any valid value matches) or None (any valid value matches).
 
     `dtype`: a DType, or a kind such as "float", "int", "index"; None means any. `where`: a predicate of the node, or
     None.
@@ -181,8 +185,9 @@ def Pat(
     """Return a pattern of a node whose op is one of `op` (a name or names; None: any) and whose sources match `src`;
     without `src`, any sources match.
 
-    `name`: the name to capture the node by. `dtype`: a DType, or a kind such as "float"; None means any. `arg`: the
-    argument that the node must have, or a predicate of the argument. `where`: a predicate of the node, or None.
+    `src`: patterns or numbers. `name`: the name to capture the node by. `dtype`: a DType, several of them, or a kind
+    such as "float"; None means any. `arg`: the argument that the node must have, or a predicate of the argument.
+    `where`: a predicate of the node, or None.
     """
     ops = None if op is None else (op,) if isinstance(op, str) else tuple(op)
     return P(ops, tuple(map(_lift, src)) or None, name=name, dtype=dtype, arg=arg, where=where)
@@ -200,8 +205,9 @@ class Rule:
     """A named rewrite rule: a node that matches `pattern` is replaced by `replacement`, if `when` holds.
 
     `replacement`: an expression (pattern) over captured names, a function of captured nodes that returns the new node
-    or None, or a number. `when`: a function of captured nodes, or None. `text`: the rule as a formula for people.
-    `changes_type`: whether the new node may have another dtype or shape.
+    or None, or a number. `when`: a function of captured nodes, or None (no condition). A parameter of either function
+    is a captured name, `root` (the whole match) or `context` (the value given to `rewrite`). `text`: the rule as a
+    formula for people. `changes_type`: whether the new node may have another dtype or shape.
     Raises InternalError if the right side or the condition uses a name that the pattern does not capture.
     """
 
@@ -238,6 +244,7 @@ class Rule:
 def parameters(f: Callable[..., Any]) -> tuple[str, ...]:
     """Return the parameter names of `f`, a rule's replacement or condition: the names of the captured nodes that it
     takes.
+    Raises InternalError if `f` is not a plain function or lambda.
     """
     code = getattr(f, "__code__", None)
     if code is None:
@@ -252,8 +259,8 @@ def _walk(p: P) -> Iterator[P]:
 
 
 class RuleSet:
-    """A table of rules, tried in order. `a + b` has the rules of set `a`, then those of `b`. Raises InternalError if
-    two rules have one name.
+    """A table of rules, tried in order, which `rewrite` applies to a graph. `a + b` has the rules of set `a`, then
+    those of `b`. Raises InternalError if two rules have one name.
     """
 
     def __init__(self, name: str, *rules: Rule) -> None:
@@ -451,7 +458,8 @@ class _Generator:
         """Return the Python expression that builds `p`, the right side of a rule or a part of it. `captured`: capture
         name -> Python variable.
 
-        A number gets the dtype of a sibling operand, or else of the node in the Python variable `like`.
+        A number gets the dtype of a sibling operand, or else of the node in the Python variable `like`. Raises
+        InternalError unless `p` is a number, a captured name, or one op with its sources.
         """
         if p.value is not _ANY:
             return f"const({self.object('number', p.value)}, {like}.dtype)"
