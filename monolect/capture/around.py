@@ -146,7 +146,7 @@ def copy_foreign_storage(tensors: list[Tensor], made: set[UOp]) -> None:
 @contextmanager
 def undone_on_failure() -> Iterator[None]:
     """Context manager for a block that calls a `@function`, or a step as part of a capture: if the block raises,
-    restore all Tensors and random states as they were before.
+    restore all Tensors and random states as they were before, and raise the error again.
     """
     if settings.CHECK_BOUNDS and not changes.captures:
         random_state.settle()  # the block computes indices, perhaps from random numbers
@@ -201,6 +201,7 @@ def random_generators(*reached: Dependencies) -> dict[str, tuple[Any, Any]]:
 def refuse_nondeterminism(name: str, line: tuple[str, int]) -> None:
     """Raise JitError because the function called `name`, a clock or the system's random source, at `line`, (file, line
     number).
+    It always raises; both arguments are used only in the error.
     """
     expected = "the number as an argument, or Tensor.rand and its like"
     message = "a jitted function calls what differs at each call: a replay would repeat the value of the capture"

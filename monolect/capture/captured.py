@@ -93,7 +93,8 @@ def _container_key(x: Any, attributes: frozenset[str]) -> Any:
 class Captured(NamedTuple):
     """A Capture together with the template of its results and the gradients that it reads and sets.
 
-    In a list of Tensors, an int is the argument at this position, and a Tensor is an external Tensor.
+    In a list of Tensors, an int is the argument at this position, and a Tensor is an external Tensor. A step has one
+    for each key of calls that it served; a call with an equal key replays `capture`.
     """
 
     capture: Capture
@@ -155,8 +156,8 @@ def resolve(t: Any, tensors: list[Tensor]) -> Tensor:
 
 
 def run_checks(checks: Sequence[Check], results: list[Tensor]) -> None:
-    """Run the index checks of a call, which raise IndexRangeError. `results` has two Tensors for each of `checks`: the
-    least and the greatest index.
+    """Run the index checks of a call, which raise IndexRangeError for an index out of bounds. `results` has two Tensors
+    for each of `checks`: the least and the greatest index.
     """
     for k, check in enumerate(checks):
         check.look(*(int(to_numpy(t._uop)) for t in results[2 * k : 2 * k + 2]))

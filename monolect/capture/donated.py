@@ -21,7 +21,8 @@ class Donation:
     """The donated arguments of `function`: arguments whose memory a step may reuse for its results.
 
     `names`: their names or positions, or a single one. `is_method`: the first parameter is the instance and is not
-    counted. Raises ArgumentError for an argument that the function does not have.
+    counted. Raises ArgumentError for an argument that the function does not have. A jitted function has one if it was
+    made with `donate`.
     """
 
     def __init__(self, function: Any, names: Any, is_method: bool = False) -> None:
@@ -38,7 +39,9 @@ class Donation:
             self.arguments.append((position if position < n_positional else None, all_names[position]))
 
     def tensors(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-        """Return the Tensors in the donated arguments of a call with the arguments `args` and `kwargs`."""
+        """Return the Tensors in the donated arguments of a call with the arguments `args` and `kwargs`.
+        A donated argument that the call does not supply has none.
+        """
         found: list[Any] = []
         for position, name in self.arguments:
             if position is not None and position < len(args):
@@ -49,7 +52,9 @@ class Donation:
 
 
 def invalidate(t: Any) -> None:
-    """Make every later use of the donated Tensor `t` raise JitError, and release its memory."""
+    """Make every later use of the donated Tensor `t` raise JitError, and release its memory.
+    A Tensor that is donated already is left as it is.
+    """
     if not hasattr(type(t), "donated_at"):
         t.requires_grad = False  # a donated Tensor is not a leaf
         kind: Any = t._kind

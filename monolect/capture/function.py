@@ -81,6 +81,7 @@ class Trace(NamedTuple):
 class Function(Generic[P, R]):
     """A Python function of Tensors whose calls are nodes of the graph, with a bounded cache of its traces, which the
     decorator `function` makes.
+    A call runs the Python code only if no trace fits its signature.
     """
 
     def __init__(self, f: Callable[P, R], precompile: bool, gradient: Gradient | None) -> None:
@@ -295,7 +296,8 @@ def trace(f: Callable[..., Any], args: Any, kwargs: Any, found: Dependencies, ha
 
     With `has_gradient`, the function has a user's derivative, and all results are values of the call, including
     external Tensors that `f` returns. Sets `found.is_complete` to False if another call with an equal signature might
-    have another result.
+    have another result. Raises ArgumentError if `f` returns no Tensor, and GradientError if it calls backward() to an
+    external Tensor.
     """
     buffers = [new_buffer(u.shape, u.dtype, device(u), axis(u)) for u in found.nodes]
     placeholders.update(buffers)
@@ -374,7 +376,8 @@ def _refuse_assigned_leaf(g: UOp, y: UOp, leaf: UOp) -> list[UOp | None]:
     """Raise GradientError: the function assigned to the leaf node `leaf` and then read it, so the value `y` is no input
     of the call.
 
-    The signature is that of a derivative, whose first argument `g` is a gradient.
+    The signature is that of a derivative, whose first argument `g` is a gradient. `backward` calls this function if it
+    meets the leaf; `y` and `leaf` are not used.
     """
     expected = "a function that reads the leaf before it assigns to it, or the assignment outside"
     raise GradientError("backward meets a leaf that a @function assigned and then read", expected=expected)
@@ -404,6 +407,8 @@ def _body(roots: tuple[UOp, ...], buffers: list[UOp]) -> tuple[UOp, tuple[UOp, .
 def _backward_on_nodes(gradient: Gradient) -> Backward:
     """Return a function from nodes to nodes that computes a derivative by calling `gradient`, the user's function on
     Tensors.
+    `backward` calls the function. It returns None for an input without a gradient, and raises GradientError if
+    `gradient` returns anything but None or a Tensor of the input's shape and dtype.
     """
 
     def backward(inputs: tuple[UOp, ...], grads: tuple[UOp, ...]) -> list[UOp | None]:

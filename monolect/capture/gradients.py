@@ -87,8 +87,9 @@ def gradient_supplier(supplied: Supplied, make_placeholder: MakePlaceholder) -> 
     """Return a function (tensor, its gradient) -> placeholder, for captures. It turns a gradient that exists before the
     step into an input of the step.
 
-    The function appends a row to `supplied` and returns the placeholder, `make_placeholder(gradient, node)`. A gradient
-    that is a view is returned unchanged: its memory is that of an external Tensor.
+    The function is called when the step first reads such a gradient. It appends a row to `supplied` and returns the
+    placeholder, `make_placeholder(gradient, node)`. A gradient that is a view is returned unchanged: its memory is that
+    of an external Tensor.
     """
 
     def bring(t: Tensor, g: Tensor) -> Tensor:

@@ -333,7 +333,7 @@ class Recording:
 
 def _objects(given: tuple[tuple, dict[str, Any]], owner: Callable[[], Any] | None) -> set[int]:
     """Return the ids of the arguments in `given`, (args, kwargs), without objects inside of them, and of the instance
-    of a method, which `owner` returns.
+    of a method, which `owner` returns (None for a plain function).
     """
     args, kwargs = given
     return {id(x) for x in (*args, *kwargs.values(), owner and owner())}

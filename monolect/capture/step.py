@@ -364,7 +364,8 @@ class Jit(Generic[P, R]):
         return settings.steering
 
     def _find_capture(self, key: Any, tensors: list[Tensor]) -> Captured | None:
-        """Return the capture for calls with the key `key` that fits the present gradients of the Tensors, or None.
+        """Return the capture for calls with the key `key` that fits the present gradients of the Tensors, or None; then
+        the step is captured.
 
         `tensors`: the Tensors in the arguments. Raises JitError for arguments that have no hash.
         """
@@ -404,7 +405,9 @@ class Jit(Generic[P, R]):
         return self.function if self.owner is None else self.function.__get__(self.owner())
 
     def _choose_call(self, captured: Captured | None) -> None:
-        """Set the code that the next call runs: the fast path of `captured` if it has one, else the general call."""
+        """Set the code that the next call runs: the fast path of `captured` if it has one, else the general call; the
+        general call also for None.
+        """
         call: Any = None
         if captured is not None and captured.flat:
             calls, environment = captured.fast_paths, self.environment
@@ -440,8 +443,8 @@ class Jit(Generic[P, R]):
         """Drop old captures after a new one with the key `key` was added, and warn if the step is captured again at
         each call.
 
-        `name`: name of a dependency that the run of the function changed, or None. `is_outdated`: the new capture
-        replaced one for the same call.
+        `name`: name of a dependency that the run of the function changed, or None; it is used only in the warning.
+        `is_outdated`: the new capture replaced one for the same call.
         """
         alike = [k for k in self.captures if (k[:2], k[3]) == (key[:2], key[3])]
         old = alike[:-MAX_ENVIRONMENTS] or [*self.captures][: len(self.captures) > MAX_CAPTURES]
@@ -577,7 +580,9 @@ def _gradient_read_hook(step: Jit) -> Callable[[], None]:
 
 
 class Method(Generic[P, R]):
-    """A jitted method together with its instance, like Python's own bound methods."""
+    """A jitted method together with its instance, like Python's own bound methods.
+    `jit`: the Jit that has the captures of this instance. A call passes its arguments on to `jit`.
+    """
 
     __slots__ = ("__self__", "jit")
 

@@ -28,8 +28,9 @@ def grad(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool 
     arguments numbered `argnums`.
 
     The gradient for an int is one value, for a tuple of ints a tuple. An argument may be a tensor, or lists, tuples and
-    dicts of tensors; its gradient has the same structure. With `has_aux`, `f` returns (value, aux), and the new
-    function returns (gradient, aux).
+    dicts of tensors; its gradient has the same structure. Raises GradientError unless the result of `f` is a float
+    tensor of shape () and the tensors are floats. With `has_aux`, `f` returns (value, aux), and the new function
+    returns (gradient, aux).
 
     >>> grad(lambda x: (x ** 3).sum())(Tensor([1.0, 2.0])).tolist()
     [3.0, 12.0]
@@ -50,7 +51,9 @@ def value_and_grad(
     """Return a function with the parameters of `f` that computes (value of `f`, its gradient by the arguments numbered
     `argnums`).
 
-    With `has_aux`, `f` returns (value, aux), and the new function returns ((value, aux), gradient).
+    Raises ArgumentError for wrong `argnums`. The new function raises GradientError unless the value is a float tensor
+    of shape () and the tensors are floats. With `has_aux`, `f` returns (value, aux), and the new function returns
+    ((value, aux), gradient).
 
     >>> value, g = value_and_grad(lambda x: x * x)(Tensor(3.0))
     >>> value.item(), g.item()
@@ -104,6 +107,7 @@ def _scalar(value: Any) -> Tensor:
 def _placeholder(t: Tensor, placeholders: dict[UOp, UOp]) -> Tensor:
     """Return a tensor with the value of `t` and a unique node. The node of `t` is added to `placeholders` under this
     node.
+    Raises GradientError if `t` is not a float.
     """
     if not t.dtype.is_float:
         raise GradientError("only floats have gradients", expected="a float dtype", found=t.dtype.name)
@@ -118,7 +122,7 @@ def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]
     BUFFER.
 
     A graph that was built after the placeholder was computed refers to the BUFFER. `placeholders`: maps placeholder
-    nodes to original nodes, which replace them in the result.
+    nodes to original nodes, which replace them in the result. It is zero if there is none.
     """
     parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
     g = full(u.shape, 0, u.dtype) if not parts else parts[0] if len(parts) == 1 else build("ADD", *parts)

@@ -48,8 +48,9 @@ class _Item(NamedTuple):
 
 
 def check(step: UOp) -> None:
-    """Check `step`, in the form that the last pass of the COMMAND stage returns. Raises VerifyError for a violation of
-    the rules in the module docstring.
+    """Check `step`, in the form that the last pass of the COMMAND stage returns. Raises VerifyError for an operand
+    outside of its memory, for items that touch common bytes and are not ordered, for bytes that are read before they
+    are written, for a wrong item that runs once, and for an item that is listed twice.
     """
     items = [*_items(step)]
     seen: set[UOp] = set()
@@ -97,7 +98,8 @@ def _parts(item: UOp) -> list[tuple[UOp, str, Any]]:
 def _accesses(i: int, item: UOp) -> Iterator[MemoryAccess]:
     """Yield a MemoryAccess for each operand of `item` that is memory; `i` is the item's number.
 
-    Raises VerifyError for an operand that does not fit its memory or program.
+    Raises VerifyError for an operand that is not aligned or not inside of its memory, or that has another dtype or
+    fewer elements than the program takes.
     """
     for u, how, (dtype, n) in _parts(item):
         o = read_operand(u)
@@ -159,6 +161,7 @@ def _check_order(items: Sequence[_Item], accesses: Sequence[MemoryAccess], befor
 def _merged(accesses: Sequence[MemoryAccess], result: int, argument: int) -> list[MemoryAccess]:
     """Return `accesses` with the memory of the PARAM with slot `result` replaced by that of the PARAM with slot
     `argument`.
+    The accesses are unchanged if none of them is to the PARAM of `argument`.
     """
     params = {a.base.arg.slot: a.base for a in accesses if a.base.op == "PARAM"}
     new, old = params.get(argument), params.get(result)

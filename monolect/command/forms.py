@@ -70,6 +70,7 @@ def is_size(u: UOp) -> bool:
 def view(base: UOp, offset: int, n_elements: int, dtype: DType) -> UOp:
     """Return the view of memory `base`, in normal form, that has `n_elements` of dtype `dtype` and starts at byte
     `offset`.
+    `offset` and the size of the view are multiples of the element size of `base`.
     """
     unit = base.dtype.itemsize
     n = n_elements * dtype.itemsize // unit
@@ -130,6 +131,7 @@ def kernel_of(call: UOp) -> UOp:
 def accesses(kernel: UOp) -> tuple[str, ...]:
     """Return how `kernel` accesses each of its PARAMs, indexed by slot: "read", "write", "update" (both), or "" for a
     size.
+    A slot without a PARAM counts as "read".
     """
     written = stored_slots(kernel)
     order = nodes_of(kernel)
@@ -156,12 +158,14 @@ def _slots_below(pointer: UOp) -> Iterator[int]:
 
 
 def operands_of(item: UOp) -> tuple[UOp, ...]:
-    """Return the operands of `item`: those of a CALL, or (destination, source) of a copy."""
+    """Return the operands of `item`: those of a CALL, or (destination, source) of a copy, a STORE of a LOAD."""
     return item.src[1:] if item.op == "CALL" else (item.src[0], item.src[1].src[0])
 
 
 def with_operands(item: UOp, operands: Sequence[UOp]) -> UOp:
-    """Return `item` with its operands, which have the order of `operands_of`, replaced by `operands`."""
+    """Return `item` with its operands, which have the order of `operands_of`, replaced by `operands`.
+    `item`: a CALL or a copy.
+    """
     if item.op == "CALL":
         return node("CALL", (item.src[0], *operands), item.arg)
     to, source = operands
@@ -220,8 +224,8 @@ def device_of(item: UOp, default: str) -> str:
 
 
 def home(b: UOp, default: str) -> str:
-    """Return the name of the device that holds the memory `b`, a PARAM or BUFFER; `default` for memory in a file, as a
-    file runs no kernels.
+    """Return the name of the device that holds the memory `b`, a PARAM or BUFFER; `default` for memory without a
+    device, or in a file, as a file runs no kernels.
     """
     name = b.arg.device
     return default if name is None or name.startswith(FILES) else str(name)
@@ -244,7 +248,7 @@ def program_of(step: UOp) -> UOp:
 
 def once_of(linear: UOp) -> tuple[UOp, ...]:
     """Return the items of the program `linear` that run once: those of its first source, if this is the LINEAR
-    "once".
+    "once". () if there are none.
     """
     first = linear.src[0] if linear.src else None
     return first.src if first is not None and first.op == "LINEAR" else ()

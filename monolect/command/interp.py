@@ -41,7 +41,7 @@ POISON = 0xFF  # byte of memory that was not written: nan in floats, -1 in signe
 class Memory:
     """The memory of an interpreted step: a byte array for each PARAM and BUFFER, made at first use.
 
-    `given`: initial contents of PARAMs, an array by slot.
+    `given`: initial contents of PARAMs, an array by slot. All other memory is filled with POISON at first.
     """
 
     def __init__(self, given: Mapping[int, Any]) -> None:

@@ -45,7 +45,7 @@ class Pass(NamedTuple):
     `run(ir, target)` returns the new graph; `target` describes the device. `reads` and `leaves` are the stages of the
     graph before and after. After the pass the graph has none of the ops `removes`. The passes `after` must have run
     before. `why`: the reason for the position of the pass. An `optional` pass may be disabled (DISABLE), as later
-    passes accept its input too.
+    passes accept its input too. The function `run` of this module, or the pipeline, calls `run` of each row in order.
     """
 
     name: str
@@ -65,6 +65,7 @@ Programs = Callable[[Mapping[UOp, Sequence[UOp]], Target], dict[UOp, UOp]]
 class Services:
     """Functions of the runtime that the passes call. The runtime sets them when it is imported, as this package must
     not import the runtime.
+    A function is None until the runtime sets it.
     """
 
     programs: Programs | None = None
@@ -86,7 +87,8 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
     """Return `step` with each kernel replaced by its compiled PROGRAM for `target`.
 
     `programs`: a function that compiles the kernels; None means `services.programs`, which takes programs from caches
-    and compiles the others.
+    and compiles the others. A kernel on another device is compiled for the target of that device. Raises InternalError
+    if there are kernels and the runtime is not imported.
     """
     programs = programs or services.programs
     linear = program_of(step)
@@ -175,7 +177,8 @@ def joined(step: UOp, target: Target) -> UOp:
 def run(row: Pass, step: UOp, target: Target) -> UOp:
     """Return the step that the pass `row` makes of `step` for `target`; `step` itself if the pass is disabled.
 
-    If a setting checks or traces passes, the pass runs through the pipeline's runner.
+    If a setting checks or traces passes, the pass runs through the pipeline's runner. Raises InternalError if it has
+    to, but the runtime is not imported.
     """
     if not settings.looking:
         return step if row.name in settings.disabled else row.run(step, target)

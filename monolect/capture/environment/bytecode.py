@@ -86,7 +86,7 @@ def _is_literal_call(steps: Sequence[dis.Instruction], first: int) -> bool:
     """Whether `steps`, the instructions that follow the load of a function, call it with a literal string as argument
     number `first`.
 
-    If `first` is 0, all arguments must be strings.
+    If `first` is 0, all arguments must be strings. False if an argument is computed, so that its value is not known.
     """
     loads: list[Any] = []
     for step in steps:

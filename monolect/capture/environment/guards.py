@@ -23,11 +23,15 @@ _LISTS = frozenset((list, tuple, deque, set))
 
 
 class EMPTY:
-    """Sentinel for the value of an unset cell, attribute or key."""
+    """Sentinel for the value of an unset cell, attribute or key.
+    It is compared with `is`, and never instantiated.
+    """
 
 
 class ContextValue:
-    """A context variable (`contextvars.ContextVar`) in the form of a mapping with one key."""
+    """A context variable (`contextvars.ContextVar`) in the form of a mapping with one key.
+    So it can be guarded like an entry of a dict.
+    """
 
     def __init__(self, variable: ContextVar) -> None:
         self.variable = variable
@@ -41,7 +45,7 @@ class ContextValue:
 
 class NativeAttributes:
     """The attributes that the C type of the object `of` computes or stores, such as `maxlen` of a deque, in the form of
-    a mapping.
+    a mapping, so that they can be guarded like entries of a dict.
 
     A computed value is a new object at each read. `get` returns the object of the last read if the new one is equal.
     """
@@ -66,6 +70,7 @@ class NativeAttributes:
 class QueueSize:
     """A container whose `len` is the number of items of the `queue.SimpleQueue` `queue`; the items themselves cannot be
     read.
+    A guard of a size reads it.
     """
 
     def __init__(self, queue: Any) -> None:
@@ -76,7 +81,9 @@ class QueueSize:
 
 
 class ArrayElements:
-    """The elements of `array`, a NumPy array of objects, as a sequence."""
+    """The elements of `array`, a NumPy array of objects, as a sequence.
+    A guard of the items of a container reads it.
+    """
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -89,7 +96,9 @@ class ArrayElements:
 
 
 class SubclassList:
-    """The direct subclasses of the class `of` as a sequence."""
+    """The direct subclasses of the class `of` as a sequence.
+    A guard of the items of a container reads it.
+    """
 
     def __init__(self, of: type) -> None:
         self.of = of
@@ -102,7 +111,9 @@ class SubclassList:
 
 
 class Guards:
-    """Lists of guards, one list for each kind of location. A guard is a location and the value that was found there."""
+    """Lists of guards, one list for each kind of location. A guard is a location and the value that was found there.
+    `Dependencies` adds the guards, and `holds` checks them all before a call.
+    """
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, str, Any]] = []  # mapping, key, value

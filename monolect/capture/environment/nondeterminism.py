@@ -38,7 +38,8 @@ def is_generator(x: Any) -> bool:
 
 
 def generator_of(module: str, attributes: Collection[str]) -> Any:
-    """Return the global random generator behind the functions of the module named `module`, or None.
+    """Return the global random generator behind the functions of the module named `module`, or None if the code uses no
+    such function.
 
     `attributes`: attribute names in the code, which tell whether the code uses such functions.
     """

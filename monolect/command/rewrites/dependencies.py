@@ -166,8 +166,8 @@ def _minimal(found: Collection[int], predecessors: Sequence[int]) -> tuple[tuple
 
 # ---- items -----------------------------------------------------------------------------------------------------------
 def uses_of(item: UOp, same: dict[UOp, UOp]) -> list[Use]:
-    """Return a Use for each operand of `item`. `same`: {result: argument} of the PARAMs that may share memory (from
-    `reused`).
+    """Return a Use for each operand of `item`. Only uses of an arena have a span. `same`: {result: argument} of the
+    PARAMs that may share memory (from `reused`).
     """
     written = {*writes(item)}
     out = []

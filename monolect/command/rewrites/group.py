@@ -62,7 +62,9 @@ class Group(NamedTuple):
 
 
 class _OpenGroup:
-    """A group under construction, with `n_lanes` lanes (one for each thread)."""
+    """A group under construction, with `n_lanes` lanes (one for each thread).
+    `groups` adds items to it, until an item must wait for items of several lanes.
+    """
 
     def __init__(self, n_lanes: int) -> None:
         self.lanes: list[list[tuple[int, int]]] = [[] for _ in range(n_lanes)]
@@ -97,7 +99,10 @@ class _OpenGroup:
 
 
 def groups(work: Sequence[Work], n_threads: int) -> list[Group]:
-    """Split a sequence of items, given by their properties `work`, into groups for `n_threads` threads."""
+    """Split a sequence of items, given by their properties `work`, into groups for `n_threads` threads.
+    The groups have the order of the items. A new group begins at an item that must wait for items in several lanes;
+    native code is a group of its own.
+    """
     done: list[Group] = []
     now = _OpenGroup(n_threads)
     for i, w in enumerate(work):
@@ -140,7 +145,9 @@ def work_of(item: UOp, same: Mapping[UOp, UOp]) -> Work:
 
 
 def reused(step: UOp) -> dict[UOp, UOp]:
-    """Return {PARAM of a result: PARAM of a donated argument whose memory the result may take} for `step`."""
+    """Return {PARAM of a result: PARAM of a donated argument whose memory the result may take} for `step`.
+    Pairs with a PARAM that no item touches are left out.
+    """
     pairs = dict(step.arg.reuse)
     if not pairs:
         return {}

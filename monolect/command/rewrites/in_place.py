@@ -35,7 +35,7 @@ def may_overwrite(before: UOp, after: UOp, uses: Uses) -> bool:
     PARAMs.
 
     This holds if no kernel reads `before` once `after` is being written, except the writing kernel, at the element that
-    it writes. `uses`: the uses of each buffer, from `uses_of`.
+    it writes. False if the sizes differ, or if nothing writes `after`. `uses`: the uses of each buffer, from `uses_of`.
     """
     if buffer_bytes(before) != buffer_bytes(after):
         return False

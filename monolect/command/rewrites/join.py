@@ -33,7 +33,8 @@ def join(step: UOp) -> UOp:
 def items_of_run(run: UOp, slots: Iterator[int]) -> list[UOp]:
     """Return the items of `run`, a schedule applied to arguments, with the arguments as operands.
 
-    `slots`: yields unused slots for BUFFERs of the run's intermediates. Copies of a buffer to itself are left out.
+    The arguments are the inputs by slot, then the memory of the results; sizes may be among them. `slots`: yields
+    unused slots for BUFFERs of the run's intermediates. Copies of a buffer to itself are left out.
     """
     schedule, *args = run.src
     sizes = {a.arg.symbol: a for a in args if is_size(a)}

@@ -47,18 +47,23 @@ class Packed(NamedTuple):
 
 
 class Budget(Protocol):
-    """A limit on the memory that packed copies of constants may take."""
+    """A limit on the memory that packed copies of constants may take.
+    The runtime implements it.
+    """
 
     def grants(self, copies: set[tuple[UOp, str, int]]) -> bool:
-        """Return whether `copies`, a set of (source, layout, bytes), fit into the limit."""
+        """Return whether `copies`, a set of (source, layout, bytes), fit into the limit.
+        If they fit, they count as taken.
+        """
 
 
 def pack_once(step: UOp, blocks_of: Callable[[UOp], tuple[Packed, ...]], budget: Budget) -> UOp:
     """The pass: return `step` with kernels that take packed blocks of constants, filled by new items of the LINEAR
     "once".
 
-    `blocks_of(kernel)` returns the blocks that the optimizer's plan for the kernel packs of its constants. Kernels with
-    the same constants share their blocks. A kernel whose blocks exceed `budget` packs at every run, as before.
+    `blocks_of(kernel)` returns the blocks that the optimizer's plan for the kernel packs of its constants. It is called
+    for each kernel that reads a constant in a reduction; for () the kernel is unchanged. Kernels with the same
+    constants share their blocks. A kernel whose blocks exceed `budget` packs at every run, as before.
     """
     linear = program_of(step)
     if not settings.HOIST or not step.arg.is_replayed or has_loops(items_of(linear)):
@@ -93,7 +98,7 @@ def pack_once(step: UOp, blocks_of: Callable[[UOp], tuple[Packed, ...]], budget:
 
 def frozen_kernel(call: UOp, given: set[int], made: set[UOp]) -> UOp | None:
     """Return the kernel of `call` with the slots of its constant arguments in `KernelInfo.frozen`; None if no reduction
-    reads such an argument.
+    reads such an argument, or if the CALL runs no SINK; then nothing is packed.
 
     `given`: slots of the step's PARAMs that may change at each call. `made`: BUFFERs that items of the LINEAR "once"
     write.

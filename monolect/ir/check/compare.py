@@ -106,8 +106,8 @@ class KernelCheck:
     """A check of what one scheduled kernel, the SINK `sink`, wrote to memory.
 
     `before` maps the slot of each argument that the kernel both reads and writes to its old contents. `read` and
-    `written` have the slots of these arguments. The caller fills `before` before it runs the kernel, and then calls
-    `compare`. Raises Unsupported for a kernel that cannot be checked.
+    `written` have the slots of the arguments that the kernel reads and writes. The caller fills `before` before it runs
+    the kernel, and then calls `compare`. Raises Unsupported for a kernel that cannot be checked.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -126,8 +126,8 @@ class KernelCheck:
         """Yield (PARAM, Difference) for each sampled element that the kernel wrote wrongly; the PARAM denotes the
         written argument.
 
-        `now(param)` returns the contents of the argument after the kernel ran. `options`: values of Variables, and
-        whether TF32 is allowed.
+        `now(param)` is called for each PARAM of memory; it returns the contents of the argument after the kernel ran.
+        `options`: values of Variables, and whether TF32 is allowed.
         """
         memory = {p: self.before.get(p.arg.slot, now(p)) for p in self.params}
         for (e, rs), slot in zip(self.effects, self.slots, strict=True):

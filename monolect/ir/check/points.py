@@ -43,7 +43,9 @@ _LEAVES = frozenset(("CONST", "IOTA", "RANGE", "PARAM", "BUFFER", "BINARY"))
 
 
 class Unsupported(Exception):
-    """Raised if this module cannot compute a value; the message says why."""
+    """Raised if this module cannot compute a value; the message says why.
+    Verification catches it and skips that kernel or value.
+    """
 
 
 class TooMuch(Unsupported):

@@ -96,6 +96,7 @@ def accesses(u: UOp) -> Iterator[Access]:
 def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = True) -> bool:
     """Whether 0 <= `index` < `size` is proven wherever the bool UOp `gate` is true (None: everywhere). If `solver` is
     false, Z3 is not used.
+    False means that no proof was found, not that an access is outside.
     """
     lo, hi = min_max(index)
     if lo >= 0 and hi < min_max(size)[0]:
@@ -196,7 +197,8 @@ def _divided(index: UOp) -> UOp:
     """Return `index` with (k * n + y) // n rewritten to k + y // n, and (k * n + y) % n to y % n, for a symbolic size n
     > 0.
 
-    k is not constant; y may have any value.
+    k is not constant; y may have any value. `index` may also be a condition. It is returned itself if nothing is
+    rewritten.
     """
     found: dict[UOp, UOp] = {}
     for u in toposort(index):
@@ -212,7 +214,8 @@ def _rejoined(index: UOp) -> UOp:
     """Return `index` with x % n rewritten to x - n * (x // n) if `index` also contains x // n, for a symbolic size n >
     0.
 
-    So an axis that is split and flattened again becomes x.
+    So an axis that is split and flattened again becomes x. `index` may also be a condition. It is returned itself if
+    nothing is rewritten.
     """
     parts = [u for u in toposort(index) if u.op in ("IDIV", "MOD") and u.src[1].op != "CONST"]
     quotients = {u.src: u for u in parts if u.op == "IDIV" and min_max(u.src[1])[0] > 0}
@@ -301,7 +304,9 @@ def _by_facts(index: UOp, size: UOp, conditions: Sequence[UOp], cases: int) -> b
 
 
 def _facts(condition: UOp) -> list[Poly]:
-    """Return polynomials that are >= 0 wherever the bool UOp `condition` is true."""
+    """Return polynomials that are >= 0 wherever the bool UOp `condition` is true.
+    Returns [] for a condition that is no comparison of index values.
+    """
     if condition.op == "CMPLT" and condition.src[0].dtype.kind == "x":
         out = _difference(polynomial(condition.src[1]), polynomial(condition.src[0]))
         _add_to(out, {(): 1}, -1)
@@ -484,6 +489,7 @@ def _reduced(p: Poly) -> Poly:
 def _quotient_bounds(quotient: UOp, facts: Sequence[Poly]) -> list[Poly]:
     """Return new facts, integer bounds of `quotient` = x // c, that follow from those of `facts` that bound x by
     multiples of c.
+    Returns [] if c is a constant that is not positive.
     """
     if quotient.src[1].op != "CONST":
         return _symbolic_quotient_bounds(quotient, facts)
@@ -580,7 +586,9 @@ def _known_about_atom(x: UOp) -> list[Poly]:
 
 # ---- Z3 --------------------------------------------------------------------------------------------------------------
 def _solved(index: UOp, size: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether the solver Z3 proves 0 <= `index` < `size` where `conditions` hold; False if Z3 is not installed."""
+    """Whether the solver Z3 proves 0 <= `index` < `size` where `conditions` hold; False if Z3 is not installed or runs
+    out of time.
+    """
     try:
         import z3
     except ImportError:
@@ -695,6 +703,7 @@ def _error(a: Access, sink: UOp) -> VerifyError:
 def _origin(u: UOp, sink: UOp) -> Any:
     """Return the origin (the line of the user's program) of `u`, or of the nearest user or source of `u` in `sink` that
     has one.
+    None if no node has one.
     """
     if u.origin is not None:
         return u.origin

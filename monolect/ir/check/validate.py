@@ -43,7 +43,8 @@ def validate(name: str, before: UOp, after: UOp, run_program: Runner | None = No
 
     Returns "" if the results agree, or the reason why they were not compared. `run_program`: interpreter for kernels
     that must run one iteration at a time; if it is None, such kernels are not compared. Raises VerifyError that names
-    the pass and the elements that differ.
+    the pass and the elements that differ, or if the kernel can no longer be run. `name` is used only in the text of the
+    error.
     """
     if before is after:
         return ""

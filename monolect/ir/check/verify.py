@@ -42,8 +42,9 @@ def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:
     """Check that every node below `root` keeps the rules of its op's row, is allowed at `stage`, and is none of the ops
     `removed` by earlier passes.
 
-    The body of a CALL is not entered, because it was verified at its own stage; nor is a PROGRAM at stage COMMAND.
-    Raises VerifyError.
+    The body of a CALL is not entered, because it was verified at its own stage; nor is a PROGRAM at stage COMMAND. It
+    also checks that loops nest, that each write depends on the loops around it, and that the instructions of a LINEAR
+    are in an order that can run. Raises VerifyError.
     """
     allowed = _allowed(stage)
     if removed:
