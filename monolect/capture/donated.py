@@ -21,8 +21,8 @@ class Donation:
     """The donated arguments of `function`: arguments whose memory a step may reuse for its results.
 
     `names`: their names or positions, or a single one. `is_method`: the first parameter is the instance and is not
-    counted. Raises ArgumentError for an argument that the function does not have. A jitted function has one if it was
-    made with `donate`.
+    counted. Raises ArgumentError for an argument that the function does not have. Every Jit has one; without `donate`
+    it names no arguments.
     """
 
     def __init__(self, function: Any, names: Any, is_method: bool = False) -> None:

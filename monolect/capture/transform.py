@@ -29,8 +29,8 @@ def grad(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool 
 
     The gradient for an int is one value, for a tuple of ints a tuple. An argument may be a tensor, or lists, tuples and
     dicts of tensors; its gradient has the same structure. Raises GradientError unless the result of `f` is a float
-    tensor of shape () and the tensors are floats. With `has_aux`, `f` returns (value, aux), and the new function
-    returns (gradient, aux).
+    tensor of shape () and the tensors in these arguments are floats. With `has_aux`, `f` returns (value, aux), and the
+    new function returns (gradient, aux).
 
     >>> grad(lambda x: (x ** 3).sum())(Tensor([1.0, 2.0])).tolist()
     [3.0, 12.0]
@@ -52,8 +52,8 @@ def value_and_grad(
     `argnums`).
 
     Raises ArgumentError for wrong `argnums`. The new function raises GradientError unless the value is a float tensor
-    of shape () and the tensors are floats. With `has_aux`, `f` returns (value, aux), and the new function returns
-    ((value, aux), gradient).
+    of shape () and the tensors in these arguments are floats. With `has_aux`, `f` returns (value, aux), and the new
+    function returns ((value, aux), gradient).
 
     >>> value, g = value_and_grad(lambda x: x * x)(Tensor(3.0))
     >>> value.item(), g.item()

@@ -248,7 +248,7 @@ def program_of(step: UOp) -> UOp:
 
 def once_of(linear: UOp) -> tuple[UOp, ...]:
     """Return the items of the program `linear` that run once: those of its first source, if this is the LINEAR
-    "once". () if there are none.
+    "once". Returns () if there are none.
     """
     first = linear.src[0] if linear.src else None
     return first.src if first is not None and first.op == "LINEAR" else ()

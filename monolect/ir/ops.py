@@ -186,7 +186,8 @@ AXIS_TYPES = ("GLOBAL", "LOCAL", "WARP", "THREAD", "LOOP", "REDUCE", "GROUP_REDU
 class Row(NamedTuple):
     """A row of the op table: the properties of one op of the IR.
     `node` calls the rules `dtype` and `shape` with (src, arg) whenever a node is built; they return its dtype and
-    shape, or raise IRError for wrong sources. `meaning` is None if the interpreter has its own code for the op.
+    shape, or raise IRError for wrong sources. `meaning` computes an elementwise op on NumPy arrays; it is None for
+    other ops and for CAST.
     """
 
     name: str

@@ -67,7 +67,8 @@ class Loaded(Jit):
     that they were saved under.
 
     `head`: the JSON of the file. `texts`: the graph of each capture as text. `arrays`: BUFFERs with the saved arrays.
-    `given`: Tensors of the user that replace saved ones, by name.
+    `given`: Tensors of the user that replace saved ones, by name. A Loaded has no Python function: a call that no saved
+    capture serves raises JitError.
     """
 
     def __init__(
@@ -147,8 +148,8 @@ class _CaptureReader:
         self.tensors = [*step.tensors.values()]
 
     def captured(self, text: str, device: str) -> Captured:
-        """Return the capture as a Captured. `text`: its graph with its kernels. `device`: name of the device that it is
-        read for.
+        """Return the capture as a Captured. Raises FileFormatError, ParseError or VerifyError if its data is wrong.
+        `text`: its graph with its kernels. `device`: name of the device that it is read for.
         """
         data, steering = self.data, self.data["steering"]
         if [x.__class__ for x in steering] != [x.__class__ for x in settings.steering[:-1]]:
@@ -285,7 +286,8 @@ class _CaptureReader:
         """Return (Spec of the calls that the capture serves, a Tensor without memory for each Tensor in their
         arguments).
 
-        `steering`: the values of the settings that change a traced graph, a field of the Spec.
+        `steering`: the values of the settings that change a traced graph, a field of the Spec. Raises FileFormatError
+        if the arguments do not fit the step.
         """
         marks: list[Tensor] = []
         n_args = min(len(self.data["leaves"]), self.n_args)
@@ -359,7 +361,8 @@ def load(
     """Return the step in the file at `path`, which `step.save` wrote.
 
     `tensors`: Tensors that replace some of the step's external Tensors, by name. `device`: name of the device to load
-    the step for; None means the device that it was saved on.
+    the step for; None means the device that it was saved on. Raises FileFormatError, ParseError or VerifyError for a
+    wrong file, DeviceError for a device that is not in DEVICES, ArgumentError for `tensors` that do not fit.
     """
     name = os.fspath(path)
     if device is not None and device not in DEVICES:

@@ -21,8 +21,8 @@ _SELF = frozenset((bool, int, float, str, type(None)))  # classes that JSON repr
 def encode(tree: Any, tensor: Callable[[Tensor], Any], where: str) -> Any:
     """Return `tree`, nested containers of plain values and Tensors, as values that `json` can write.
 
-    `tensor(t)` returns the JSON value for the Tensor `t`. Raises JitError for a value that a file cannot hold; `where`
-    is the name of `tree` in its message.
+    `tensor(t)` is called for each Tensor in order, and returns the JSON value for it. Raises JitError for a value that
+    a file cannot hold; `where` is the name of `tree` in its message.
     """
     kind = tree.__class__
     if kind in _SELF:
@@ -43,7 +43,8 @@ def encode(tree: Any, tensor: Callable[[Tensor], Any], where: str) -> Any:
 
 
 def decode(data: Any, tensor: Callable[[Any], Tensor]) -> Any:
-    """Return the tree that `encode` returned as `data`. `tensor(x)` returns the Tensor for its JSON value `x`.
+    """Return the tree that `encode` returned as `data`. `tensor(x)` is called for each Tensor in order, and returns the
+    Tensor for its JSON value `x`.
 
     Raises FileFormatError or ValueError for data that `encode` does not write.
     """

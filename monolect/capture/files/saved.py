@@ -70,7 +70,7 @@ def save(jit: Step, path: str | os.PathLike[str], tensors: Mapping[str, Tensor])
     """Write the captures of the step `jit` that fit its current environment to the file `path`.
 
     `tensors`: the step's external Tensors by the names to save them under. Raises JitError or DeviceError for a step
-    that cannot be saved.
+    that cannot be saved. Raises DTypeError if a value of `tensors` is no Tensor.
     """
     tensors = {**getattr(jit, "tensors", {}), **tensors}  # a loaded step keeps the names of its tensors
     for name, t in tensors.items():
@@ -162,7 +162,8 @@ def checksum_of(parts: list[Any]) -> bytes:
 class _Writer:
     """A writer that numbers the tensors and arrays of captures, and describes captures as JSON.
 
-    `device`: name of their device. `names`: the external Tensors by name.
+    `device`: name of their device. `names`: the external Tensors by name. Raises DeviceError unless the device is `cpu`
+    or `c`.
     """
 
     def __init__(self, device: str, names: Mapping[str, Tensor]) -> None:

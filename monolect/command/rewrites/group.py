@@ -100,8 +100,8 @@ class _OpenGroup:
 
 def groups(work: Sequence[Work], n_threads: int) -> list[Group]:
     """Split a sequence of items, given by their properties `work`, into groups for `n_threads` threads.
-    The groups have the order of the items. A new group begins at an item that must wait for items in several lanes;
-    native code is a group of its own.
+    The groups have the order of the items. A new group begins at an item that must wait for items in several lanes, or
+    that has several threads and must wait for any item of the group; native code is a group of its own.
     """
     done: list[Group] = []
     now = _OpenGroup(n_threads)

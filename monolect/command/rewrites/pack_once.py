@@ -48,7 +48,7 @@ class Packed(NamedTuple):
 
 class Budget(Protocol):
     """A limit on the memory that packed copies of constants may take.
-    The runtime implements it.
+    The runtime implements it, as `StepBudget`.
     """
 
     def grants(self, copies: set[tuple[UOp, str, int]]) -> bool:

@@ -55,6 +55,7 @@ def packed_blocks(kernel: UOp, target: Target) -> tuple[Packed, ...]:
 def read(entry: bytes | None) -> tuple[Packed, ...] | None:
     """Return the packed blocks that `entry`, the bytes of a cache entry, describes; None for a missing or corrupt
     entry.
+    For None the caller finds the blocks again.
     """
     try:
         return None if entry is None else tuple(Packed(int(k), int(n), str(name)) for k, n, name in json.loads(entry))
@@ -66,7 +67,7 @@ class StepBudget:
     """The limit on the memory of packed copies for one step.
 
     `step`: a FUNCTION, either applied to an argument for each PARAM (its BUFFER if it is a constant), or to no
-    arguments.
+    arguments. The pass `pack_once` calls `grants` before it packs a constant.
     """
 
     def __init__(self, step: UOp) -> None:

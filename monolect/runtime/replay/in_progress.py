@@ -35,6 +35,7 @@ class Check(NamedTuple):
     def look(self, least: int, greatest: int) -> None:
         """Raise IndexRangeError unless `least` and `greatest`, the minimum and maximum of the indices of a call, are in
         range.
+        It is called after each call of the step.
         """
         if least < self.first or greatest >= self.n:
             expected = f"{self.first}..{self.n - 1}, at {self.line[0]}:{self.line[1]}"
@@ -129,7 +130,9 @@ class NotKept:
         return self.tensor
 
     def plus(self, own: Any) -> NotKept:
-        """Return the marker for the sum of this gradient and `own`, a gradient that was added to it."""
+        """Return the marker for the sum of this gradient and `own`, a gradient that was added to it.
+        It is this marker itself if the gradient is not available.
+        """
         return self if self.tensor is None else NotKept(self.on_read, self.tensor + own)
 
     def without(self) -> NotKept:
@@ -237,7 +240,7 @@ def checks_under_way() -> list[tuple[Check, Any, Any]] | None:
     """Return the list to which index checks of the innermost capture are appended, as (Check, minimum Tensor, maximum
     Tensor).
 
-    Returns None if there is no capture or indices are not checked.
+    Returns None if there is no capture or indices are not checked; then nothing is appended.
     """
     return changes.captures[-1].checks if changes.captures else None
 

@@ -20,7 +20,9 @@ from monolect.ir.uop import UOp
 
 
 class PackedCopy:
-    """The memory of `n_bytes` bytes that holds a packed copy of a constant."""
+    """The memory of `n_bytes` bytes that holds a packed copy of a constant.
+    It is freed with the last capture that holds it.
+    """
 
     __slots__ = ("__weakref__", "memory", "n_bytes")
 

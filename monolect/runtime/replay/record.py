@@ -30,7 +30,8 @@ from monolect.schedule.result import schedule_of
 
 
 class Outside(NamedTuple):
-    """The tensors and BUFFERs outside of a step, each list in the order of their slots.
+    """The tensors and BUFFERs outside of a step, each list in the order of their slots. A Capture of the step binds
+    them.
 
     A tensor on several devices has a slot for each; `reads` lists it once for each. `args` and `results` are empty if
     all are on one device.
@@ -60,7 +61,7 @@ def record(
     `runs`: the executed schedules, in order. `outputs`: the realized results. `states`: (tensor or number of an
     argument, BUFFER before, BUFFER after). `reads`: (tensor read from outside, its BUFFER). `donated`: numbers of the
     arguments whose memory results may take.
-    Raises JitError for effects that a replay cannot repeat.
+    Raises JitError for effects that a replay cannot repeat. The name of the device is None if `runs` is empty.
     """
     return _Recorder(runs, args).step(args, outputs, states, reads, donated)
 

@@ -39,8 +39,8 @@ _HOLDS = frozenset(("argument", "old", "state", "read", "constant"))  # roles of
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 def write(step: UOp, params: Sequence[UOp]) -> str:
-    """Return the joined step `step`, applied to the PARAMs `params`, as text. Raises JitError for a step that cannot be
-    saved.
+    """Return the joined step `step`, applied to the PARAMs `params`, as text. Raises JitError for a step with copies,
+    loops or native functions, which cannot be saved.
     """
     for c in items_of(program_of(step)):
         if c.op != "CALL":
@@ -89,7 +89,10 @@ class _Reader:
         self.items = linears.pop().src if linears else ()
 
     def _check_info(self) -> None:
-        """Check the fields of the step's StepInfo against its PARAMs and values."""
+        """Check the fields of the step's StepInfo against its PARAMs and values.
+        It checks that slots are in range, that results, new versions and states are as many as the values, and that a
+        result has as many bytes as the argument whose memory it may take. Raises FileFormatError.
+        """
         info, n = self.info, len(self.params)
         moves = _integers("moves", info.moves, n)
         _integers("shared", info.shared, n)
@@ -137,6 +140,7 @@ class _Reader:
     def _check_memory(self) -> None:
         """Check that each PARAM of the step is a size or memory of the device at its own slot, and that all Variables
         are PARAMs of the step.
+        Raises FileFormatError.
         """
         sizes = [p for p, r in zip(self.params, self.info.roles, strict=True) if r == "size"]
         symbols = {v.arg.symbol for v in sizes if _is_plain_variable(v)}
@@ -159,6 +163,7 @@ class _Reader:
     def _check_item(self, call: UOp) -> None:
         """Check that `call` launches a legal kernel that reads values stored before and writes only results, states and
         intermediates.
+        Raises FileFormatError or VerifyError.
         """
         if call.op != "CALL" or call.arg is not None or call.src[0].op != "SINK":
             raise damaged("an item of a step", "CALL of a kernel", call)
@@ -187,7 +192,9 @@ class _Reader:
         self.stored |= stored
 
     def _check_operand(self, b: UOp) -> None:
-        """Check that `b`, an operand of a kernel, is a PARAM of the step or a well-formed BUFFER."""
+        """Check that `b`, an operand of a kernel, is a PARAM of the step or a well-formed BUFFER.
+        Raises FileFormatError.
+        """
         if b.op == "PARAM":
             if b in self.params:
                 return
@@ -201,7 +208,8 @@ class _Reader:
         """Check that `u`, a result or the new version of a state, is a view of a PARAM; the view is inside an AFTER
         exactly if the program stores the PARAM.
 
-        `is_state`: whether the PARAM must be a state that is updated in place; if false, it must not be one.
+        `is_state`: whether the PARAM must be a state that is updated in place; if false, it must not be one. Raises
+        FileFormatError or VerifyError.
         """
         written = u.op == "AFTER"
         view = u.src[0] if written else u
