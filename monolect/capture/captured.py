@@ -27,6 +27,7 @@ _CONTAINERS = frozenset((list, tuple, dict))
 class Spec(NamedTuple):
     """The description of the calls that a capture serves: their arguments, as Tensors without memory, and everything
     else that the key of a call depends on.
+    It is for the key of a capture, and for the arguments that a saved step and messages show.
     """
 
     args: tuple
@@ -69,9 +70,10 @@ def call_key(
 ) -> Any:
     """Return the hashable key of a call: calls with equal keys can use the same capture.
 
-    The parameters are the fields of Spec. The key has the signature of the arguments, the environment (key of the
-    function's dependencies), the numbers that tell which arguments are one Tensor (`positions`), and the settings
-    (`steering`). An object counts by the values of those of its attributes whose names are in `attributes`.
+    The parameters `args`, `kwargs`, `environment`, `positions`, `attributes` and `steering` are the fields of Spec. The
+    key has the signature of the arguments, the environment (key of the function's dependencies), the numbers that tell
+    which arguments are one Tensor (`positions`), and the settings (`steering`). An object counts by the values of those
+    of its attributes whose names are in `attributes`.
     """
     part = lambda x: Dependencies((x,), attributes).key  # noqa: E731
     own = lambda x: x.__class__ if x.__class__ in _CONTAINERS else _container_key(x, attributes)  # noqa: E731

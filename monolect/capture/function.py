@@ -65,6 +65,7 @@ class CallName(str):
 class Trace(NamedTuple):
     """The result of running a Function's code for one signature: a TUPLE of values over PARAMs, the template of the
     results, and the assigned Tensors.
+    All calls of the signature use the trace, unless it has `extra` inputs.
     """
 
     body: UOp

@@ -76,7 +76,7 @@ _new = object.__new__
 if TYPE_CHECKING:
 
     class ExportOptions(TypedDict, total=False):
-        """Options of `Jit.export`."""
+        """Types of the options of `Jit.export`, whose docstring explains them."""
 
         target: str
         march: str
@@ -129,6 +129,9 @@ class Jit(Generic[P, R]):
     def __get__(self, instance: object, owner: Any = None) -> Any:
         """Return the step as a method of `instance`; the method has its own captures, which live as long as the
         instance.
+
+        `owner`: the class of the instance, not used. Without an instance, returns this Jit. Raises JitError if
+        `instance` allows no weak references.
         """
         if instance is None:
             return self

@@ -130,7 +130,7 @@ def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]
 
 
 def _map(f: Callable[[Any], Any], tree: Any) -> Any:
-    """Return `tree`, nested containers, with `f` applied to every tensor and node (UOp) in it."""
+    """Return `tree`, nested containers, with `f` applied to each tensor and node (UOp) in it. Other values are kept."""
     if isinstance(tree, Tensor | UOp):
         return f(tree)
     if isinstance(tree, dict):

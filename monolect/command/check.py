@@ -30,6 +30,7 @@ FIXED = frozenset(("read", "constant"))  # roles of memory that no call changes
 class MemoryAccess(NamedTuple):
     """The bytes from `start` to `end` - 1 of the memory `base` (a PARAM or BUFFER), which item number `item` reads or
     writes.
+    `reads` and `writes` say which.
     """
 
     item: int
@@ -192,7 +193,9 @@ def _check_once(
 
 # ---- defined bytes ---------------------------------------------------------------------------------------------------
 class _Written:
-    """A set of byte numbers, stored as disjoint (start, end) ranges in ascending order."""
+    """A set of byte numbers, stored as disjoint (start, end) ranges in ascending order.
+    It holds the bytes of one memory that items have written so far.
+    """
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
@@ -258,8 +261,8 @@ def _check_defined(step: UOp, items: Sequence[_Item], accesses: Sequence[Sequenc
 
 
 def _error(u: UOp, message: str, expected: object, found: object) -> VerifyError:
-    """Return the VerifyError with the text `message` for node `u`; it has the name of the kernel and the line of the
-    user's program if known.
+    """Return (not raise) the VerifyError with the text `message` for node `u`; it has the name of the kernel and the
+    line of the user's program if known.
     """
     name = f" of {u.src[0].arg.name}" if u.op == "CALL" and u.src[0].op == "PROGRAM" else ""
     line = u.origin[:2] if isinstance(u.origin, tuple) and len(u.origin) >= 2 else None

@@ -170,6 +170,7 @@ def planned(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
 def joined(step: UOp, target: Target) -> UOp:
     """Return `step` with its runs joined into one program, by the pass `join`. A run is a schedule applied to its
     inputs, results and sizes.
+    `target`: the target of the device; `join` does not depend on it.
     """
     return run(COMMAND[0], step, target)
 

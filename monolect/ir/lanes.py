@@ -67,7 +67,8 @@ def fitted(sizes: list[int], limits: tuple[int, ...], name: str = "gidx") -> lis
 
     `sizes`: sizes of the axes to map, innermost first. `limits`: the target's maximum size of each dimension. Returns
     None if no change is needed: one dimension for each axis, where the last dimension takes all further axes, is within
-    `limits`. Raises ActionError, which calls the dimensions `name`, if no factorization fits.
+    `limits`. Raises ActionError if no factorization fits; `name` is used only in its text, as the name of the
+    dimensions.
     """
     plain = [*sizes[: MOST_DIMENSIONS - 1], prod(sizes[MOST_DIMENSIONS - 1 :])][: len(sizes)]
     if all(n <= most for n, most in zip(plain, limits, strict=False)):

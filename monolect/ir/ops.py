@@ -80,6 +80,7 @@ class BufferArg(NamedTuple):
     """Argument of a BUFFER: a piece of memory with the unique number `slot`.
 
     If `device` is a tuple, the devices divide the memory along `axis`; if `axis` is None, each device holds all of it.
+    `addrspace`: "GLOBAL" memory of the device, "LOCAL" memory of a workgroup or thread, or registers ("REG").
     """
 
     slot: int

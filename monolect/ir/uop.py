@@ -237,7 +237,9 @@ def live_nodes() -> int:
 
 @mypyc_attr(native_class=False)
 class _NegativeZero(float):
-    """The float -0.0 as a CONST value; it equals only itself, so that interning separates it from 0.0."""
+    """The float -0.0 as a CONST value; it equals only itself, so that interning separates it from 0.0.
+    NEGATIVE_ZERO is the only instance.
+    """
 
     def __eq__(self, o: object) -> bool:
         return self is o

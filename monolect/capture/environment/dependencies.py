@@ -67,6 +67,7 @@ _REFLECTION = tuple(map(id, (getattr, hasattr, vars, dir, eval, exec, attrgetter
 class _SuperOf(NamedTuple):
     """The class `of` from which `super()` without arguments starts: the code calls methods of this class, but makes no
     object of it.
+    The walk yields it instead of the class, so that constructors are not followed.
     """
 
     of: type

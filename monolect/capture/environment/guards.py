@@ -30,7 +30,7 @@ class EMPTY:
 
 class ContextValue:
     """A context variable (`contextvars.ContextVar`) in the form of a mapping with one key.
-    So it can be guarded like an entry of a dict.
+    `Guards.entries` holds it like a dict with an entry.
     """
 
     def __init__(self, variable: ContextVar) -> None:
@@ -70,7 +70,7 @@ class NativeAttributes:
 class QueueSize:
     """A container whose `len` is the number of items of the `queue.SimpleQueue` `queue`; the items themselves cannot be
     read.
-    A guard of a size reads it.
+    `Guards.sizes` holds it, so that a change of the number is noticed.
     """
 
     def __init__(self, queue: Any) -> None:
@@ -82,7 +82,7 @@ class QueueSize:
 
 class ArrayElements:
     """The elements of `array`, a NumPy array of objects, as a sequence.
-    A guard of the items of a container reads it.
+    `Guards.contents` holds it, so that another element is noticed.
     """
 
     def __init__(self, array: Any) -> None:
@@ -97,7 +97,7 @@ class ArrayElements:
 
 class SubclassList:
     """The direct subclasses of the class `of` as a sequence.
-    A guard of the items of a container reads it.
+    `Guards.contents` holds it, so that a new subclass is noticed.
     """
 
     def __init__(self, of: type) -> None:

@@ -140,7 +140,7 @@ class _CaptureReader:
     """A reader of one capture of a file, which also checks its data.
 
     `data`: the JSON of the capture. `step`: the Loaded that the capture belongs to. `arrays`: BUFFERs with the saved
-    arrays.
+    arrays. Wrong data raises FileFormatError.
     """
 
     def __init__(self, data: Mapping[str, Any], step: Loaded, arrays: list[UOp]):
@@ -342,7 +342,8 @@ def _donation(data: Mapping[str, Any]) -> Donation:
 def _replacing(name: str, t: Tensor, saved: UOp) -> UOp:
     """Return the BUFFER of `t`, the user's tensor that replaces the saved tensor `name`, whose BUFFER is `saved`.
 
-    Raises ArgumentError if the shape, dtype or device of `t` differs, or if `t` is a view.
+    Raises ArgumentError if the shape, dtype or device of `t` differs, or if `t` is a view. `name` is used only in the
+    error.
     """
     if t.shape != saved.shape or t.dtype is not saved.dtype or t.device != saved.arg.device:
         expected, found = (f"{x.dtype.name} {x.shape} on {d}" for x, d in ((saved, saved.arg.device), (t, t.device)))

@@ -57,7 +57,9 @@ DEVICES = ("cpu", "c")
 
 
 class Step(Protocol):
-    """The attributes of a `Jit` that `save` reads."""
+    """The attributes of a `Jit` that `save` reads.
+    It is a Protocol, as this module does not import `Jit`.
+    """
 
     captures: OrderedDict[Any, Captured]
     donation: Donation

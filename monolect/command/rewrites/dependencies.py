@@ -39,6 +39,7 @@ from monolect.ir.uop import UOp, node
 class Use(NamedTuple):
     """One operand of an item: its buffer, whether the item writes it, and `span`, its (start, end) bytes; None for the
     whole buffer.
+    Uses of common memory decide which items must come after which.
     """
 
     base: UOp
@@ -58,7 +59,9 @@ class _Piece(NamedTuple):
 
 
 class _Bytes:
-    """The last writers and readers of memory that items use in parts, as _Pieces in ascending order."""
+    """The last writers and readers of memory that items use in parts, as _Pieces in ascending order.
+    It is for an arena, where items that touch other bytes need not wait.
+    """
 
     def __init__(self) -> None:
         self.pieces = [_Piece(0, -1, [])]
@@ -89,7 +92,9 @@ class _Bytes:
 
 
 class _Whole:
-    """The last writer and the readers since of a buffer that items use as a whole."""
+    """The last writer and the readers since of a buffer that items use as a whole.
+    It is for memory whose parts are not told apart.
+    """
 
     def __init__(self) -> None:
         self.writer, self.readers = -1, list[int]()

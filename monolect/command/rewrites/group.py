@@ -41,6 +41,7 @@ LAUNCH_NS = 20  # ns that a launch costs
 class Work(NamedTuple):
     """The properties of an item that matter for grouping: the buffers that it touches and writes, its threads, and its
     estimated time in ns.
+    `is_opaque`: native code, which is not grouped with other items.
     """
 
     touched: frozenset[UOp]

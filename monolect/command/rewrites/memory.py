@@ -53,7 +53,9 @@ MAX_EXTRA_BYTES = 64 << 20  # bytes by which an arena may grow so that concurren
 
 
 class MemoryPlan(NamedTuple):
-    """The byte offset of each intermediate in an arena of `arena_bytes` bytes."""
+    """The byte offset of each intermediate in an arena of `arena_bytes` bytes.
+    `plan_memory` replaces each intermediate by a view of the arena at its offset.
+    """
 
     offsets: dict[Any, int]
     arena_bytes: int
@@ -119,6 +121,7 @@ def _assigned(lives: Mapping[Any, Life], align_bytes: int, blocks: Blocks) -> Me
 class Blocks:
     """The allocated blocks of an arena in the order of addresses, as tuples (start, end, number of the block, its
     Life).
+    It finds the free offset for the next block, in a scan over all blocks. `n_bytes`: size of the arena so far.
     """
 
     def __init__(self) -> None:
@@ -187,7 +190,8 @@ def plan_memory(step: UOp, target: Target) -> UOp:
     """The pass: return `step` with the BUFFERs that its items write replaced by views of the arena of their device.
 
     Destinations of copies, and results of items that run once and that other items use, keep their own BUFFER. A BUFFER
-    with a padded frame (`forms.is_frame`) shares memory only with BUFFERs that have an equal frame.
+    with a padded frame (`forms.is_frame`) shares memory only with BUFFERs that have an equal frame. `target` gives the
+    alignment, and says whether items run concurrently.
     """
     linear = program_of(step)
     once, items = once_of(linear), items_of(linear)
@@ -263,7 +267,7 @@ def _offsets_by_group(lives: dict[UOp, Life], once: Sequence[UOp], target: Targe
     """Return ({intermediate: byte offset in the arena}, bytes of the arena) for the intermediates in `lives`.
 
     `once`: the items that run once. BUFFERs with equal padded frames form a group, which has its own range of the
-    arena.
+    arena. `target` gives the alignment, and says whether items run concurrently.
     """
     groups: dict[Any, dict[UOp, Life]] = {None: lives}
     for c in once:

@@ -29,6 +29,7 @@ from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild, shape_sour
 class RebasedKernel(NamedTuple):
     """A kernel over parts of its original buffers, and the byte offset in each argument at which its part begins; () if
     all offsets are 0.
+    Kernels that differ only in offsets have the same `kernel`, which is compiled once.
     """
 
     kernel: UOp

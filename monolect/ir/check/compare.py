@@ -35,6 +35,7 @@ Memory = Mapping[UOp, Array]  # node -> flat array of its elements
 class EvaluationOptions(NamedTuple):
     """Options for computing expected values: `variables` maps the symbol of each Variable, (name, min, max), to its
     value; `allow_tf32` says whether float32 products may use TF32.
+    `points` makes an evaluation with these options.
     """
 
     variables: Mapping[tuple, int]
@@ -83,7 +84,8 @@ def sampled(sizes: Sequence[int], n: int) -> tuple[Array, ...]:
 
 
 def _within_work(compare: Callable[[int, int], list[Difference]]) -> list[Difference]:
-    """Return `compare(n_samples, most_work)` for the first pair of ATTEMPTS for which it does not raise TooMuch.
+    """Call `compare(n_samples, most_work)` and return its result for the first pair of ATTEMPTS for which it does not
+    raise TooMuch.
 
     The pairs have fewer and fewer samples. TooMuch of the last pair is raised.
     """

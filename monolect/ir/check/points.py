@@ -49,7 +49,9 @@ class Unsupported(Exception):
 
 
 class TooMuch(Unsupported):
-    """Raised if an evaluation exceeds its limit of work. With fewer samples the evaluation may succeed."""
+    """Raised if an evaluation exceeds its limit of work. With fewer samples the evaluation may succeed.
+    The caller tries again with fewer samples.
+    """
 
 
 class Positions:
@@ -661,6 +663,7 @@ def _meaning(op: str) -> Any:
 class _Total:
     """An accumulator of a reduction by `op` over terms of dtype `dtype`: the value so far (floats in float64) and the
     sum of the terms' magnitudes.
+    `add` may be called for several blocks of terms; `result` returns the rounded value.
     """
 
     def __init__(self, op: str, dtype: DType) -> None:

@@ -159,8 +159,8 @@ def _narrowed(us: tuple[UOp, ...], conditions: Sequence[UOp]) -> Sequence[UOp]:
 
 
 def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[UOp], solver: bool) -> bool:
-    """Whether 0 <= index < size where `gate` is true is proven after nodes that may overflow are replaced by unknown
-    int64 values.
+    """Whether 0 <= `index` < `size` where `gate` is true is proven after nodes that may overflow are replaced by
+    unknown int64 values.
 
     Such nodes are searched in `terms`, the factors in the polynomial of `index`, and in `gate`. False if `index` itself
     may overflow. `solver`: whether Z3 may be used.
@@ -224,7 +224,7 @@ def _rejoined(index: UOp) -> UOp:
 
 
 def _all_inside(index: UOp, size: UOp, gate: UOp | None, solver: bool) -> bool:
-    """Whether 0 <= index < size is proven where `gate` is true, for all elements of an `index` or `gate` with axes.
+    """Whether 0 <= `index` < `size` is proven where `gate` is true, for all elements of an `index` or `gate` with axes.
 
     A STACK of 0, 1, 2, ... is replaced by a loop. An index that still has axes then is not proven. `solver`: whether Z3
     may be used.
@@ -678,8 +678,8 @@ def infix(u: UOp, depth: int = 8) -> str:
 
 
 def _error(a: Access, sink: UOp) -> VerifyError:
-    """Return the error for the access `a` of kernel `sink` that is not proven. It names the kernel, index, loops, gate
-    and the line of the user's program.
+    """Return (not raise) the VerifyError for the access `a` of kernel `sink` that is not proven. It names the kernel,
+    index, loops, gate and the line of the user's program.
     """
     name = sink.arg.name if isinstance(sink.arg, KernelInfo) else "kernel"
     lo, hi = min_max(a.index)

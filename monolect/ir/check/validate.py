@@ -195,8 +195,8 @@ def _differences(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], dtype: DType,
 
 
 def _error(name: str, before: UOp, u: UOp, where: Any, a: Any, b: Any) -> VerifyError:
-    """Return the error for PARAM `u`, whose elements at positions `where` differ: the array `a` before and `b` after
-    the pass `name`.
+    """Return (not raise) the VerifyError for PARAM `u`, whose elements at positions `where` differ: the array `a`
+    before and `b` after the pass `name`.
 
     `before`: the kernel before the pass.
     """

@@ -234,8 +234,10 @@ def _closed(u: UOp) -> Iterable[UOp]:
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> VerifyError:
-    """Return the error for node `u` with the text `message`. It shows the lines around `u` in the text of graph
-    `root`.
+    """Return (not raise) the VerifyError for node `u` with the texts `message`, `expected` and
+    `found`.
+
+    It shows the lines around `u` in the text of graph `root`.
     """
     try:
         lines = show(root, origins=True, sections=False).splitlines()

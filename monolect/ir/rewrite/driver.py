@@ -35,9 +35,10 @@ def rewrite(
     """Return the graph `root` with the rules of `ruleset` applied to all nodes until none matches.
 
     With `bottom_up`, rules are tried on a node after its sources are rewritten; otherwise before. `trace(rule name,
-    before, after)` is called for each rule that fires. `context` is any value that is passed to the rules. Nodes for
-    which `stop(node)` is true are neither changed nor entered. Raises InternalError if rules undo each other or never
-    stop matching. Cost: about 1 microsecond for a node that no rule matches.
+    before, after)` is called for each rule that fires. `context` is any value that is passed to the rules. `stop` is
+    called for each node before its sources are visited; nodes for which it is true are neither changed nor entered.
+    Raises InternalError if rules undo each other or never stop matching. Cost: about 1 microsecond for a node that no
+    rule matches.
     """
     return _Driver(root, ruleset, trace, context, stop).run(bottom_up)
 
@@ -166,7 +167,8 @@ class _Driver:
         stack += (u, v)
 
     def cycle(self, what: str) -> InternalError:
-        """Return the error for a set of rules that never stops matching; it names the rules that fired last.
+        """Return (not raise) the InternalError for a set of rules that never stops matching; it names the rules that
+        fired last.
 
         `what`: the predicate of the message, such as "undo each other".
         """

@@ -435,7 +435,7 @@ def index_less(a: UOp, b: UOp) -> UOp:
 
 
 def _sum_range(k: int, terms: Terms) -> Interval:
-    """Return the interval (lower, upper) of k + c1*x1 + ..., where `terms` are (xi, ci), in exact integers, without
+    """Return the interval (lower, upper) of `k` + c1*x1 + ..., where `terms` are (xi, ci), in exact integers, without
     overflow.
     """
     lo = hi = k

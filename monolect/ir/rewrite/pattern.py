@@ -154,7 +154,7 @@ class P:
 
 def Var(name: str, dtype: Any = None, where: Callable[[UOp], Any] | None = None) -> P:
     """Return a pattern of any node, captured as `name`, with the dtype `dtype` (None: any) and for which `where(node)`
-    is true.
+    is true (None: any node).
 
     `dtype`: a DType or a kind such as "float", "int", "index".
     """
@@ -531,7 +531,7 @@ def _finish(root: UOp, r: UOp, name: str, expression: bool, keep: bool) -> UOp:
     origin.
 
     Only the result of an expression (`expression` is true) is broadcast. With `keep`, raises InternalError if the dtype
-    or shape differs from that of `root`.
+    or shape differs from that of `root`. `name` is used only in the error.
     """
     if keep and r.shape != root.shape and expression:
         ones = (1,) * (len(root.shape) - len(r.shape)) + r.shape

@@ -80,6 +80,7 @@ class Noted:
 class Assigned(Noted):
     """The record of one capture or trace: the Tensors that it saw assigned, each with its node before the first
     assignment, and other effects.
+    A replay repeats these effects. `changes.seen` makes the record.
     """
 
     def __init__(self) -> None:
@@ -147,7 +148,9 @@ steps = CheckedLock()
 
 
 class _Changes(threading.local):
-    """The captures and traces in progress in this thread, with their records of assigned tensors."""
+    """The captures and traces in progress in this thread, with their records of assigned tensors.
+    The only instance is `changes`.
+    """
 
     def __init__(self) -> None:
         self.captures: list[Assigned] = []

@@ -51,7 +51,9 @@ def packed_bytes() -> int:
 
 
 class Budget:
-    """The bytes of the limit `PACK_LIMIT_MB` that are left for packed copies of one more capture."""
+    """The bytes of the limit `PACK_LIMIT_MB` that are left for packed copies of one more capture.
+    `grants` is called before a constant is packed.
+    """
 
     def __init__(self) -> None:
         self.left_bytes = (settings.PACK_LIMIT_MB << 20) - packed_bytes()

@@ -64,7 +64,7 @@ class Prologue:
         """Run the items, unless they have run and every constant is unchanged since.
 
         `verified`: if given, a function that runs the items instead and compares their results with expected values.
-        `memory` returns the memory at each position, for commands that bind memory objects.
+        `memory` returns the memory at each position; it is called only for commands that bind memory objects.
         """
         now = [writes_seen(b) for b in self.constants.values()]
         if self.has_run and now == self.seen and WRITABLE not in now:

@@ -100,7 +100,7 @@ class _Recorder:
 
         `args`: BUFFERs of the arguments. `outputs`: the realized results. `states`: (tensor or number of an argument,
         BUFFER before, BUFFER after). `reads`: (tensor read from outside, its BUFFER). `donated`: numbers of the
-        arguments whose memory results may take.
+        arguments whose memory results may take. The name of the device is None if there are no runs.
         """
         written = {b for r in self.runs for b in r.fresh}
         returned = {p for o in outputs for p in parts_of(base_of(o))}
@@ -156,7 +156,7 @@ class _Recorder:
 
         The old memory of a state that stays can take the new value. The tensor of a state that moves gets the new
         BUFFER at each call. States whose BUFFER is unchanged are left out. `written`: BUFFERs that the runs wrote;
-        `returned`: BUFFERs of results.
+        `returned`: BUFFERs of results; `uses`: how kernels use each BUFFER.
         """
         stays, moves = [], []
         afters = Counter(p for *_, after in states for p in parts_of(after))
@@ -204,7 +204,8 @@ class _Recorder:
         """Append PARAMs for the BUFFERs from outside: those of `reads`, the tensors that are read, and then the
         constants.
 
-        Returns the BUFFERs in the order of their slots.
+        `results`: the values that the call returns. `moved`: (BUFFER before, BUFFER after) of moving states. Returns
+        the BUFFERs in the order of their slots.
         """
         touched = external([(r.inputs, r.fresh) for r in self.runs], [*self.param])
         values = [*map(base_of, results), *(after for _, after in moved)]
@@ -231,6 +232,7 @@ class _Recorder:
     def _value(self, u: UOp, linear: UOp, written: set[UOp]) -> UOp:
         """Return `u`, a result or the new version of a state, with its BUFFER replaced by the PARAM; inside an AFTER of
         the program `linear` if its BUFFER is in `written`.
+        Raises JitError for a view of a BUFFER of symbolic size.
         """
         b = base_of(u)
         if b in self.symbolic and u is not b:

@@ -290,8 +290,9 @@ def index(n: Any, below: int) -> int:
 
 
 def damaged(what: str, expected: Any, found: Any) -> FileFormatError:
-    """Return the error for a part of a file, named `what` in the message, that differs from the form that `step.save`
-    writes.
+    """Return (not raise) the FileFormatError for a part of a file, named `what` in the message, that differs from the
+    form that `step.save` writes.
+    `expected` and `found` are used only in the error.
     """
     return FileFormatError(what, expected=expected, found=str(found)[:200])
 
