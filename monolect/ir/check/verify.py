@@ -234,8 +234,7 @@ def _closed(u: UOp) -> Iterable[UOp]:
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 def _error(u: UOp, root: UOp, message: str, expected: object, found: object) -> VerifyError:
-    """Return (not raise) the VerifyError for node `u` with the texts `message`, `expected` and
-    `found`.
+    """Return (not raise) the VerifyError for node `u` with the texts `message`, `expected` and `found`.
 
     It shows the lines around `u` in the text of graph `root`.
     """
