@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-cuda golden choices corpus docs site clean
+.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-mpi test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-cuda golden choices corpus docs site clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -99,6 +99,9 @@ test-webgpu: .venv/.stamp-test .venv/.stamp-webgpu vulkan ## run everything that
 	$(BIN)/monolect devices
 	$(BIN)/python -m pytest $(PARALLEL) tests/backend/test_webgpu.py
 	$(BIN)/python -m pytest $(PARALLEL) $(ON_DEVICES) -k webgpu
+
+test-mpi: .venv/.stamp-test .venv/.stamp-mpi ## jobs of several processes on this machine
+	$(BIN)/python -m pytest tests/distributed -rs
 
 # What the targets above run, once and together, and the rest of the folder.
 EXTRAS := $(patsubst %,.venv/.stamp-%,cuda-compile opencl webgpu)

@@ -1,0 +1,134 @@
+"""The programs that `test_mpi.py` runs on several processes: `mpiexec -n 2 python programs.py NAME`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from monolect import Tensor, distributed, jit, nn
+
+Place = Callable[[Tensor], Tensor]
+
+
+def values() -> None:
+    """Tensors that are divided, whole, and on one process, and what is computed from them."""
+    d = distributed.devices()
+    n, a = len(d), np.arange(30.0).reshape(5, 6)
+    for axis in (0, 1):
+        x = Tensor(a).shard(d, axis)
+        assert x.device == d and x.shard_axis == axis
+        np.testing.assert_array_equal(x.numpy(), a)
+        np.testing.assert_array_equal((x * 2 + 1).numpy(), a * 2 + 1)
+        np.testing.assert_array_equal((x.T @ x).numpy(), a.T @ a)
+        np.testing.assert_array_equal(x.sum(axis).numpy(), a.sum(axis))
+        np.testing.assert_array_equal(x.shard(d, 1 - axis).numpy(), a)
+        np.testing.assert_array_equal(x.to("cpu").numpy(), a)
+        np.testing.assert_array_equal(x[1:3].numpy(), a[1:3])
+        assert x.sum().item() == a.sum() and x.amax().item() == 29.0
+    whole = Tensor(a).replicate(d)
+    np.testing.assert_array_equal((whole + Tensor(a).shard(d)).numpy(), 2 * a)
+    last = Tensor(a, device=d[-1])
+    np.testing.assert_array_equal((last + 1).to("cpu").numpy(), a + 1)
+    state = Tensor(a).shard(d, 1).realize()
+    before = state * 1
+    state.assign(state * 3)
+    np.testing.assert_array_equal(state.numpy(), a * 3)
+    np.testing.assert_array_equal(before.numpy(), a)
+    weight = Tensor(a).shard(d)
+    weight.requires_grad = True
+    (weight * weight).sum().backward()
+    assert weight.grad is not None and weight.grad.shard_axis == 0
+    np.testing.assert_array_equal(weight.grad.numpy(), 2 * a)
+    assert n == distributed.size() and 0 <= distributed.rank() < n
+
+
+def collectives() -> None:
+    """The collectives of the specification."""
+    d = distributed.devices()
+    n = len(d)
+    a = np.random.default_rng(0).normal(size=(n, 6))
+    one = Tensor(a[0])
+    np.testing.assert_array_equal(one.reshape(1, 6).expand(n, 6).copy(d).replicated(0).numpy(), a[0])  # broadcast
+    parts = Tensor(a).copy(d)  # scatter
+    np.testing.assert_array_equal(parts.numpy(), a)
+    np.testing.assert_array_equal(parts.copy("cpu").numpy(), a)  # gather
+    np.testing.assert_allclose(parts.sum(0).copy("cpu").numpy(), a.sum(0), rtol=1e-15)  # reduce
+    np.testing.assert_array_equal(parts.replicate(d).numpy(), a)  # allgather
+    np.testing.assert_allclose(parts.sum(0).numpy(), a.sum(0), rtol=1e-15)  # allreduce
+    np.testing.assert_allclose(parts.sum(0).shard(d).numpy(), a.sum(0), rtol=1e-15)  # reduce_scatter
+
+
+def training() -> None:
+    """Losses and parameters of three ways to train, eager and captured, are those of one device."""
+    d = distributed.devices()
+    rng = np.random.default_rng(0)
+    xs, ys = rng.normal(size=(5, 12, 5)), rng.integers(0, 3, (5, 12))
+
+    def run(data: Place, parameter: Place, is_captured: bool) -> tuple[list[float], list[np.ndarray]]:
+        Tensor.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+        for p in model.parameters():
+            p.uop = parameter(p.double()).detach().realize().uop
+        optimizer = nn.optim.Adam(model.parameters(), lr=0.05)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).dropout(0.2, training=True).cross_entropy(y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        f = jit(step) if is_captured else step
+        losses = [f(data(Tensor(xs[k % 5])), data(Tensor(ys[k % 5]))).item() for k in range(8)]
+        return losses, [p.numpy() for p in model.parameters()]
+
+    wanted, parameters = run(lambda t: t, lambda p: p, False)
+    ways: list[tuple[Place, Place]] = [
+        (lambda t: t.shard(d), lambda p: p.replicate(d)),
+        (lambda t: t.shard(d), lambda p: p.shard(d)),
+        (lambda t: t.replicate(d), lambda p: p.shard(d, p.ndim - 1)),
+    ]
+    for data, parameter in ways:
+        for is_captured in (False, True):
+            losses, found = run(data, parameter, is_captured)
+            np.testing.assert_allclose(losses, wanted, rtol=1e-9)
+            for p, q in zip(found, parameters, strict=True):
+                np.testing.assert_allclose(p, q, rtol=1e-9, atol=1e-12)
+
+
+def random() -> None:
+    """All processes draw the same numbers, and a tensor of them does not depend on where it is."""
+    d = distributed.devices()
+    first = Tensor.rand(4).numpy()
+    np.testing.assert_array_equal(Tensor(first).shard(d).numpy(), first)
+    Tensor.manual_seed(3)
+    wanted = Tensor.zeros(6, 2).rand_like().numpy()
+    Tensor.manual_seed(3)
+    np.testing.assert_array_equal(Tensor.zeros(6, 2).shard(d).rand_like().numpy(), wanted)
+
+
+def fails(how: str) -> None:
+    """The last process does something else than the others after some steps."""
+    d = distributed.devices()
+    x = Tensor.ones(8, 2).shard(d)
+    for k in range(100_000):
+        if k == 5 and distributed.rank() == distributed.size() - 1:
+            if how == "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif how == "raises":
+                raise ValueError("an error of one process")
+            elif how == "has other shapes":
+                x = Tensor.ones(8, 3).shard(d)
+            elif how == "ends early":
+                return
+        (x * k).sum().item()
+
+
+if __name__ == "__main__":
+    name, *rest = sys.argv[1:]
+    globals()[name](*rest)
+    print("done", distributed.rank(), flush=True)

@@ -1,0 +1,64 @@
+"""Jobs of several processes over MPI: values, collectives, training, and what happens when a process fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from monolect import Device, DistributedError, distributed
+
+MPIEXEC = next((str(p) for p in [Path(sys.executable).with_name("mpiexec")] if p.exists()), shutil.which("mpiexec"))
+if not find_spec("mpi4py") or MPIEXEC is None:
+    pytest.skip("mpi4py or mpiexec is missing: make test-mpi installs them", allow_module_level=True)
+PROGRAMS = Path(__file__).with_name("programs.py")
+TIMEOUT_SECONDS = 4  # seconds without a message after which a process gives up
+
+
+def run(n: int, *program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of `programs.py` on `n` processes of one thread each."""
+    settings = {"THREADS": "1", "DISTRIBUTED_TIMEOUT": str(TIMEOUT_SECONDS), "VERIFY": "0", "CHECK_BOUNDS": "0"}
+    paths = {"PYTHONPATH": str(PROGRAMS.parents[2])}
+    command = [str(MPIEXEC), "-n", str(n), sys.executable, str(PROGRAMS), *program]
+    environment = {**os.environ, **settings, **paths}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("program", ["values", "collectives", "training", "random"])
+def test_a_job_computes_what_one_process_does(program: str, n: int) -> None:
+    done = run(n, program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("done") == n
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("raises", "an error of one process"),
+        ("has other shapes", "the processes run different programs"),
+        ("ends early", f"nothing from all ranks for {TIMEOUT_SECONDS} s"),
+        ("is killed", ""),
+    ],
+)
+def test_a_job_ends_when_one_process_differs(how: str, text: str, n: int) -> None:
+    start = time.monotonic()
+    done = run(n, "fails", how)
+    assert time.monotonic() - start < 10 + TIMEOUT_SECONDS
+    assert done.returncode != 0 and text in done.stdout + done.stderr
+    if how == "raises":
+        assert f"rank {n - 1} of {n} failed" in done.stderr
+
+
+def test_a_program_on_one_process_is_told_how_to_start_more() -> None:
+    with pytest.raises(DistributedError, match="mpiexec -n 2"):
+        distributed.devices()
+    with pytest.raises(DistributedError, match="no process for the device mpi:3"):
+        Device["mpi:3"]
