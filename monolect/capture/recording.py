@@ -144,7 +144,8 @@ class Recording:
         return None if at in self.donated else at
 
     def _describe(self, result: Any) -> None:
-        """Record descriptions of `result`, the results of the function, and of the gradients that the step sets.
+        """Set the attributes that tell a replay how to rebuild `result`, the results of the function, and the gradients
+        that the step sets: a template of the containers, Leaf rules, and the Tensors to compute.
 
         Then release the Tensors that only the function and its result held, because they are not state.
         """

@@ -377,8 +377,8 @@ class Dependencies(Guards):
             yield from self._subclasses(x)
 
     def _subclasses(self, kind: type) -> Parts:
-        """Yield (tuple of the direct subclasses of `kind`, its name), and guard them, if `kind` is a class of the user
-        or of this package.
+        """If `kind` is a class of the user or of this package, yield one pair (tuple of its direct subclasses, name of
+        `kind`), and guard the tuple.
         """
         if self._is_users(kind.__module__) or _is_internal(kind.__module__):
             found = SubclassList(kind)

@@ -374,9 +374,10 @@ def _times(a: Poly, b: Poly) -> Poly:
 
 
 def _quotient(x: Poly, n: Poly) -> Poly:
-    """Return the polynomial quotient of `x` by `n` as far as it is not constant.
+    """Return the polynomial quotient of `x` by `n` without its constant term.
 
-    It is the sum of the factors k of those terms of `x` that are k times the largest term of `n`.
+    It is the sum of the factors k of those terms of `x` that are k times the term of `n` with the most atoms, where k
+    has at least one atom.
     """
     largest, times = max(n.items(), key=lambda item: len(item[0]))
     out: Poly = {}

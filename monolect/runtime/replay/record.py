@@ -201,11 +201,12 @@ class _Recorder:
         return out
 
     def _constants(self, reads: Any, results: Sequence[UOp], moved: Sequence[tuple[UOp, UOp]]) -> list[UOp]:
-        """Append PARAMs for the BUFFERs from outside: those of `reads`, the tensors that are read, and then the
-        constants.
+        """Append PARAMs for the BUFFERs from outside that have none yet, and return these BUFFERs in the order of their
+        slots.
 
-        `results`: the values that the call returns. `moved`: (BUFFER before, BUFFER after) of moving states. Returns
-        the BUFFERs in the order of their slots.
+        They are the BUFFERs that the runs read, those of `results` (the values that the call returns), and the new ones
+        of `moved`, (BUFFER before, BUFFER after) of moving states. BUFFERs that a run reads and that `reads`, (tensor,
+        its BUFFER), lists come first, with the role "read"; all others have the role "constant".
         """
         touched = external([(r.inputs, r.fresh) for r in self.runs], [*self.param])
         values = [*map(base_of, results), *(after for _, after in moved)]
