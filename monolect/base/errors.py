@@ -10,6 +10,7 @@ message can say what was expected, what was found, and which line of the user's 
     ├── ShapeError         ValueError     sizes do not fit together
     ├── DTypeError         TypeError      an element type that is not allowed here
     ├── DeviceError        ValueError     a device that is unknown, absent, or mixed with another
+    ├── DistributedError   RuntimeError   processes of a job that differ, or do not answer
     ├── AxisError          IndexError     an axis outside the tensor's dimensions, or named twice
     │   └── AxisTypeError  TypeError      an axis that is no integer
     ├── IndexRangeError    IndexError     an index outside its axis

@@ -13,6 +13,7 @@ BUILTINS = {
     "ShapeError": ValueError,
     "DTypeError": TypeError,
     "DeviceError": ValueError,
+    "DistributedError": RuntimeError,
     "AxisError": IndexError,
     "AxisTypeError": TypeError,
     "IndexRangeError": IndexError,

@@ -69,7 +69,7 @@ def target_of(dev: str) -> Target:
 
 def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
     """Return the plan of a TUPLE of values over PARAMs that contains calls or copies between devices."""
-    from monolect.runtime.realize.compound import agreed_schedule, compound_schedule  # only for calls and copies
+    from monolect.runtime.realize.compound import agreed_schedule, compound_schedule  # imported only for copies
 
     start = time.perf_counter_ns()
 
