@@ -60,6 +60,15 @@ def collectives() -> None:
     np.testing.assert_array_equal(parts.replicate(d).numpy(), a)  # allgather
     np.testing.assert_allclose(parts.sum(0).numpy(), a.sum(0), rtol=1e-15)  # allreduce
     np.testing.assert_allclose(parts.sum(0).shard(d).numpy(), a.sum(0), rtol=1e-15)  # reduce_scatter
+    large = np.random.default_rng(1).normal(
+        size=(n, 3, 10_001)
+    )  # each process adds up a part of it, the last a smaller
+    for op, wanted in (("sum", large.sum(0)), ("amax", large.max(0))):
+        total = getattr(Tensor(large).shard(d), op)(0)
+        np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-14, atol=1e-14)
+        np.testing.assert_allclose(
+            jit(lambda t, op=op: getattr(t, op)(0))(Tensor(large).shard(d)).numpy(), wanted, rtol=1e-14
+        )
 
 
 def training() -> None:

@@ -24,7 +24,10 @@ from monolect.base.errors import DeviceError
 from monolect.ir.ops import ELEMENTWISE, LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
+from monolect.ir.placement import engine
 from monolect.ir.uop import UOp, build, new_buffer, rebuild, shape_source, toposort
+
+MIN_SCATTERED_BYTES = 1 << 16  # bytes of a value from which its sum over several engines is divided among them
 
 _LOCAL = frozenset(("PERMUTE", "FLIP", "CAST", "BITCAST", "CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"))
 _EFFECTS = frozenset(("AFTER", "GROUP"))
@@ -186,8 +189,7 @@ class _Node:
         partial = [rebuild(u, (self.local[source][i], *u.src[1:])) for i in range(self.n)]
         if axis_of(source) is None or axis_of(source) not in u.arg[1]:
             return partial
-        total = combined(u.arg[0], partial, self.devices[0])
-        return [copy(total, name) for name in self.devices]
+        return totals(u.arg[0], partial, self.devices)
 
     def copied(self) -> list[UOp]:
         """Return the LOAD to another device or to several: a COPY of the specification, which shards along axis 0."""
@@ -270,6 +272,25 @@ def copy(v: UOp, name: str) -> UOp:
     if v.op in ("EXPAND", "RESHAPE", "PERMUTE"):
         return rebuild(v, (copy(v.src[0], name), *v.src[1:]))
     return build("LOAD", v, arg=LoadArg(name, "GLOBAL"))
+
+
+def totals(op: str, partial: Sequence[UOp], names: Sequence[str]) -> list[UOp]:
+    """Return on each of the devices `names` the value of `partial`, one for each device, combined by `op` in order: an
+    allreduce. All results have equal bits.
+
+    On one engine, or for few bytes, the first device combines them. Else each device combines a part of the elements
+    (reduce_scatter), and all parts go to all devices (allgather): each device sends and receives about twice the bytes
+    of the value, and not n times.
+    """
+    shape, n = partial[0].shape, len(names)
+    is_constant = all(size.__class__ is int for size in shape)
+    n_bytes = prod(shape) * partial[0].dtype.itemsize if is_constant else 0
+    if n_bytes < MIN_SCATTERED_BYTES or len({engine(name) for name in names}) == 1:
+        total = combined(op, partial, names[0])
+        return [copy(total, name) for name in names]
+    flat = [build("RESHAPE", p, shape_source((prod(shape),))) for p in partial]
+    parts = [combined(op, [part(v, 0, i, n) for v in flat], name) for i, name in enumerate(names)]
+    return [build("RESHAPE", joined([copy(p, name) for p in parts], 0), shape_source(shape)) for name in names]
 
 
 def combined(op: str, partial: Sequence[UOp], name: str) -> UOp:
