@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-mpi test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-cuda golden choices corpus docs site clean
+.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-mpi test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-devices bench-cuda golden choices corpus docs site clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -141,6 +141,9 @@ bench-host: .venv/.stamp-bench ## what the host does beside the kernels, beside 
 
 bench-export: .venv/.stamp-test ## exported steps against the devices c and cpu, some minutes
 	$(BIN)/python -m benchmarks.export
+
+bench-devices: .venv/.stamp-test .venv/.stamp-mpi ## sums and steps over several devices and processes, a minute
+	$(BIN)/python -m benchmarks.devices
 
 bench-cuda: .venv/.stamp-test .venv/.stamp-cuda ## the table of a GPU beside PyTorch; needs an NVIDIA GPU and its driver
 	$(BIN)/python -m benchmarks.gpu

@@ -1,0 +1,1 @@
+"""Several devices of one process, and several processes: sums, training steps, host cost."""

@@ -1,0 +1,131 @@
+"""What several devices cost: sums over them beside the speed of copies and beside MPI, training steps, host cost.
+
+    python -m benchmarks.devices            every row, about a minute; rows of processes need the extra `mpi`
+    python -m benchmarks.devices --rank     what `mpiexec` runs in each process for such a row
+
+Each row checks its results before it is timed; what is compared is timed in turns. Figures are medians in milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from monolect import Tensor, distributed, jit, nn
+
+ROUNDS = 9
+SUM_BYTES = 64 << 20  # bytes of a value that is added up over devices
+FOUR = ("cpu", "cpu:1", "cpu:2", "cpu:3")
+EIGHT = (*FOUR, "cpu:4", "cpu:5", "cpu:6", "cpu:7")
+
+
+def in_turns(calls: dict[str, Callable[[], object]], before: Callable[[], object] = lambda: None) -> dict[str, float]:
+    """Median milliseconds of each call; `before` is called before each start and end of a timing."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            before()
+            start = time.perf_counter()
+            call()
+            before()
+            times[name].append((time.perf_counter() - start) * 1e3)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def sum_over_devices() -> None:
+    """The sum of 64 MiB over four devices of this process, and the limit: 512 MiB copied by two threads."""
+    a = np.random.default_rng(0).random((4, SUM_BYTES // 4), dtype=np.float32)
+    x, f = Tensor(a).shard(FOUR).realize(), jit(lambda t: t.sum(0))
+    np.testing.assert_allclose(f(x).numpy(), a.sum(0), rtol=1e-5)
+    f(x)
+    source, target = a.reshape(2, -1), np.empty_like(a.reshape(2, -1))  # 256 MiB
+
+    def copied() -> None:
+        for _ in range(2):
+            threads = [threading.Thread(target=np.copyto, args=(target[k], source[k])) for k in range(2)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+
+    found = in_turns({"sum": lambda: f(x), "limit": copied})
+    show("sum of 64 MiB over 4 devices", found["sum"], "copying 512 MiB", found["limit"], goal=0.8)
+
+
+def host_cost() -> None:
+    """A small captured training step on one device and on eight: what the host does, in microseconds a device."""
+
+    def step_on(devices: tuple[str, ...]) -> Callable[[], object]:
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10))
+        rng = np.random.default_rng(0)
+        x, y = Tensor(rng.normal(size=(16, 8)).astype(np.float32)), Tensor(rng.integers(0, 10, 16))
+        if len(devices) > 1:
+            nn.parallel.replicate(model, devices)
+            x, y = x.shard(devices), y.shard(devices)
+        optimizer = nn.optim.SGD(model.parameters(), lr=0.01)
+
+        @jit
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).cross_entropy(y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        x, y = x.realize(), y.realize()
+        for _ in range(5):
+            step(x, y)
+        return lambda: [step(x, y) for _ in range(200)]
+
+    found = in_turns({"one": step_on(("cpu",)), "eight": step_on(EIGHT)})
+    one, eight = (found[k] / 200 * 1e3 for k in ("one", "eight"))
+    print(f"{'captured SGD step, 8 devices':42} {eight / 8:8.2f} us a device   one device {one:.2f} us   goal 2.00 us")
+
+
+def processes(n: int) -> None:
+    """Start this module in `n` processes of one thread."""
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [str(mpiexec), "-n", str(n), sys.executable, "-m", "benchmarks.devices", "--rank"]
+    subprocess.run(command, env={**os.environ, "THREADS": "1"}, check=True)
+
+
+def in_a_process() -> None:
+    """The sum of 64 MiB over the processes beside MPI_Allreduce; only rank 0 prints."""
+    from mpi4py import MPI
+
+    devices, n, size = distributed.devices(), distributed.size(), SUM_BYTES // 4
+    base = np.random.default_rng(0).random(size, dtype=np.float32)
+    factors = Tensor(np.arange(1, n + 1, dtype=np.float32)).reshape(n, 1)
+    x = (Tensor(base).reshape(1, size).expand(n, size) * factors).shard(devices).realize()
+    f = jit(lambda t: t.sum(0))
+    for _ in range(2):
+        total = f(x)
+    np.testing.assert_allclose(total.numpy(), base * (n * (n + 1) / 2), rtol=1e-5)
+    own, out = base * (distributed.rank() + 1), np.empty_like(base)
+    calls = {"sum": lambda: f(x), "MPI": lambda: MPI.COMM_WORLD.Allreduce(own, out)}
+    found = in_turns(calls, distributed.barrier)
+    if distributed.rank() == 0:
+        show(f"sum of 64 MiB over {n} processes", found["sum"], "MPI_Allreduce", found["MPI"], goal=2.0)
+
+
+def show(name: str, ms: float, other: str, other_ms: float, goal: float) -> None:
+    """Print a row: the other's time as a multiple of ours, and the goal for it."""
+    print(f"{name:42} {ms:8.2f} ms   {other} {other_ms:.2f} ms   {other_ms / ms:.2f}   goal {goal:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    if "--rank" in sys.argv:
+        in_a_process()
+    else:
+        sum_over_devices()
+        host_cost()
+        for count in (2, 4):
+            processes(count)
