@@ -16,6 +16,8 @@ from monolect.backend.registry import Device
 from monolect.base.settings import settings
 from monolect.command.estimate import estimate
 from monolect.command.forms import base_of, kernel_of
+from monolect.ir.bounds import size_max
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, toposort
 
 
@@ -137,6 +139,15 @@ def captured(device: Any, n_kernels: int, n_once: int, bytes_: dict[str, int]) -
     parts = ", ".join(f"{name} {n / 1e6:.3f} MB" for name, n in bytes_.items())
     text = f"      captured: {n_kernels} kernels a call, {n_once} once; {parts}: {sum(bytes_.values()) / 1e6:.3f} MB"
     print(f"{text}; {peaks(device)}", file=sys.stderr)
+
+
+def moved(name: str, value: UOp, user: UOp) -> None:
+    """Print at DEBUG=2 a collective that moves `value` between devices, because the node `user` needs it elsewhere."""
+    n_bytes = size_max(count(value.shape)) * value.dtype.itemsize
+    text = f"      {name}: {n_bytes / 1e6:.3f} MB, {value.dtype.name} {value.shape} for {user.op}"
+    file, number, what = user.origin or value.origin or ("", 0, "")
+    line = f"  {file.rsplit('/', 1)[-1]}:{number} {what}" if number else ""
+    print(f"{text}{line}", file=sys.stderr)
 
 
 def show_source(p: Program) -> None:

@@ -19,9 +19,10 @@ from monolect.ir.placement import device as device_of
 from monolect.ir.placement import engine
 from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, build, node, rebuild, toposort
+from monolect.runtime import profile
 from monolect.runtime.buffer import Shards, base_of, parts_of, with_storage
 from monolect.schedule.callify import resolve_functions
-from monolect.schedule.rewrites.shard import is_on_several, shard
+from monolect.schedule.rewrites.shard import is_on_several, moves, shard
 
 
 class Sharded(NamedTuple):
@@ -41,6 +42,9 @@ def realize_sharded(
     `default`: the device of values that have none. If `is_captured`, results share no memory with operands.
     """
     roots = resolve_functions([*batch])
+    if "cmds" in settings.tracing:
+        for name, moved, user in moves(roots):
+            profile.moved(name, moved, user)
     local = _local_values(roots)
     names = [device_of(r) if is_on_several(r) else (device_of(r) or default,) for r in roots]
     wanted = [

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from monolect import AxisError, Device, DeviceError, Tensor, dtypes, jit, nn
+from monolect import AxisError, Context, Device, DeviceError, Tensor, dtypes, jit, nn
 from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import BufferArg
 from monolect.ir.placement import axis, device
@@ -274,6 +274,26 @@ def test_writes_to_parts_are_refused() -> None:
 def test_replicated_needs_one_element_a_device() -> None:
     with pytest.raises(DeviceError, match="several elements a device"):
         Tensor(np.ones((4, 2))).copy(PAIR).replicated(0).numpy()
+
+
+def test_debug_names_what_moves(capsys: pytest.CaptureFixture[str]) -> None:
+    x, w = Tensor(np.ones((8, 6))).shard(PAIR).realize(), Tensor(np.ones((6, 4))).shard(PAIR).realize()
+    other = Tensor(np.ones((8, 6))).shard(PAIR, 1).realize()
+    calls: dict[str, Callable[[], Tensor]] = {
+        "allgather: 0.000 MB, float64": lambda: x @ w,
+        "allreduce: 0.000 MB, float64 (1, 6)": lambda: x.sum(0),
+        "alltoall: 0.000 MB, float64 (8, 6) for ADD": lambda: x + other,
+        "scatter": lambda: Tensor(np.ones((4, 2))).shard(PAIR),
+        "broadcast": lambda: Tensor(np.ones((4, 2))).replicate(PAIR),
+        "gather": lambda: x.to("cpu"),
+    }
+    for text, call in calls.items():
+        with Context(DEBUG=2):
+            call().realize()
+        assert text in capsys.readouterr().err
+    with Context(DEBUG=2):
+        (x * 2).realize()
+    assert not any(word in capsys.readouterr().err for word in ("gather", "reduce:", "alltoall", "scatter"))
 
 
 # ---- the pass --------------------------------------------------------------------------------------------------------

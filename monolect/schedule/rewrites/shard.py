@@ -69,6 +69,35 @@ def local_values(roots: Sequence[UOp]) -> dict[UOp, list[UOp]]:
     return local
 
 
+def moves(roots: Sequence[UOp]) -> list[tuple[str, UOp, UOp]]:
+    """Return what the graphs of `roots` move between devices, as (collective, value that moves, node that needs it).
+
+    The collectives are those of the specification: broadcast, scatter, gather, allgather, allreduce, and alltoall for a
+    value whose shard axis changes.
+    """
+    found: list[tuple[str, UOp, UOp]] = []
+    for u in toposort(*roots):
+        here = _Node(u, {})
+        if u.op == "LOAD" and u.arg is not None and u.arg.device is not None:
+            source = u.src[0]
+            if is_on_several(source):
+                is_whole = axis_of(source) is None
+                name = ("broadcast" if here.devices else "copy") if is_whole else "copy" if here.devices else "gather"
+            else:
+                is_one = source.op == "EXPAND"  # one value, for each device
+                name = "copy" if not here.devices else "broadcast" if is_one else "scatter"
+            found.append((name, source, u))
+        elif u.op == "REDUCE" and here.devices and (a := axis_of(u.src[0])) is not None and a in u.arg[1]:
+            found.append(("allreduce", u, u))
+        elif here.devices and (u.op in ELEMENTWISE or u.op in ("STACK", "STORE", "INDEX")):
+            for k, s in enumerate(u.src):
+                if is_on_several(s) and s.dtype.kind != "v" and not (u.op == "STORE" and k == 0):
+                    now, at = axis_of(s), here.axis_in(s, k)
+                    if now is not None and now != at:
+                        found.append(("allgather" if at is None else "alltoall", s, u))
+    return found
+
+
 class _Node:
     """One node of the graph whose sources have local values."""
 
@@ -320,4 +349,4 @@ def joined(values: Sequence[UOp], axis: int) -> UOp:
     return build("CONTIGUOUS", build("RESHAPE", stacked, shape_source(shape)))
 
 
-__all__ = ["is_on_several", "local_values", "shard", "shards_of"]
+__all__ = ["is_on_several", "local_values", "moves", "shard", "shards_of"]
