@@ -6,10 +6,11 @@ REPLICATED drops an axis; each device holds one element along it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any
 
+from monolect.base.errors import DeviceError
 from monolect.ir.ops import LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
@@ -108,6 +109,22 @@ def whole_to_reshape(u: UOp, shape: tuple[Any, ...]) -> UOp:
     return u if fits else replicated(u, device_of(u))
 
 
+def leaves_parts(view: Callable[[UOp], UOp], base: UOp) -> bool:
+    """Whether `view(base)` has elements of several parts of a sharded axis of `base`, so that it is no view of memory:
+    it is refused, or a view of the value whole on each device.
+    """
+    if axis_of(base) is None:
+        return False
+    try:
+        u = view(base)
+        device_of(u)  # raises if the view cuts parts
+    except DeviceError:
+        return True
+    while u is not base and u.src and u.op not in ("LOAD", "REPLICATED"):
+        u = u.src[0]
+    return u is not base
+
+
 def is_at(u: UOp, devices: Any, axis: int | None) -> bool:
     """Whether `u` is on `devices`: if they are several, sharded along `axis`, or whole on each for None."""
     return bool(device_of(u) == devices) and (not isinstance(devices, tuple) or axis_of(u) == axis)
@@ -118,6 +135,7 @@ __all__ = [
     "added_at",
     "copied",
     "gradient_at",
+    "leaves_parts",
     "moved",
     "to_devices_of",
     "replicated",

@@ -20,6 +20,7 @@ from typing import Any, Self
 from monolect.autograd.gradient import gradients, reach, refuse_without_graph, release_graph, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
+from monolect.autograd.sharding import leaves_parts, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import as_dtype
@@ -654,8 +655,11 @@ class Tensor(
             )  # a constant, too, stays on its device
         else:
             base = u if u.op in MEMORY or on_disk else build("CONTIGUOUS", u)
-            target = window(base)
-            root._become(root._stored(base, target if part is None else part(target), value))
+            at = window if part is None else lambda u: part(window(u))
+            if leaves_parts(at, base):  # each device writes to a copy of all elements, and keeps its part
+                base = build("CONTIGUOUS", whole(base))
+            target = at(base)
+            root._become(to_devices_of(root._stored(base, target, value), u))
 
     def _become(self, uop: UOp) -> None:
         """Replace the node of this tensor by `uop`, and note the assignment in the current capture.

@@ -264,11 +264,41 @@ def test_mixed_tuples_are_refused() -> None:
         a + b
 
 
-def test_writes_to_parts_are_refused() -> None:
-    x = Tensor(np.ones((4, 2))).shard(PAIR).realize()
-    x[1:3] = 5
-    with pytest.raises(DeviceError, match="a write to a part of a sharded tensor"):
-        x.numpy()
+def _adds_to_a_view(t: Tensor) -> None:
+    v = t[1:4]
+    v += 1
+
+
+WRITES: dict[str, Callable[[Tensor], object]] = {
+    "rows": lambda t: t.__setitem__(slice(1, 3), 5),
+    "a column": lambda t: t.__setitem__((slice(None), 1), 7.0),
+    "an element": lambda t: t.__setitem__((4, 2), 9.0),
+    "values": lambda t: t.__setitem__(slice(2, 5), Tensor(np.arange(9.0).reshape(3, 3))),
+    "every second row": lambda t: t.__setitem__(slice(0, 4, 2), t[0:4:2] * 3),
+    "a row": lambda t: t.__setitem__(2, -1.0),
+    "indices": lambda t: t.__setitem__(np.array([0, 3]), 4.0),
+    "a mask": lambda t: t.__setitem__(t > 8, 0.0),
+    "a view": _adds_to_a_view,
+    "a transposed view": lambda t: t.T.__setitem__(0, 3.0),
+    "a flipped view": lambda t: t.flip(0).__setitem__(slice(0, 2), 1.0),
+}
+
+
+@pytest.mark.parametrize("is_realized", [False, True])
+@pytest.mark.parametrize("along", [0, 1, None])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_parts_are_those_of_one_device(name: str, along: int | None, is_realized: bool) -> None:
+    values = np.arange(15.0).reshape(5, 3)
+    wanted, t = Tensor(values.copy()), Tensor(values)
+    t = t.replicate(DEVICES[:3]) if along is None else t.shard(DEVICES[:3], along)
+    before = t * 1
+    if is_realized:
+        t.realize()
+    for x in (wanted, t):
+        WRITES[name](x)
+    np.testing.assert_array_equal(t.numpy(), wanted.numpy())
+    np.testing.assert_array_equal(before.numpy(), values)
+    assert t.shard_axis == along
 
 
 def test_replicated_needs_one_element_a_device() -> None:

@@ -144,9 +144,9 @@ class _Node:
     def check_target(self) -> None:
         """Check that the target of a STORE is memory on each device. Raises DeviceError."""
         for v in self.local[self.u.src[0]]:
-            while v.op in _VIEWS:
+            while v.op in _VIEWS or v.op in ("INDEX", "PAD"):
                 v = v.src[0]
-            if v.op not in ("BUFFER", "PARAM"):
+            if v.op not in ("BUFFER", "PARAM", "CONTIGUOUS"):
                 expected = "an assignment of the whole tensor, or a part of each device's elements"
                 raise DeviceError("a write to a part of a sharded tensor", expected=expected, found=self.u.src[0].shape)
 
