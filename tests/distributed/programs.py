@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from monolect import Tensor, distributed, jit, nn
+from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
 
 Place = Callable[[Tensor], Tensor]
 
@@ -118,6 +119,25 @@ def random() -> None:
     wanted = Tensor.zeros(6, 2).rand_like().numpy()
     Tensor.manual_seed(3)
     np.testing.assert_array_equal(Tensor.zeros(6, 2).shard(d).rand_like().numpy(), wanted)
+
+
+def save(folder: str) -> None:
+    """Write a checkpoint from this number of processes."""
+    d = distributed.devices()
+    a = np.arange(30.0).reshape(5, 6)
+    tensors = {"rows": Tensor(a).shard(d), "columns": Tensor(a).shard(d, 1), "whole": Tensor(a).replicate(d)}
+    save_checkpoint({**tensors, "last": Tensor(a, device=d[-1]), "one": Tensor(a)}, folder)
+
+
+def load(folder: str) -> None:
+    """Read a checkpoint on this number of processes."""
+    d = distributed.devices()
+    a = np.arange(30.0).reshape(5, 6)
+    found = load_checkpoint(folder)
+    assert len(found) == 5
+    for t in found.values():
+        np.testing.assert_array_equal(t.numpy(), a)
+        np.testing.assert_array_equal(t.shard(d).numpy(), a)
 
 
 def fails(how: str) -> None:

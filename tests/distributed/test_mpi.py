@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from monolect import Device, DistributedError, distributed
+from monolect.interop.checkpoint import load_checkpoint
 
 MPIEXEC = next((str(p) for p in [Path(sys.executable).with_name("mpiexec")] if p.exists()), shutil.which("mpiexec"))
 if not find_spec("mpi4py") or MPIEXEC is None:
@@ -55,6 +56,14 @@ def test_a_job_ends_when_one_process_differs(how: str, text: str, n: int) -> Non
     assert done.returncode != 0 and text in done.stdout + done.stderr
     if how == "raises":
         assert f"rank {n - 1} of {n} failed" in done.stderr
+
+
+def test_a_checkpoint_is_loaded_on_another_number_of_processes(tmp_path: Path) -> None:
+    for n, program in ((2, "save"), (4, "load"), (4, "save"), (2, "load")):
+        done = run(n, program, str(tmp_path))
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(tmp_path.glob("*.safetensors"))) == 4
+    assert load_checkpoint(tmp_path)["columns"].shape == (5, 6)
 
 
 def test_a_program_on_one_process_is_told_how_to_start_more() -> None:

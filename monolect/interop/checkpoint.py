@@ -1,0 +1,125 @@
+"""Save tensors on several devices or processes as safetensors files with an index; load them on any number of either.
+
+Each process writes one file with the parts that it holds; a tensor that is whole on each device is written once. The
+index names the file of each tensor (`weight_map`, as other libraries do), and the parts of divided ones.
+Invariant: the index is written last and replaced as a whole. Files have new names at each save, so a save that fails
+leaves the earlier checkpoint as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monolect.backend.registry import Device, is_here, process_of
+from monolect.base.disk.files import write_whole
+from monolect.base.errors import ArgumentError, FileFormatError
+from monolect.base.numpy import np
+from monolect.interop.safetensors import safe_load, safe_save
+from monolect.runtime.buffer import parts_of, to_numpy
+from monolect.tensor.guard import guarded
+from monolect.tensor.tensor import Tensor
+
+INDEX = "model.safetensors.index.json"  # file of the index in a checkpoint's folder
+
+
+@guarded
+def save_checkpoint(tensors: Mapping[str, Tensor], folder: str | os.PathLike[str]) -> None:
+    """Write named tensors to `folder`, which is made if it is missing. All processes that hold parts call it.
+
+    Raises ArgumentError for a value that is no Tensor, MissingExtraError without the library.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> save_checkpoint({"w": Tensor([1.0, 2.0, 3.0]).shard(("cpu", "cpu:1"))}, folder)
+    >>> load_checkpoint(folder)["w"].tolist()
+    [1.0, 2.0, 3.0]
+    """
+    for name, t in tensors.items():
+        if not isinstance(t, Tensor):
+            raise ArgumentError(f"save_checkpoint: {name}", expected="a Tensor", found=type(t).__name__)
+    if tensors:
+        first, *others = tensors.values()
+        first.realize(*others)
+    there = Path(folder)
+    there.mkdir(parents=True, exist_ok=True)
+    link = _link(tensors.values())
+    rank, n = (0, 1) if link is None else (link.rank, link.size)
+    token = os.urandom(4) if link is None else link.gather(os.urandom(4))[0]  # rank 0's, the same for all
+    files = [f"model-{k + 1:05}-of-{n:05}-{token.hex()}.safetensors" for k in range(n)]
+    own: dict[str, Any] = {}
+    index: dict[str, Any] = {"metadata": {"format": "monolect"}, "weight_map": {}, "parts": {}}
+    for name, t in tensors.items():
+        if t.shard_axis is None:
+            owner = process_of(t.device[0] if isinstance(t.device, tuple) else t.device) or 0
+            index["weight_map"][name] = files[owner]
+            if rank == owner:
+                own[name] = t
+            continue
+        parts = parts_of(t.contiguous().realize().uop)
+        keys = [f"{name}/part-{k + 1}-of-{len(parts)}" for k in range(len(parts))]
+        own |= {key: to_numpy(p) for key, p in zip(keys, parts, strict=True) if is_here(p.arg.device)}
+        at = [files[process_of(p.arg.device) or 0] for p in parts]
+        index["weight_map"] |= dict(zip(keys, at, strict=True))
+        index["parts"][name] = {"axis": t.shard_axis, "shape": list(t.shape), "keys": keys}
+    safe_save(own, there / files[rank])
+    if link is not None:
+        link.gather(b"")  # all files are written
+    if rank == 0:
+        write_whole(there / INDEX, [json.dumps(index, indent=1).encode()])
+        for old in there.glob("model-*-of-*-*.safetensors"):
+            if old.name not in files:
+                old.unlink()
+
+
+@guarded
+def load_checkpoint(folder: str | os.PathLike[str], device: Any = None) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by name, whole, on `device`; `nn.state.load_state_dict` divides them as the
+    model's are.
+
+    Raises FileFormatError for an index that cannot be read, and for a file that is missing, truncated or of another
+    save, FileNotFoundError for a folder without an index, MissingExtraError without the library.
+    """
+    there = Path(folder)
+    try:
+        index = json.loads((there / INDEX).read_text())
+        places: dict[str, str] = dict(index["weight_map"])
+        divided = {n: (int(d["axis"]), tuple(d["shape"]), list(d["keys"])) for n, d in index["parts"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        expected = "an index that `save_checkpoint` writes"
+        raise FileFormatError(f"{there / INDEX} cannot be read", expected=expected, found=repr(e)[:80]) from None
+    found: dict[str, Tensor] = {}
+    for file in sorted(set(places.values())):
+        if Path(file).name != file or not (there / file).is_file():
+            raise FileFormatError(f"{there}: a part of the checkpoint is missing", expected=file, found="no such file")
+        found |= safe_load(there / file, device)
+    if missing := sorted(set(places) - set(found)):
+        raise FileFormatError(f"{there}: a tensor is missing", expected=missing[0], found=f"{len(found)} others")
+    out = {name: found[name] for name in places if name in found and not _is_part(name, divided)}
+    for name, (axis, shape, keys) in divided.items():
+        parts = [found[k].numpy() for k in keys if k in found]
+        sizes = [(*p.shape[:axis], shape[axis], *p.shape[axis + 1 :]) for p in parts if axis < p.ndim]
+        if len(parts) != len(keys) or set(sizes) != {shape} or sum(p.shape[axis] for p in parts) != shape[axis]:
+            got = [p.shape for p in parts]
+            raise FileFormatError(
+                f"{there}: the parts of {name} do not fit", expected=f"{shape} along {axis}", found=got
+            )
+        out[name] = Tensor(np.concatenate(parts, axis), device=device)
+    return out
+
+
+def _is_part(key: str, divided: Mapping[str, tuple[int, tuple[int, ...], list[str]]]) -> bool:
+    """Whether `key` names a part of one of the `divided` tensors."""
+    return any(key in keys for _, _, keys in divided.values())
+
+
+def _link(tensors: Any) -> Any:
+    """Return the transport between the processes that hold `tensors`; None if they are in one process."""
+    names = [d for t in tensors for d in (t.device if isinstance(t.device, tuple) else (t.device,))]
+    return next((Device[d].transport for d in names if process_of(d) is not None), None)
+
+
+__all__ = ["load_checkpoint", "save_checkpoint"]
