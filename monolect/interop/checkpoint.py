@@ -86,19 +86,19 @@ def load_checkpoint(folder: str | os.PathLike[str], device: Any = None) -> dict[
     there = Path(folder)
     try:
         index = json.loads((there / INDEX).read_text())
-        places: dict[str, str] = dict(index["weight_map"])
+        file_of: dict[str, str] = dict(index["weight_map"])
         divided = {n: (int(d["axis"]), tuple(d["shape"]), list(d["keys"])) for n, d in index["parts"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         expected = "an index that `save_checkpoint` writes"
         raise FileFormatError(f"{there / INDEX} cannot be read", expected=expected, found=repr(e)[:80]) from None
     found: dict[str, Tensor] = {}
-    for file in sorted(set(places.values())):
+    for file in sorted(set(file_of.values())):
         if Path(file).name != file or not (there / file).is_file():
             raise FileFormatError(f"{there}: a part of the checkpoint is missing", expected=file, found="no such file")
         found |= safe_load(there / file, device)
-    if missing := sorted(set(places) - set(found)):
+    if missing := sorted(set(file_of) - set(found)):
         raise FileFormatError(f"{there}: a tensor is missing", expected=missing[0], found=f"{len(found)} others")
-    out = {name: found[name] for name in places if name in found and not _is_part(name, divided)}
+    out = {name: found[name] for name in file_of if name in found and not _is_part(name, divided)}
     for name, (axis, shape, keys) in divided.items():
         parts = [found[k].numpy() for k in keys if k in found]
         sizes = [(*p.shape[:axis], shape[axis], *p.shape[axis + 1 :]) for p in parts if axis < p.ndim]

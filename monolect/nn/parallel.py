@@ -1,8 +1,8 @@
-"""Move the tensors of a model to several devices: data parallel, sharded parameters, tensor parallel.
+"""Move the tensors of a model to several devices: data, tensor and pipeline parallel, sharded parameters.
 
 What it is for: a model that is written for one device trains on several, without a change of its code. The tensors stay
 the same objects, so an optimizer is made after the move, and its state is where the parameters are.
-What it is not: a launcher. All devices belong to this process.
+What it is not: a launcher. The devices may belong to one process or to many (`monolect.distributed`).
 
 Source: names and methods follow ZeRO (Rajbhandari et al., 2020) and Megatron-LM (Shoeybi et al., 2019).
 """
@@ -15,7 +15,7 @@ from monolect.base.errors import ArgumentError
 from monolect.nn.layers import Linear
 from monolect.nn.module import Module
 from monolect.nn.state import get_state_dict
-from monolect.tensor.base import DeviceLike
+from monolect.tensor.base import DeviceLike, as_device
 from monolect.tensor.tensor import Tensor
 
 
@@ -92,4 +92,35 @@ def tensor_parallel(layers: Sequence[Module], devices: Sequence[DeviceLike]) -> 
         move(second, lambda t: t.shard(devices, 1) if t.ndim == 2 else t.replicate(devices))
 
 
-__all__ = ["move", "replicate", "shard", "tensor_parallel"]
+class Pipeline(Module):
+    """Stages of a model, each on a device of its own: pipeline parallel.
+
+    The batch is cut into micro-batches along axis 0. A device computes one while the next device computes the one
+    before; gradients go back in the same way. A stage must not mix the elements of a batch, as BatchNorm does.
+    Raises ArgumentError unless there is one device a stage, and at least one micro-batch.
+
+    >>> model = nn.parallel.Pipeline([nn.Linear(4, 8), nn.Linear(8, 2)], ("cpu", "cpu:1"), micro_batches=2)
+    >>> model(Tensor.ones(6, 4)).device
+    'cpu:1'
+    """
+
+    def __init__(self, stages: Sequence[Module], devices: Sequence[DeviceLike], micro_batches: int = 4) -> None:
+        if len(stages) != len(devices) or not stages:
+            raise ArgumentError("Pipeline: stages", expected="one device a stage", found=f"{len(devices)} devices")
+        if micro_batches.__class__ is not int or micro_batches < 1:
+            raise ArgumentError("Pipeline: micro_batches", expected="an int of at least 1", found=repr(micro_batches))
+        self.stages, self.micro_batches = list(stages), micro_batches
+        self._devices = [as_device(d) for d in devices]
+        for stage, device in zip(self.stages, self._devices, strict=True):
+            move(stage, lambda t, device=device: t.to(device))  # type: ignore[misc]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the result of the last stage, on its device; `x` may be on any device."""
+        parts = x.split(-(-x.shape[0] // self.micro_batches))
+        for stage, device in zip(self.stages, self._devices, strict=True):
+            parts = tuple([stage(p.to(device)) for p in parts])
+        first, *others = parts
+        return first.cat(*others) if others else first
+
+
+__all__ = ["Pipeline", "move", "replicate", "shard", "tensor_parallel"]

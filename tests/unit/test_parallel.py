@@ -67,6 +67,39 @@ def test_training_has_the_losses_of_one_device(way: str) -> None:
     np.testing.assert_allclose(losses(way, make, is_captured=True), wanted, rtol=1e-4)
 
 
+@pytest.mark.parametrize("micro_batches", [1, 3, 8])
+def test_a_pipeline_trains_as_its_stages_do_on_one_device(micro_batches: int) -> None:
+    def run(is_piped: bool, is_captured: bool) -> list[float]:
+        stages = [*model()]
+        net = nn.parallel.Pipeline(stages, (*D, "cpu:2"), micro_batches) if is_piped else nn.Sequential(*stages)
+        optimizer, rng = nn.optim.Adam(net.parameters(), lr=0.01), np.random.default_rng(1)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            out = net(x)
+            loss = out.cross_entropy(y.to(out.device))
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        f, out = jit(step) if is_captured else step, []
+        for _ in range(6):
+            x, y = Tensor(rng.normal(size=(8, 6)).astype(np.float32)), Tensor(rng.integers(0, 3, 8))
+            out.append(f(x, y).item())
+        return out
+
+    wanted = run(False, False)
+    np.testing.assert_allclose(run(True, False), wanted, rtol=1e-4)
+    np.testing.assert_allclose(run(True, True), wanted, rtol=1e-4)
+
+
+def test_a_pipeline_needs_a_device_for_each_stage() -> None:
+    with pytest.raises(ArgumentError, match="one device a stage"):
+        nn.parallel.Pipeline([nn.Linear(2, 2)], D)
+    with pytest.raises(ArgumentError, match="micro_batches"):
+        nn.parallel.Pipeline([nn.Linear(2, 2)], ("cpu",), 0)
+
+
 def test_state_is_divided_as_the_parameters_are() -> None:
     m = model()
     nn.parallel.shard(m, D)
