@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from monolect import Tensor, distributed, jit, nn
+from monolect import DistributedError, Tensor, distributed, jit, nn
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
 
 Place = Callable[[Tensor], Tensor]
@@ -34,6 +34,16 @@ def values() -> None:
     np.testing.assert_array_equal((whole + Tensor(a).shard(d)).numpy(), 2 * a)
     last = Tensor(a, device=d[-1])
     np.testing.assert_array_equal((last + 1).to("cpu").numpy(), a + 1)
+    numbers = Tensor([1.0, 2.0], device=d[-1]) * 2
+    assert numbers.to("cpu").tolist() == [2.0, 4.0]
+    if distributed.rank() < n - 1:
+        for read in (numbers.numpy, numbers.tolist, numbers.sum().item):
+            try:
+                read()
+            except DistributedError as error:
+                assert "another process" in str(error)
+            else:
+                raise AssertionError("a value of another process was read")
     state = Tensor(a).shard(d, 1).realize()
     before = state * 1
     state.assign(state * 3)
@@ -108,6 +118,36 @@ def training() -> None:
             np.testing.assert_allclose(losses, wanted, rtol=1e-9)
             for p, q in zip(found, parameters, strict=True):
                 np.testing.assert_allclose(p, q, rtol=1e-9, atol=1e-12)
+
+
+def pipeline() -> None:
+    """Stages on processes, with micro-batches, have the losses of one device."""
+    d = distributed.devices()
+    rng = np.random.default_rng(0)
+    xs, ys = rng.normal(size=(5, 8, 5)), rng.integers(0, 3, (5, 8))
+
+    def run(is_piped: bool, is_captured: bool) -> list[float]:
+        Tensor.manual_seed(0)
+        stages = [nn.Linear(5, 7), nn.Linear(7, 3)]
+        for p in (p for stage in stages for p in stage.parameters()):
+            p.uop = p.double().detach().realize().uop
+        model = nn.parallel.Pipeline(stages, (d[0], d[-1]), 4) if is_piped else nn.Sequential(*stages)
+        optimizer = nn.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            out = model(x)
+            loss = out.cross_entropy(y.to(out.device))
+            loss.backward()
+            optimizer.step()
+            return loss.to("cpu")
+
+        f = jit(step) if is_captured else step
+        return [f(Tensor(x), Tensor(y)).item() for x, y in zip(xs, ys, strict=True)]
+
+    wanted = run(False, False)
+    np.testing.assert_allclose(run(True, False), wanted, rtol=1e-9)
+    np.testing.assert_allclose(run(True, True), wanted, rtol=1e-9)
 
 
 def random() -> None:

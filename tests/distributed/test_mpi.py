@@ -32,7 +32,7 @@ def run(n: int, *program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("n", [2, 4])
-@pytest.mark.parametrize("program", ["values", "collectives", "training", "random"])
+@pytest.mark.parametrize("program", ["values", "collectives", "training", "pipeline", "random"])
 def test_a_job_computes_what_one_process_does(program: str, n: int) -> None:
     done = run(n, program)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from threading import Thread
+from typing import Any, NoReturn
+
+import numpy as np
 
 from monolect.backend.common.host import memory
 from monolect.backend.cpu.runtime import CpuDevice
@@ -17,13 +20,20 @@ from monolect.base.disk.cache import DiskCache
 from monolect.base.errors import DistributedError
 
 
-class AbsentMemory(memory.Memory):
-    """Memory of another process: it has a size here, and no bytes."""
-
-    __slots__ = ()
+class AbsentMemory:
+    """Memory of another process: it has a size here, and no bytes. Reading it raises DistributedError."""
 
     def __init__(self, n_bytes: int) -> None:
         self.address, self.n_bytes, self.n_views = 0, n_bytes, 0
+
+    def view(self, dtype: Any) -> NoReturn:
+        """Raise DistributedError."""
+        expected = 'a copy that all ranks make, such as .to("cpu")'
+        raise DistributedError("a read of a tensor of another process", expected=expected, found="no values here")
+
+    def is_lent(self) -> bool:
+        """Return False: code of this process cannot write to it."""
+        return False
 
 
 class MpiDevice(CpuDevice):
@@ -40,13 +50,17 @@ class MpiDevice(CpuDevice):
         self.space = f"mpi:{self.rank}"
         self.cache = DiskCache("cpu")  # its kernels are those of `cpu`
 
-    def alloc(self, n_bytes: int) -> memory.Memory:
+    def alloc(self, n_bytes: int) -> memory.Memory | AbsentMemory:  # type: ignore[override]
         """Return memory of `n_bytes`, without bytes on another rank's device."""
         return memory.alloc(n_bytes) if self.is_here else AbsentMemory(n_bytes)
 
     def prepare(self, sizes: Sequence[int]) -> list[Thread]:
         """Preallocate memory for results, if they are here; return the threads that do it."""
         return memory.prepare(sizes) if self.is_here else []
+
+    def from_array(self, array: np.ndarray) -> memory.Memory | AbsentMemory:  # type: ignore[override]
+        """Return memory with the contents of `array`, without them on another rank's device."""
+        return memory.from_array(array) if self.is_here else AbsentMemory(array.nbytes)
 
     def copy(self, target: memory.Memory, source: memory.Memory, n_bytes: int) -> None:
         """Copy memory of this device, if it is here."""

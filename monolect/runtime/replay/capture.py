@@ -419,7 +419,7 @@ class Capture:
         assert self.device is not None
         saved = []
         for m in (m for s in self.in_place for m in s.memories.values()):
-            if isinstance(m, Memory) and m.address:  # not that of another process
+            if isinstance(m, Memory):  # not that of another process
                 saved.append((m, copy := self.device.alloc(m.n_bytes)))
                 self.device.copy(copy, m, m.n_bytes)
         try:
