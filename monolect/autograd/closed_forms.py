@@ -19,8 +19,9 @@ closed: weakref.WeakKeyDictionary[UOp, tuple[tuple[UOp, ...], ClosedForm]] = wea
 def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
     """Register `derivative(g, y, *inputs)` as the gradients of `y` with respect to `inputs`, and return `y`.
 
-    `derivative` returns for each input a gradient, which is summed to the shape of the input, or None. It must use no
-    other nodes than its arguments, because `replace` may substitute other inputs.
+    The backward walk (`gradient.gradients`) calls `derivative` with g, the gradient of `y`. It returns for each input a
+    gradient, which is summed to the shape of the input, or None for no gradient. It must use no other nodes than its
+    arguments, because `replace` may substitute other inputs. A constant `y`, or one of `inputs`, is not registered.
     """
     if y.op != "CONST" and y not in inputs:
         base, views = _rearranged(y, inputs)
@@ -36,7 +37,9 @@ def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp
 
 
 def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
-    """Return the node, none of `inputs`, below the RESHAPEs and PERMUTEs of `y`, and these views, inner first.
+    """Return (node, views): the node below the RESHAPEs and PERMUTEs of `y`, and these views, inner first.
+
+    The node is none of `inputs`.
 
     The derivative is registered at that node, because a further view of `y` would merge with the views, and the merged
     graph would not contain `y`.
@@ -49,7 +52,10 @@ def _rearranged(y: UOp, inputs: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
 
 
 def through(views: tuple[UOp, ...], derivative: ClosedForm) -> ClosedForm:
-    """Return the derivative of the node below `views`, from the `derivative` of the last view."""
+    """Return the derivative of the node below `views` (inner first), from the `derivative` of the last view.
+
+    It applies the ops of the views to the gradient and to the value of the node, and calls `derivative` with them.
+    """
     steps = [(v.op, v.arg, v.src[1:]) for v in views]  # not the nodes, which would keep their own entry alive
 
     def moved(u: UOp) -> UOp:

@@ -10,7 +10,7 @@ from monolect.ir.uop import UOp, build
 
 
 def truncated_quotient(a: UOp, b: UOp) -> UOp:
-    """Return the integer quotient rounded toward zero; 0 where b is 0."""
+    """Return the quotient of the integer nodes a and b, rounded toward zero; 0 where b is 0."""
     q = build("IDIV", a, b)
     if a.dtype.is_unsigned:
         return q
@@ -20,7 +20,7 @@ def truncated_quotient(a: UOp, b: UOp) -> UOp:
 
 
 def floor(x: UOp) -> UOp:
-    """Return the largest whole number not above x."""
+    """Return the largest whole number not above the float node x, in its dtype."""
     t = build("TRUNC", x)
     return where(build("CMPLT", x, t), e("SUB", t, 1.0), t)
 
@@ -46,7 +46,7 @@ def floor_remainder(a: UOp, b: UOp) -> UOp:
 
 
 def whole_quotient(a: UOp, b: UOp) -> UOp:
-    """Return a / b rounded toward zero."""
+    """Return a / b of float nodes, rounded toward zero, in their dtype."""
     return build("TRUNC", build("DIV", a, b))
 
 

@@ -74,7 +74,10 @@ switched.append(_derivatives.clear)
 
 
 def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """Return `roots` with every key of `mapping` replaced by its value; closed forms are kept."""
+    """Return `roots` with every key of `mapping` replaced by its value.
+
+    Derivatives that `closed_form` registered for a rebuilt node are registered for the new node too.
+    """
     new = dict(mapping)
 
     def walk(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
@@ -108,13 +111,15 @@ def remember(
     may_share: bool = False,
     binding: Callable[[UOp], Any] = lambda u: None,
 ) -> list[UOp]:
-    """Register the graphs of computed values, so that gradients pass from a value to its graph; return their nodes.
+    """Register the graphs of computed values, so that gradients pass from a value to its graph.
 
-    `values`: (memory or views of it, the graph that it was computed from) for each value. A graph is registered only
-    if it leads to one of `leaves`. Values may share memory: all but the first then become separate nodes, so that the
-    first may become a leaf or release its graph. With `may_share`, as for results of a captured step, they stay equal.
-    Nothing is registered if the graph contains the buffer itself, which was updated in place. `binding` returns what
-    the Variables of a graph are bound to, or None; a gradient is refused where that has changed since.
+    Returns one node for each value: the given one, or a DETACH of it. `values`: (memory or views of it, the graph that
+    it was computed from) for each value. A graph is registered only if it leads to one of the nodes `leaves`. Values
+    may share memory: all but the first then become separate nodes, so that the first may become a leaf or release its
+    graph. With `may_share`, as for results of a captured step, they stay equal. Nothing is registered if the graph
+    contains the buffer itself, which was updated in place. `binding(graph)` returns the current values of the Variables
+    of a graph, or None if it has none; it is called now and in each backward, which raises GradientError if the values
+    differ.
     """
     if len(values) == 1:  # fast path of the most common case
         ((u, graph),) = values
@@ -149,8 +154,9 @@ def _detached_from_leaves(u: UOp, leaves: Collection[UOp]) -> UOp:
 def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool, binding: Callable[[UOp], Any]) -> UOp:
     """Register the graph `whole` of `value` and return the node of the value.
 
-    `found`: the leaf, or the spent value, that the graph leads to. The node is a tagged DETACH if the memory has
-    another graph, or if the memory `is_shared` with another value.
+    `found`: the leaf that the graph leads to, or a value whose graph was released. The node is a tagged DETACH if the
+    memory has another graph, or if the memory `is_shared` with another value. `binding(graph)` returns the values of
+    the Variables of a graph, or None; a backward compares them with those of now.
     """
     computed, graph, views = _below_views(value, whole)
     if computed is graph:
@@ -176,7 +182,11 @@ def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool, binding: Ca
 
 
 def _to_graph_at(binding: Callable[[UOp], Any], graph: UOp) -> ClosedForm:
-    """Return `_to_graph`, which raises GradientError unless the Variables of `graph` are bound as they are now."""
+    """Return the closed form of a value computed from `graph`, which passes the gradient on to `graph`.
+
+    The backward walk calls the closed form. It raises GradientError unless `binding(graph)`, the values of the
+    Variables of `graph`, is then what it is now. If `binding(graph)` is None now, nothing is compared.
+    """
     if (bound := binding(graph)) is None:
         return _to_graph
 
@@ -190,7 +200,10 @@ def _to_graph_at(binding: Callable[[UOp], Any], graph: UOp) -> ClosedForm:
 
 
 def _to_graph(g: UOp, y: UOp, graph: UOp) -> tuple[UOp]:
-    """Return the gradient `g` of a computed value `y` as the gradient of its graph. Raises GradientError."""
+    """Return the gradient `g` of a computed value `y` as the gradient of its `graph`, a 1-tuple.
+
+    Raises GradientError if their shapes differ, because the graph has a symbolic size.
+    """
     if g.shape != graph.shape:
         expected = "backward() before the value is asked for, or a value of known size"
         raise GradientError("backward meets a value of symbolic size that was computed before", expected=expected)
@@ -265,7 +278,7 @@ def _mark_spent(u: UOp) -> None:
 def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) -> dict[UOp, UOp | None]:
     """Return d(root)/d(target) applied to `root_grad` for each target; None if `root` does not depend on it.
 
-    With `cut`, targets are leaves: their own graphs are not entered. Raises GradientError if a gradient reaches an op
+    `root_grad` is the gradient of the node `root`. With `cut`, the graphs of the targets are not entered. Raises GradientError if a gradient reaches an op
     without a derivative (NOT_DIFFERENTIABLE).
     """
     return _backward({root: root_grad}, targets, cut)
@@ -302,9 +315,10 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
 
 
 def _backward_origin(u: UOp, g: UOp | None) -> tuple[str, int, str] | None:
-    """Return the origin of a gradient that `u` passes on: the user's line that made `u`.
+    """Return the origin (file, line, name) of a gradient that `u` passes on: the user's line that made `u`.
 
-    A node inside of a Tensor method has no origin; its gradient `g` has that of the method.
+    A node inside of a Tensor method has no origin; the origin of its gradient `g` is returned then. The result is None
+    if `g` has none or is None.
     """
     if u.origin is None:
         return g.origin if g is not None else None
@@ -355,7 +369,8 @@ def _added_parts(x: UOp, parts: list[tuple[UOp, UOp]]) -> list[UOp]:
 def _nodes_on_paths(roots: tuple[UOp, ...], targets: frozenset[UOp], cut: bool) -> dict[UOp, bool]:
     """Return the nodes on paths from `roots` to `targets`, sources first, as the keys of a dict (all values are True).
 
-    With `cut`, the sources of a target are not visited. Raises GradientError for a node whose graph is missing.
+    With `cut`, the sources of a target are not visited. Raises GradientError for a visited node that was computed from
+    a leaf and whose graph is not kept (`refuse_without_graph`).
     """
     leads: dict[UOp, bool] = {}
     order: dict[UOp, bool] = {}
@@ -398,7 +413,10 @@ def refuse_without_graph(u: UOp) -> None:
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
-    """Return the nodes to which a gradient of `u` flows directly; they depend on the op and on `closed_form`."""
+    """Return the nodes to which a gradient of `u` flows directly.
+
+    They are the inputs of its closed form if it has one, none for an op without a gradient, else mostly its sources.
+    """
     if u.op in _CALLS:
         return u.src[1:]
     if not u.dtype.is_float:
@@ -413,7 +431,10 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
 
 
 def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
-    """Return the sources of `u` that are in `wanted`, each with its gradient, from the gradient `g` of `u`."""
+    """Return the sources of `u` that are in `wanted`, each with its gradient, from the gradient `g` of `u`.
+
+    Raises GradientError for an op without a derivative.
+    """
     if (c := closed.get(u)) is not None:
         inputs, derivative = c
         found = zip(inputs, derivative(g, u, *inputs), strict=True)
@@ -437,7 +458,7 @@ def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
 
 
 def _refused(u: UOp) -> GradientError:
-    """Return the error for an op without a derivative."""
+    """Return the GradientError for the node `u`, whose op has no derivative; the caller raises it."""
     reason = NOT_DIFFERENTIABLE.get(u.op, "it has no row in the table of gradients")
     return GradientError(f"{u.op} has no derivative: {reason}", line=u.origin[:2] if u.origin else None)
 
@@ -446,8 +467,8 @@ def _refused(u: UOp) -> GradientError:
 def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
     """Return the arguments of a FUNCTION or CALL that are in `wanted`, each with its gradient.
 
-    The gradients are results of a call of the body's derivative, or of the user's `backward`.
-    `results`: gradients of the results of `u`.
+    The gradients are results of a call of the body's derivative, or of the user's `backward`, the derivative given with
+    `@function(gradient=...)`. `results`: number of a result of `u` -> gradient of that result.
     """
     body, args = u.src[0], u.src[1:]
     if not results:
@@ -467,9 +488,10 @@ def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> l
 
 
 def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, ...]) -> tuple[UOp, tuple[int, ...]]:
-    """Return a TUPLE body of the gradients of the arguments `slots`, and the slots that have a gradient.
+    """Return (derivative, slots): a TUPLE body of gradients of the arguments `slots`, and those that have a gradient.
 
-    Its arguments are the `n` arguments of `body`, then the gradients of `results`.
+    `results`: the numbers of the results of `body` that have a gradient. The arguments of the derivative are the `n`
+    arguments of `body`, then the gradients of these results.
     """
     known = parameters(body)
     grads: dict[UOp, UOp] = {}
@@ -559,7 +581,7 @@ def _load_alternative(u: UOp, g: UOp) -> UOp:
 
 
 def _replicated(u: UOp, g: UOp) -> UOp:
-    """Return the gradient of the source of a REPLICATED: `g` for element 0 of its axis, and 0 for the others."""
+    """Return the gradient of the source of the REPLICATED `u`: `g` for element 0 of the axis that `u` drops, else 0."""
     shape = u.src[0].shape
     return pad(reshape(g, (*g.shape[: u.arg], 1, *g.shape[u.arg :])), (0,) * len(shape), shape)
 

@@ -25,8 +25,8 @@ MOST_CHOICES = 64  # parts in one chain of WHEREs; more parts are concatenated i
 def check_parts(what: str, offsets: Iterable[Size], sizes: Iterable[Size], totals: Iterable[Size]) -> None:
     """Check that the part [offset, offset + size) of each axis is inside the axis for all values of the Variables.
 
-    `totals`: the sizes of the axes. Constant sizes are checked by the op. Raises ShapeError, whose message calls the
-    parts `what`.
+    `totals`: the sizes of the axes. Raises ShapeError if not, whose message calls the parts `what`. Axes with only
+    constant sizes are skipped: the op checks them.
     """
     for o, n, total in zip(offsets, sizes, totals, strict=False):
         if o.__class__ is n.__class__ is total.__class__ is int or (o.__class__ is int and o == 0 and n is total):
@@ -48,7 +48,10 @@ def _fits(end: Size, total: Size) -> bool:
 
 # ---- views -----------------------------------------------------------------------------------------------------------
 def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
-    """Return the elements of `u` in row-major order as `shape`. Raises ShapeError if symbolic sizes do not fit."""
+    """Return the elements of `u` in row-major order as `shape`.
+
+    Raises ShapeError if sizes are symbolic and the numbers of elements are not equal for all values.
+    """
     if u.shape == shape:
         return u
     if use.found:
@@ -79,12 +82,18 @@ def permute(u: UOp, order: Iterable[int]) -> UOp:
 
 
 def index(u: UOp, *indices: UOp) -> UOp:
-    """Return `u` indexed along its first axes by `indices`. On several devices each has all of these axes."""
+    """Return `u` indexed along its first axes by `indices`.
+
+    If `u` is divided along one of these axes over several devices, it is first copied whole to each device.
+    """
     return build("INDEX", whole_along(u, range(len(indices))) if use.found else u, *indices)
 
 
 def wholes(*us: UOp) -> tuple[UOp, ...]:
-    """Return `us`, each whole on its devices: the operands of a write to elements that other operands name."""
+    """Return `us`; a node that is divided along an axis over several devices is first copied whole to each device.
+
+    Reads and writes at computed indices need such operands.
+    """
     return tuple(map(whole, us)) if use.found else us
 
 
@@ -97,7 +106,10 @@ def flip(u: UOp, axes: Iterable[int]) -> UOp:
 
 
 def shrink(u: UOp, offsets: Sequence[Size], sizes: Sequence[Size]) -> UOp:
-    """Return `sizes` elements of each axis of `u`, starting at `offsets`."""
+    """Return `sizes` elements of each axis of `u`, starting at `offsets`.
+
+    Raises ShapeError if a symbolic part may leave its axis.
+    """
     check_parts("a part of an axis", offsets, sizes, u.shape)
     if use.found:
         u = whole_to_resize(u, sizes)
@@ -117,7 +129,10 @@ def leading(u: UOp, shape: tuple) -> UOp:
 
 
 def pad_invalid(u: UOp, offsets: Sequence[Size], shape: Sequence[Size]) -> UOp:
-    """Return `u` at `offsets` in a result of `shape` whose other elements are invalid: the caller must mask them."""
+    """Return `u` at `offsets` in a result of `shape` whose other elements are invalid: the caller must mask them.
+
+    Raises ShapeError if `u` may leave the result for a value of a symbolic size.
+    """
     check_parts("a padded axis", offsets, u.shape, shape)
     if use.found:
         u = whole_to_resize(u, shape)

@@ -11,9 +11,10 @@ from monolect.ir.uop import UOp
 
 
 def same_device(*uops: UOp) -> None:
-    """Check that all operands are on the same device; constants have none. Raises DeviceError.
+    """Raise DeviceError unless all operands are on the same device; constants have none.
 
-    Beside an operand on several devices, the others may be on one device: they are copied.
+    If one operand is on several devices, others may be on one device: they are copied later. Two operands on
+    different sets of several devices raise.
     """
     found = None
     for u in uops:
@@ -32,7 +33,7 @@ def same_device(*uops: UOp) -> None:
 def join(us: list[UOp], axis: int) -> UOp:
     """Return the concatenation of `us` along `axis`, in their promoted dtype.
 
-    Raises DeviceError, or ShapeError if shapes differ along another axis.
+    Raises DeviceError if they are on different devices, ShapeError if shapes differ along another axis.
     """
     same_device(*us)
     dtype = promote(*(u.dtype for u in us))

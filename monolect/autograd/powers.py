@@ -37,7 +37,10 @@ def equal_exponent(n: int, d: DType) -> int:
 
 
 def integer_power(a: UOp, b: UOp) -> UOp:
-    """Return `a ** b` of integers, which wraps; a negative exponent gives 0, except for the bases 1 and -1."""
+    """Return `a ** b` of integer nodes of one dtype, which wraps; bools are computed as int64.
+
+    A negative exponent gives 0, except for the bases 1 and -1.
+    """
     if a.dtype is dtypes.bool:
         a, b = cast(a, dtypes.int64), cast(b, dtypes.int64)
     one = const(1, a.dtype)

@@ -20,7 +20,10 @@ Devices = str | tuple[str, ...]
 
 
 class _Use:
-    """Whether any value of this process is on several devices, so that other programs need not look for them."""
+    """Hold the flag `found`: whether any value of this process was ever put on several devices.
+
+    While it is False, the functions of `graph` skip all work for several devices.
+    """
 
     found = False
 
@@ -29,7 +32,10 @@ use = _Use()
 
 
 def copied(u: UOp, devices: Devices) -> UOp:
-    """Return `u` on another device, or divided along axis 0 over several. Raises DeviceError if it has no axis."""
+    """Return `u` on the device `devices`, or divided along axis 0 over the tuple `devices`.
+
+    Raises DeviceError if `u` is to be divided and has no axis.
+    """
     use.found = use.found or isinstance(devices, tuple)
     if is_at(u, devices, 0):
         return u

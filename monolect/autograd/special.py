@@ -24,6 +24,9 @@ LOG2_E, LN_2 = 1.4426950408889634, log(2.0)
 def _function(derivative: Callable[..., Any]) -> Callable[[Callable[..., UOp]], Callable[..., UOp]]:
     """Return a decorator of a formula over nodes: it registers `derivative(g, y, *x)` as the gradients, and computes
     floats below 32 bits in float32.
+
+    The backward walk calls `derivative` with the gradient g of the result y and the operands x. It returns a tuple with
+    the gradient of each operand.
     """
 
     def decorate(formula: Callable[..., UOp]) -> Callable[..., UOp]:
@@ -374,7 +377,10 @@ def _atan2_gradient(g: UOp, angle: UOp, y: UOp, x: UOp) -> tuple[UOp, UOp]:
 
 @_function(_atan2_gradient)
 def atan2(y: UOp, x: UOp) -> UOp:
-    """Return the angle of (x, y): the arc tangent of smaller over larger side, mapped to the octant of the point."""
+    """Return the angle of the point (x, y) in radians, from -pi to pi.
+
+    It is the arc tangent of the smaller over the larger side, mapped to the octant of the point.
+    """
     a, b = absolute(y), absolute(x)
     big, small = e("MAX", a, b), build("NEG", e("MAX", build("NEG", a), build("NEG", b)))
     flat = build("CMPEQ", big, small)  # includes both 0 and both infinite, whose quotient is nan
@@ -483,7 +489,7 @@ def copysign(x: UOp, sign: UOp) -> UOp:
 
 @_function(lambda g, y, r, a, b: (g, e("MUL", g, 0.0), e("MUL", g, 0.0)))
 def rest_of_division(r: UOp, a: UOp, b: UOp) -> UOp:
-    """Return the remainder `r` of a / b, with the sign of a if it is zero.
+    """Return `r`, the computed remainder of a / b, with the sign of a if it is zero.
 
     If |r| >= |b|, because the quotient has more digits than the type, the result is zero as well.
     """

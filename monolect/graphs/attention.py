@@ -23,9 +23,11 @@ CAUSAL_SCORE = float("-inf")  # score of a key hidden by the causal mask, which 
 
 
 def _check(q: UOp, k: UOp, v: UOp, gqa: bool) -> None:
-    """Raise ShapeError unless query `q`, key `k` and value `v` have fitting widths, lengths and, under `gqa`, heads.
+    """Raise ShapeError unless the shapes of query `q`, key `k` and value `v` fit together.
 
-    `gqa`: grouped-query attention, in which several query heads share one key and value head.
+    Each needs the axes (..., length, width); `k` has the width of `q`, and `v` the length of `k`. With `gqa`
+    (grouped-query attention: several query heads share one key and value head) each also needs a heads axis before
+    them, `v` has as many heads as `k`, and `q` a multiple of that number.
     """
     for name, x in (("query", q), ("key", k), ("value", v)):
         if len(x.shape) < 2:
@@ -46,9 +48,10 @@ def prepare_operands(
 ) -> tuple[UOp, UOp, UOp, UOp | None, tuple[Any, ...] | None]:
     """Return (query, key, value, mask, result shape) after checking the shapes of `q`, `k`, `v` and the mask.
 
-    Under `gqa` (grouped-query attention) the heads axis of each operand is split into (key heads, group), and the
-    result shape is the shape of the result of attention without that split. Else the operands are unchanged and the
-    result shape is None. Raises ShapeError.
+    Under `gqa` (grouped-query attention) the heads axis -3 of each operand, and of a mask that has one, is split into
+    (key heads, group). The result shape is then the shape of the result of attention without that split. Else the
+    operands are unchanged and the result shape is None. A `mask` of None stays None. Raises ShapeError if the operands
+    do not fit (`_check`), or if the mask does not broadcast to the shape of the scores.
     """
     _check(q, k, v, gqa)
     if mask is not None:
@@ -75,9 +78,7 @@ def _group_heads(x: UOp, heads: int) -> UOp:
 def scores(q: UOp, k: UOp, scale: float | None) -> UOp:
     """Return the scores `q @ k.T * scale` of queries (..., L, E) and keys (..., S, E), shape (..., L, S).
 
-    They are float32 or wider. The default scale is 1 / sqrt(E).
-
-    Raises DTypeError for integers.
+    They are float32 or wider. `scale` None means 1 / sqrt(E). Raises DTypeError unless an operand is a float.
     """
     wide = accumulator(promote(q.dtype, k.dtype))
     if not wide.is_float:
@@ -100,7 +101,7 @@ def causal_mask(rows: Any, columns: Any) -> UOp:
 
 def apply_mask(s: UOp, mask: UOp | None, masked_score: float = MASKED_SCORE) -> UOp:
     """Return the scores `s` with the mask applied: a bool mask sets `masked_score` where it is false, a float mask is
-    added.
+    added, and None leaves `s` unchanged.
     """
     if mask is None:
         return s
@@ -108,7 +109,7 @@ def apply_mask(s: UOp, mask: UOp | None, masked_score: float = MASKED_SCORE) -> 
 
 
 def zero_fully_masked_rows(weights: UOp, s: UOp) -> UOp:
-    """Return `weights` with 0 in each row whose scores `s` are masked for every key."""
+    """Return `weights` with 0 in each row whose scores `s` are all below MASKED_SCORE / 2: every key is masked."""
     highest = g.reduce(s, "MAX", (len(s.shape) - 1,))
     return g.where(g.e("CMPLT", highest, MASKED_SCORE / 2), 0.0, weights)  # a NaN compares as false and is kept
 

@@ -41,7 +41,10 @@ Words = tuple[UOp, ...]  # integer words of each element, compared lexicographic
 
 
 class Block(NamedTuple):
-    """Shape of a block: `rows` vectors of `lanes` elements; both are powers of two."""
+    """Shape of a block, the part of a row that the kernel sorts in registers at once.
+
+    It is `rows` vectors of `lanes` elements; both numbers are powers of two.
+    """
 
     rows: int
     lanes: int
@@ -57,9 +60,10 @@ class Block(NamedTuple):
 
 
 class Sorting(NamedTuple):
-    """Parameters of a sort: `rows` rows of `n` elements of `dtype`, of which the `first` are stored.
+    """Parameters of a sort, from which `kernel` builds the kernel, and by which built kernels are memoized.
 
-    `for_indices`: the result is the index of each element instead of its value.
+    It sorts `rows` rows of `n` elements of `dtype`, and stores the `first` elements of each sorted row. `for_indices`:
+    the result is the index of each element instead of its value.
     """
 
     rows: int
@@ -278,7 +282,10 @@ switched.append(kernel.cache_clear)
 
 
 class _KernelBuilder:
-    """Build the passes of one kernel; each pass reads the local memory that the pass before it wrote."""
+    """Build the passes of one sorting kernel; each pass reads the local memory that the pass before it wrote.
+
+    `kernel` makes a builder for one Sorting, Block and device, and calls `sink` once.
+    """
 
     def __init__(self, sorting: Sorting, block: Block, device: str):
         self.sorting, self.block, self.n_blocks = sorting, block, -(-sorting.n // block.size)
@@ -354,7 +361,10 @@ class _KernelBuilder:
         return tuple(node("LOAD", (node("INDEX", (m, index)),)) for m in self.memory)
 
     def _write(self, what: list[tuple[UOp, Words]], loops: tuple[UOp, ...]) -> None:
-        """Store each pair (offsets in a row, words) of `what` to local memory inside `loops`: the end of one pass."""
+        """Store each pair (offsets in a row, words) of `what` to local memory, and close `loops`: the end of one pass.
+
+        `self.memory` becomes the memory AFTER these stores, which the next pass reads.
+        """
         closed = tuple(r for r in loops if r.op == "RANGE")
         new = []
         for k, m in enumerate(self.memory):

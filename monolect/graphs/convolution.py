@@ -28,7 +28,11 @@ MAX_PHASE_PRODUCTS = 0.8  # phases are computed one by one if they need at most 
 
 
 class ConvGeometry(NamedTuple):
-    """Padding, stride, dilation (one int for each spatial axis) and groups of a convolution. Negative padding crops."""
+    """Parameters of a convolution, an argument of `convolve` and `convolve_back`.
+
+    They are the padding `before` and `after` each spatial axis, `stride`, `dilation` (one int for each spatial axis)
+    and the number of channel `groups`. Negative padding crops.
+    """
 
     before: Ints
     after: Ints
@@ -38,7 +42,9 @@ class ConvGeometry(NamedTuple):
 
 
 def convolve(x: UOp, weight: UOp, conv: ConvGeometry, *, weight_cached: bool = False) -> UOp:
-    """Return the convolution (N, Cin, *spatial) with (Cout, Cin / groups, *kernel) -> (N, Cout, *outputs).
+    """Return the convolution of `x`, (N, Cin, *spatial), with `weight`, (Cout, Cin / groups, *kernel).
+
+    The result has the shape (N, Cout, *outputs).
 
     `weight_cached`: a captured step keeps the transformed weight from one call to the next, which favours Winograd.
     """
@@ -54,9 +60,9 @@ def convolve(x: UOp, weight: UOp, conv: ConvGeometry, *, weight_cached: bool = F
 
 
 def convolve_back(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) -> UOp:
-    """Return the transpose of the convolution `conv` with `weight`: (N, Cout, *outputs) -> (N, Cin, *sizes).
+    """Return `x`, (N, Cout, *outputs), after the transpose of the convolution `conv` with `weight`: (N, Cin, *sizes).
 
-    Its derivative is the convolution.
+    `sizes`: the sizes of the spatial axes of the result. The derivative of the transpose is the convolution.
     """
 
     def derivative(d: UOp, y: UOp, x: UOp, weight: UOp) -> tuple[UOp, UOp]:
@@ -68,7 +74,8 @@ def convolve_back(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) -> UOp:
 def _by_winograd(x: UOp, weight: UOp, conv: ConvGeometry, weight_cached: bool) -> UOp | None:
     """Return the convolution computed by Winograd's method, or None if that is impossible or slower.
 
-    `weight_cached` is that of `convolve`.
+    It needs a 3x3 kernel, stride 1 and dilation 1. `weight_cached`: a captured step keeps the transformed weight from
+    one call to the next, so that its cost counts less.
     """
     if weight.shape[2:] != (TAPS, TAPS) or conv.stride != (1, 1) or conv.dilation != (1, 1):
         return None
@@ -78,7 +85,7 @@ def _by_winograd(x: UOp, weight: UOp, conv: ConvGeometry, weight_cached: bool) -
 
 
 def _direct(x: UOp, weight: UOp, conv: ConvGeometry) -> UOp:
-    """Return the convolution as one sum of products over windows."""
+    """Return the convolution as one sum of products over the windows of `x`, shape (N, Cout, *outputs)."""
     n = len(conv.stride)
     batch, out, inner, kernel = x.shape[0], weight.shape[0] // conv.groups, weight.shape[1], weight.shape[2:]
     # Broadcast along the outputs before the windows are taken, so that the gradient of both is one sum.
@@ -94,7 +101,7 @@ def padded(x: UOp, conv: ConvGeometry) -> tuple[Any, ...]:
 
 
 def _by_group(x: UOp, conv: ConvGeometry) -> UOp:
-    """Return the padded input as (N, groups, 1, Cin / groups, *spatial)."""
+    """Return the input `x`, (N, Cin, *spatial), padded by `conv`, as (N, groups, 1, Cin / groups, *spatial)."""
     x = pad_or_crop(x, conv.before, conv.after)
     return g.reshape(x, (x.shape[0], conv.groups, 1, x.shape[1] // conv.groups, *x.shape[2:]))
 
@@ -151,7 +158,7 @@ def _phases_are_cheaper(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) ->
 def _phase_elements(x: UOp, weight: UOp, conv: ConvGeometry, phase: tuple[_Phase, ...], counts: Ints) -> UOp:
     """Return the elements of the transpose (see `_transpose`) in one `phase`, shape (N, Cin, *counts).
 
-    `phase` has a _Phase for each spatial axis.
+    `phase` has a _Phase for each spatial axis, `counts` the number of elements of the phase along that axis.
     """
     if not all(t.taps for t in phase):
         return g.full((x.shape[0], weight.shape[1] * conv.groups, *counts), 0, x.dtype)
@@ -167,7 +174,8 @@ def _phase_elements(x: UOp, weight: UOp, conv: ConvGeometry, phase: tuple[_Phase
 def _interleave(y: UOp, stride: Ints, counts: Ints, first: Ints, sizes: Ints) -> UOp:
     """Return the interleaved phases of `y` as (N, C, *sizes), cropped from offset `first` of each axis.
 
-    `y` has the shape (N, C, prod(stride), *counts) or (N, C, *stride, *counts), and is in memory.
+    `y` has the shape (N, C, prod(stride), *counts) or (N, C, *stride, *counts), and is in memory: phase r of an axis
+    holds its elements r, r + stride, ... `counts` has the number of elements of a phase along each axis.
     """
     n = len(stride)
     y = g.reshape(y, (*y.shape[:2], *stride, *counts))

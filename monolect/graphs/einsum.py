@@ -19,7 +19,11 @@ _DOTS = "..."
 
 
 class Formula(NamedTuple):
-    """Axis names of each operand and of the result. Axes under `...` are named "0", "1", ... from the right."""
+    """A checked formula of einsum, by which `products.einsum` multiplies and sums its operands.
+
+    `terms` has the axis names of each operand, `output` those of the result. Axes under `...` are named "0", "1", ...
+    from the right.
+    """
 
     terms: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
@@ -28,7 +32,9 @@ class Formula(NamedTuple):
     def parse(formula: str, shapes: Sequence[tuple]) -> Formula:
         """Parse `formula` and check it against the shapes of the operands.
 
-        Raises ArgumentError for the formula, ShapeError for sizes or ranks.
+        Raises ArgumentError if `formula` has another number of terms than operands, a character that is no letter, or a
+        result with unknown or repeated names. Raises ShapeError if a term has another number of axes than its operand,
+        or if axes of one name differ in size and none of the sizes is 1.
         """
         compact = formula.replace(" ", "")
         left, arrow, right = compact.partition("->")
@@ -46,16 +52,20 @@ class Formula(NamedTuple):
 
 
 def _check_term(formula: str, part: str) -> None:
-    """Raise ArgumentError unless `part` of `formula` consists of ASCII letters and at most one `...`."""
+    """Raise ArgumentError unless `part` consists of ASCII letters and at most one `...`.
+
+    `formula`, of which it is a part, is only quoted in the message.
+    """
     letters = part.replace(_DOTS, "", 1)
     if not letters.isalpha() and letters or not letters.isascii():
         raise ArgumentError(f'einsum "{formula}": term', expected="letters and at most one ...", found=repr(part))
 
 
 def _names(formula: str, part: str, shape: tuple) -> tuple[str, ...]:
-    """Return one name for each axis of an operand of `shape`, whose term in `formula` is `part`.
+    """Return one name for each axis of an operand of `shape`, whose term is `part`.
 
-    Axes under `...` are named "0", "1", ... from the right. Raises ShapeError for another rank.
+    Axes under `...` are named "0", "1", ... from the right. Raises ShapeError if the operand has another number of axes
+    than the term. `formula` is only quoted in the message.
     """
     before, dots, after = part.partition(_DOTS)
     hidden = len(shape) - len(before) - len(after)
@@ -68,7 +78,7 @@ def _names(formula: str, part: str, shape: tuple) -> tuple[str, ...]:
 
 
 def _check_sizes(formula: str, terms: tuple[tuple[str, ...], ...], shapes: Sequence[tuple]) -> None:
-    """Raise ShapeError if axes of one name differ in size; size 1 broadcasts across operands.
+    """Raise ShapeError if axes of one name differ in size; size 1 fits any size of another operand.
 
     `terms`: the axis names of each operand (`_names`). `formula` is quoted in the message.
     """
@@ -88,7 +98,8 @@ def _output(formula: str, terms: tuple[tuple[str, ...], ...], dots: int, right: 
     `...`.
 
     `terms`: the axis names of each operand. `dots`: number of axes under `...`. `right`: the text after `->`, or None.
-    Raises ArgumentError.
+    Raises ArgumentError if `right` has a name that no operand has, or one name twice. `formula` is only quoted in the
+    message.
     """
     every = [c for t in terms for c in t]
     under = tuple(str(i) for i in reversed(range(dots)))

@@ -20,7 +20,7 @@ def empty(shape: tuple[int, ...], dtype: DType) -> UOp:
 
 
 def gather_rows(x: UOp, indices: UOp) -> UOp:
-    """Return y with y[r, i] = x[r, indices[r, i]], of the shape of `indices`."""
+    """Return y with y[r, i] = x[r, indices[r, i]], of the shape of `indices`; `x` and `indices` have two axes."""
     return graph.index(graph.reshape(x, (x.shape[0] * x.shape[1],)), _flat(indices, x.shape[1]))
 
 
@@ -40,7 +40,10 @@ def add_rows(x: UOp, indices: UOp, n: int) -> UOp:
 
 
 def store_flat(out: UOp, at: UOp, value: UOp) -> UOp:
-    """Return `out` after storing `value` at the distinct row-major offsets `at`."""
+    """Return `out` after storing `value` at the distinct row-major offsets `at`: an AFTER of the memory `out`.
+
+    `value` and `at` have one shape; `out` must be in memory, such as a CONTIGUOUS.
+    """
     return build("AFTER", out, build("STORE", _elements_at(out, at), value, arg="distinct"))
 
 

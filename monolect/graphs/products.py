@@ -24,7 +24,7 @@ from monolect.ir.uop import UOp, build
 def contract(a: UOp, b: UOp, axes: Sequence[int]) -> UOp:
     """Return the sum of a * b along `axes`, which are dropped.
 
-    `a` and `b` have one rank and broadcast. Raises DTypeError for bools.
+    `a` and `b` have one rank and broadcast. The result has their promoted dtype. Raises DTypeError if that is bool.
     """
     dtype = promote(a.dtype, b.dtype)
     if dtype is dtypes.bool:
@@ -41,7 +41,8 @@ def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
     """Return the matrix product (..., M, K) @ (..., K, N) -> (..., M, N) by PyTorch's rules.
 
     A 1-d operand is a row on the left or a column on the right, and its axis is dropped. Batch axes broadcast. Raises
-    ShapeError.
+    ShapeError for a scalar, for different K, and for batch axes that do not broadcast; `name` is the operation in the
+    message. Raises DTypeError if both operands are bools.
     """
     if not a.shape or not b.shape:
         raise ShapeError(f"{name} of a scalar", expected="at least 1 axis each", found=f"{a.shape} and {b.shape}")
@@ -102,7 +103,11 @@ def diagonal(x: UOp, first: int, second: int) -> UOp:
 
 
 def einsum(formula: str, operands: Sequence[UOp]) -> UOp:
-    """Combine `operands` from left to right as `formula` says; an axis is summed as soon as no later term needs it."""
+    """Return the result of einsum `formula`, such as "ij,jk->ik", over `operands`, one for each term.
+
+    Operands are multiplied from left to right. An axis is summed as soon as neither a later term nor the result has
+    it. Raises ArgumentError for a bad formula, ShapeError for operands that do not fit it.
+    """
     from monolect.graphs.einsum import Formula  # imported only for einsum, since products are in most programs
 
     f = Formula.parse(formula, [x.shape for x in operands])
@@ -157,7 +162,8 @@ def _multiply(a: UOp, a_names: list[str], b: UOp, b_names: list[str], keep: set[
 def tensordot(a: UOp, b: UOp, left: Sequence[int], right: Sequence[int]) -> UOp:
     """Sum the products along the paired axes `left` of `a` and `right` of `b`.
 
-    Free axes of `a` come first. Raises ShapeError.
+    `left` and `right` count from the front. The result has the other axes of `a`, then those of `b`. Raises ShapeError
+    if two paired axes differ in size.
     """
     for i, j in zip(left, right, strict=True):
         if a.shape[i] != b.shape[j]:
@@ -176,9 +182,11 @@ def tensordot(a: UOp, b: UOp, left: Sequence[int], right: Sequence[int]) -> UOp:
 
 
 def paired_axes(dims: Any, a: UOp, b: UOp) -> tuple[list[int], list[int]]:
-    """Return the axes of `a` and `b` that `dims` of tensordot pairs, as indices from the front.
+    """Return the axes of `a` and of `b` that `dims` of tensordot pairs: two lists of indices from the front.
 
-    Raises ArgumentError or AxisError.
+    `dims` is a number n, for the last n axes of `a` and the first n of `b`, or a pair of axes or of lists of axes.
+    Raises ArgumentError if n is out of range or the lists differ in length, AxisError for an axis that does not exist
+    or is named twice.
     """
     ra, rb = len(a.shape), len(b.shape)
     if isinstance(dims, int):

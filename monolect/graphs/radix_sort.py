@@ -45,7 +45,10 @@ class Sorted(NamedTuple):
 
 
 def sort_rows(x: UOp, descending: bool = False) -> Sorted:
-    """Sort the rows of `x`, shape (r, n); equal elements keep their order, nan is the largest."""
+    """Sort the rows of `x`, shape (r, n), ascending unless `descending`.
+
+    Equal elements keep their order; nan is the largest.
+    """
     n = x.shape[1]
     if not uses_network(x, False):
         return _sort_by_keys(x, descending)
@@ -101,7 +104,8 @@ def _is_negative_zero(x: UOp) -> UOp:
 def _pack(key: UOp, index: UOp, flag: UOp | None = None) -> UOp:
     """Pack (key, index, flag) into one uint32 or uint64 word, from the highest bits to bit 0, and store the words.
 
-    `key`: the unsigned key of each element, below 2**32 also in 64 bits. `flag`: a bool node for bit 0, or None.
+    `key`: the unsigned key of each element, below 2**32 also in 64 bits. `index`: the index of each element in its row,
+    shape (1, n) or (r, n). `flag`: a bool node for bit 0, or None for 0.
     """
     fits = min(key.dtype.bits, 32) + index.shape[1].bit_length() + 1 <= 32
     d = dtypes.uint32 if fits else dtypes.uint64
@@ -197,8 +201,8 @@ def top_rows(x: UOp, k: int, largest: bool = True) -> Sorted:
     """Return at least the first k sorted elements of each row of `x`, shape (r, n), descending if `largest`, else
     ascending.
 
-    Rows that had to be sorted are returned whole. A slice here would merge with the slice of the caller, and the
-    gradient of sorted rows would then not be found.
+    The caller slices the result to k. Rows that had to be sorted are returned whole, all n elements: a slice here would
+    merge with the slice of the caller, and the gradient of sorted rows would then not be found.
     """
     if uses_network(x, True) and n_steps(x.shape[1]) <= NETWORK_STEPS * k:
         first = sort_by_network(x, largest, True, k)
@@ -245,9 +249,9 @@ def _top_indices(key: UOp, k: int) -> UOp | None:
 
 
 def _extract_maxima(key: UOp, index: UOp, k: int) -> UOp:
-    """Return the elements of `index` at the k largest elements of each row of `key`, shape (r, k).
+    """Return the elements of `index` at the k largest elements of each row of `key`, shape (r, n) -> (r, k), int32.
 
-    Of equal keys the first comes first. It takes k reductions; each finds the maximum of the remaining keys.
+    `index`: an int32 number for each element of `key`, shape (1, n) or (r, n), rising along a row. Of equal keys the first comes first. It takes k reductions; each finds the maximum of the remaining keys.
     """
     back = e("SUB", const(dtypes.int32.max, dtypes.int32), index)
     words = build("CONTIGUOUS", build("OR", e("SHL", cast(key, dtypes.int64), 32), cast(back, dtypes.int64)))

@@ -63,12 +63,16 @@ def _reverse_cumsum(u: UOp) -> UOp:
 
 
 def _sum_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
-    """Return the gradient of a running sum: the running sum of the incoming gradient `g` from the end."""
+    """Return the gradient of the running sum `y` of `u`, a 1-tuple: the running sum from the end of `g`, the gradient
+    of `y`.
+    """
     return (_reverse_cumsum(g),)
 
 
 def _product_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
-    """Return the gradient of a running product: the sum of g * y from each element on, divided by the element.
+    """Return the gradient of the running product `y` of `u`, a 1-tuple, from the gradient `g` of `y`.
+
+    It is the sum of g * y from each element on, divided by the element.
 
     From the first zero on, each product is the product of the other elements times the zero, and later elements do not
     change it. This formula has no derivative at zeros, so its own derivative is `_product_second_gradient`.
@@ -83,7 +87,7 @@ def _product_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
 
 def _product_second_gradient(h: UOp, y: UOp, g: UOp, u: UOp) -> tuple[UOp | None, UOp | None]:
     """Return the gradients of `_product_gradient` with respect to `g` and `u`, from the running product written as
-    plain nodes. `h`: the gradient of its result `y`.
+    plain nodes. `h`: the gradient of its result `y`. A gradient is None where `y` does not depend on that operand.
     """
     own = node("CONTIGUOUS_BACKWARD", (g,))  # a separate node, as `g` may be `u` itself
     found = gradients(running_product(u), own, [u], cut=True)[u]
@@ -92,7 +96,10 @@ def _product_second_gradient(h: UOp, y: UOp, g: UOp, u: UOp) -> tuple[UOp | None
 
 
 def _maximum_gradient(g: UOp, y: UOp, u: UOp) -> tuple[UOp]:
-    """Return the gradient of a running maximum: each result's gradient is added to the element that it equals."""
+    """Return the gradient of the running maximum `y` of `u`, a 1-tuple, from the gradient `g` of `y`.
+
+    Each result's gradient is added to the element that it equals, the last one if there are several.
+    """
     r, n = count(u.shape[:-1]), u.shape[-1]
     indices = graph.reshape(last_maximum(u), (r, n))
     return (graph.reshape(add_rows(graph.reshape(g, (r, n)), indices, n), u.shape),)

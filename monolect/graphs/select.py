@@ -25,7 +25,7 @@ MAX_RANKS = 1  # ranks sought in a row; more make a sort as fast, as each rank r
 
 
 def is_cheaper_than_sorting(x: UOp, m: int) -> bool:
-    """Whether finding m elements of each row of `x`, shape (r, n), by rank is faster than sorting the rows."""
+    """Whether `index_of_rank` for m ranks in each row of `x`, shape (r, n), is faster than sorting the rows."""
     n = x.shape[1]
     is_long = n_steps(n) > MAX_NETWORK_STEPS if uses_network(x, True) else n >= MIN_ROW
     return is_long and m <= MAX_RANKS

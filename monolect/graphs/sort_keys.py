@@ -93,7 +93,8 @@ def first_maximum(u: UOp, axis: int) -> UOp:
 
 def maximum_gradient(axis: int, keepdim: bool, sign: Callable[[UOp], UOp]) -> Callable[..., tuple[UOp]]:
     """Return the derivative, for `closed_form`, of the maximum of sign(x) along `axis`: the whole gradient goes to the
-    first maximum. `keepdim`: whether the maximum has kept the axis with size 1.
+    first maximum. `keepdim`: whether the maximum has kept the axis with size 1. `sign` maps the node x to the node
+    whose maximum is sought: x itself, or the negated x for a minimum.
     """
 
     def derivative(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
@@ -117,7 +118,7 @@ def _index_bits(n: Any) -> int:
 
 
 def _last(n: Any) -> UOp:
-    """Return n - 1 as an index."""
+    """Return n - 1 as an index node; `n` is an int or a symbolic size."""
     return n + -1 if n.__class__ is UOp else const(n - 1, dtypes.index)
 
 

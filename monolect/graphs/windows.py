@@ -34,7 +34,7 @@ MAX_TERMS = 16  # windows that cover an element; up to it, the sum over them is 
 
 
 def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
-    """Return `value`, an int or one int for each of `n` axes, as a tuple of `n` ints.
+    """Return `value`, an int or one int for each of `n` axes, as a tuple of `n` ints; one int is repeated.
 
     Raises ArgumentError, which names the argument `what`, for other values and for ints below `least`.
     """
@@ -83,7 +83,8 @@ def _axis(size: int, kernel: int, stride: int, dilation: int) -> _Axis:
 def windows(x: UOp, kernel: Ints, stride: Ints, dilation: Ints, lead: Sequence[int] | None = None) -> UOp:
     """Return the windows of the last axes of `x` as a view: (..., *spatial) -> (*lead, *outputs, *kernel).
 
-    With `lead` the other axes are first broadcast to it. Every axis must hold at least one window.
+    With `lead` the other axes are first broadcast to it; None leaves them as they are. Every axis must hold at least
+    one window.
     """
     n = len(kernel)
     own = x.shape[: len(x.shape) - n]
@@ -122,7 +123,7 @@ class OverlapAdd:
     """Add window values to the elements of `shape` that the windows cover: the gradient of overlapping windows.
 
     On one axis, element s * j + r is element s * t + r of window j - t, for each t. So the sum is one term for each t,
-    in which adjacent elements are adjacent in memory. A gradient through the view of all windows would instead be read
+    in which adjacent elements are adjacent in memory; its index `at` is the tuple of the t of all axes. A gradient through the view of all windows would instead be read
     element by element, with a modulo for each index. Terms have the shape (*lead, J, s, ...) with a pair (J, s) for
     each axis.
     """
@@ -137,7 +138,10 @@ class OverlapAdd:
         self.split_shape = (*shape[: self.head], *(v for js in zip(self.counts, stride, strict=True) for v in js))
 
     def total(self, term: Callable[[Ints], UOp]) -> UOp:
-        """Return the sum of term((t, ...)) over all t, in the shape `shape` of the elements."""
+        """Return the sum of term((t, ...)) over all t, in the shape `shape` of the elements.
+
+        `term` is called once for each tuple of one t for each axis, and returns the node of that term.
+        """
         terms = [term(at) for at in product(*map(range, self.reach))]
         wide = accumulator(terms[0].dtype)
         y = g.cast(reduce(lambda a, b: g.e("ADD", a, b), [g.cast(x, wide) for x in terms]), terms[0].dtype)
@@ -178,9 +182,9 @@ def pad_or_crop(x: UOp, before: Ints, after: Ints, fill: Any = 0) -> UOp:
 
 
 def check_windows(sizes: tuple, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Any, ...]:
-    """Return the number of windows on each axis of padded `sizes`.
+    """Return the number of windows on each axis; `sizes` are the sizes of the axes with their padding.
 
-    Raises ShapeError, which names the method `name`, if an axis has none, for any value of a symbolic size.
+    Raises ShapeError, which names the method `name`, if an axis may have no window for some value of a symbolic size.
     """
     out = tuple(count_windows(*a) for a in zip(sizes, kernel, stride, dilation, strict=True))
     if not all(at_most(1, o) for o in out):
