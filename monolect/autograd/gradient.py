@@ -278,8 +278,8 @@ def _mark_spent(u: UOp) -> None:
 def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) -> dict[UOp, UOp | None]:
     """Return d(root)/d(target) applied to `root_grad` for each target; None if `root` does not depend on it.
 
-    `root_grad` is the gradient of the node `root`. With `cut`, the graphs of the targets are not entered. Raises GradientError if a gradient reaches an op
-    without a derivative (NOT_DIFFERENTIABLE).
+    `root_grad` is the gradient of the node `root`. With `cut`, the graphs of the targets are not entered. Raises
+    GradientError if a gradient reaches an op without a derivative (NOT_DIFFERENTIABLE).
     """
     return _backward({root: root_grad}, targets, cut)
 

@@ -123,9 +123,9 @@ class OverlapAdd:
     """Add window values to the elements of `shape` that the windows cover: the gradient of overlapping windows.
 
     On one axis, element s * j + r is element s * t + r of window j - t, for each t. So the sum is one term for each t,
-    in which adjacent elements are adjacent in memory; its index `at` is the tuple of the t of all axes. A gradient through the view of all windows would instead be read
-    element by element, with a modulo for each index. Terms have the shape (*lead, J, s, ...) with a pair (J, s) for
-    each axis.
+    in which adjacent elements are adjacent in memory; its index `at` is the tuple of the t of all axes. A gradient
+    through the view of all windows would instead be read element by element, with a modulo for each index. Terms have
+    the shape (*lead, J, s, ...) with a pair (J, s) for each axis.
     """
 
     def __init__(self, shape: tuple[Any, ...], kernel: Ints, stride: Ints):

@@ -146,9 +146,9 @@ else:
 
 
 class TensorBase(_Joined):
-    """Hold the fields of a Tensor and the argument checks that its methods share.
+    """Base class of the families of Tensor methods and so of Tensor: its fields, and checks of arguments.
 
-    A view builds `_uop` from the node of its base at each use (`tensor/view.py`).
+    A view, a Tensor that shows memory of another Tensor, builds `_uop` from the node of that Tensor at each use.
     """
 
     __slots__ = ("__weakref__", "_grad", "_part", "_requires_grad", "_uop", "_view")
@@ -167,7 +167,10 @@ class TensorBase(_Joined):
 
     @classmethod
     def _wrap(cls, uop: UOp) -> Self:
-        """Return a Tensor of the node `uop`. A node without an origin gets the user's current line as its origin."""
+        """Return a Tensor of the node `uop`. A node without an origin gets the user's current line as its origin.
+
+        Raises ShapeError if such a node may have more than 2**63 - 1 elements.
+        """
         t: Any = _new(cls)
         t._uop = uop
         t._grad = None
@@ -217,7 +220,10 @@ class TensorBase(_Joined):
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
     def _axis(self, dim: Any, rank: int | None = None) -> int:
-        """Return `dim` counted from the front. Raises AxisError outside [-rank, rank), AxisTypeError for a bool."""
+        """Return `dim` counted from the front, as an int. `rank` None means the number of axes of this tensor.
+
+        Raises AxisError outside [-rank, rank), AxisTypeError for a bool, ArgumentError for another non-integer.
+        """
         rank = len(self._uop.shape) if rank is None else rank
         if dim.__class__ is not int:
             if isinstance(dim, bool):
@@ -231,7 +237,7 @@ class TensorBase(_Joined):
     def _axes(self, dim: Any) -> tuple[int, ...]:
         """Return `dim` (None for all axes, an int or a list of ints) as sorted axes counted from the front.
 
-        Raises AxisError where an axis is named twice.
+        Raises AxisError for an axis that does not exist or is named twice. A tensor without axes allows 0 and -1.
         """
         if dim is None:
             return tuple(range(len(self._uop.shape)))
@@ -263,7 +269,7 @@ def as_int(value: Any, what: str) -> int:
 def as_size(value: Any, what: str = "size") -> Any:
     """Return `value` as a size: an int, or an index node for a Variable or another symbolic size.
 
-    Raises an ArgumentError that calls the value `what`.
+    Raises ArgumentError for any other value, such as a float; the message calls the value `what`.
     """
     if value.__class__ is int or value.__class__ is UOp:
         return value
@@ -274,7 +280,7 @@ def as_size(value: Any, what: str = "size") -> Any:
 
 
 def unpacked(args: tuple) -> tuple:
-    """Return the arguments of `f(2, 3)` or of `f((2, 3))` as the tuple (2, 3)."""
+    """Return the positional arguments `args` of `f(2, 3)`, `f((2, 3))` or `f([2, 3])` as the tuple (2, 3)."""
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else args
 
 
@@ -331,6 +337,8 @@ def restore_on_failure(tensors: Iterable[Any]) -> Iterator[None]:
 def as_device(device: Any, may_be_file: bool = False) -> Any:
     """Return the canonical name of `device`, or the tuple of the names of several; None is the default device.
 
+    `device` is a name, an object with the attribute `name`, or a list or tuple of several devices.
+
     Raises DeviceError for an unknown device, for several that are fewer than two or not distinct, and for a file unless
     `may_be_file`.
     """
@@ -379,7 +387,11 @@ def on_device_of(u: UOp, like: UOp) -> UOp:
 
 
 def refused(name: str, error: IRError, *uops: UOp) -> Exception:
-    """Return the ShapeError or DTypeError of the method `name` for a node that the op table refused with `error`."""
+    """Return the ShapeError or DTypeError of the method `name` for a node that the op table refused with `error`.
+
+    It is a DTypeError if the message of `error` is about a dtype or an operand. `uops`: the operands, whose shapes the
+    message shows. The caller raises the result.
+    """
     kind = DTypeError if "dtype" in error.message or "operand" in error.message else ShapeError
     shapes = " and ".join(str(u.shape) for u in uops)
     if kind is ShapeError:
@@ -388,7 +400,10 @@ def refused(name: str, error: IRError, *uops: UOp) -> Exception:
 
 
 def refused_shape(name: str, expected: tuple, found: tuple) -> ShapeError:
-    """Return the ShapeError of the method `name` for a value of shape `found` that does not broadcast to `expected`."""
+    """Return the ShapeError of the method `name` for a value of shape `found` that does not broadcast to `expected`.
+
+    The caller raises it.
+    """
     return ShapeError(f"{name}: the value does not fit", expected=f"a shape that broadcasts to {expected}", found=found)
 
 

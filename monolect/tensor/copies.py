@@ -31,7 +31,7 @@ from monolect.tensor.view import aliases, detached, is_alone, same_view_of, show
 
 
 class CopyMixin(TensorBase):
-    """Implement the protocols of `copy.copy`, `copy.deepcopy` and `pickle` for Tensor."""
+    """Implement the protocols of `copy.copy`, `copy.deepcopy` and `pickle`; a base class of Tensor."""
 
     __slots__ = ()
 
@@ -44,7 +44,8 @@ class CopyMixin(TensorBase):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return another Tensor with the same value in its own memory and a copy of `grad`.
 
-        The deep copy of a view is a view of the copy of its base.
+        The deep copy of a view is a view of the copy of its base, the Tensor whose memory it shows. `memo` is the table
+        of `copy.deepcopy`: id of an object -> its copy.
 
         >>> import copy
         >>> a = Tensor([1.0, 2.0], requires_grad=True)
@@ -82,7 +83,7 @@ class CopyMixin(TensorBase):
         return _from_values, (self._kind, values, device, axis_of(self._uop)), self.__getstate__()
 
     def __getstate__(self) -> tuple[bool, Self | None, dict[str, Any] | None]:
-        """Return the state apart from the value: (requires_grad, grad, attributes of a subclass or None)."""
+        """Return the state apart from the value: (requires_grad, grad or None, attributes of a subclass or None)."""
         return self._requires_grad, self._grad, getattr(self, "__dict__", None)
 
     def __setstate__(self, state: tuple[bool, TensorBase | None, dict[str, Any] | None]) -> None:
@@ -124,7 +125,8 @@ def _from_values(kind: Any, values: np.ndarray, device: Any, shard_axis: int | N
 def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:
     """Describe the view `t` for pickle: (base, text of its node, text of the target of writes or None, strides).
 
-    Both texts are IR over one PARAM that stands in for the base; `strides` are those of the base and of the view.
+    The base is the Tensor whose memory `t` shows. Both texts are IR over one PARAM in place of the base; `strides` is
+    the pair of the strides of the base and of the view.
     """
     from monolect.ir.text import show  # imported only to pickle views
 
@@ -136,7 +138,8 @@ def _view_as_text(t: Any) -> tuple[Any, str, str | None, tuple[Any, Any]]:
 
 def _from_base(base: Any, made: str, writes: str | None, known: tuple[Any, Any]) -> Any:
     """Return the view of `base` that `_view_as_text` described. `made`, `writes`: texts of its node and of the target
-    of writes, or None; `known`: the strides of base and view when pickled.
+    of writes, or None for a view that cannot be written; `known`: the strides of base and view when pickled. The view
+    gets its old strides only if the base still has those.
     """
     before, after = known
     return shown(base, _over(made), lambda now: after if now == before else None, writes is not None and _over(writes))

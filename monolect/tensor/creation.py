@@ -42,14 +42,18 @@ from monolect.tensor.methods.index import check_range
 
 
 def _new_memory(shape: tuple, dtype: DType, device: Any) -> UOp:
-    """Return a BUFFER of uninitialized memory; on several devices zeros, whole on each."""
+    """Return a BUFFER of uninitialized memory on `device`; on a tuple of devices zeros, the whole value on each."""
     if isinstance(device, tuple):
         return replicated(full(shape, 0, dtype), device)
     return new_buffer(shape, dtype, device)
 
 
 def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
-    """Return the node of `data`: a CONST for a number, else a BUFFER with the values; of several devices, on each."""
+    """Return the node of `data`: a CONST for a number, else a BUFFER with the values, on `device`.
+
+    On a tuple of devices each gets the whole value. `dtype` None: bool, int64 or float32 for Python numbers, and the
+    dtype of an array. Raises ShapeError for ragged lists, DTypeError for data that are not numbers or do not fit.
+    """
     if isinstance(device, tuple):
         return replicated(from_data(data, maker_of(device), dtype), device)
     if isinstance(data, bool | int | float):
@@ -90,7 +94,12 @@ _DTYPES = {
 
 
 def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DType] | None:
-    """Return nested lists of numbers of one type as (row-major bytes, shape, dtype); None for other data."""
+    """Return nested lists of numbers of one type as (row-major bytes, shape, dtype).
+
+    The result is None for other data: mixed types, ragged lists, arrays, or a `dtype` of another kind; the caller then
+    goes through NumPy. `dtype` None means the default dtype of the type. Raises DTypeError for an int that does not
+    fit.
+    """
     shape, above = [len(data)], {id(data)}
     while len(kinds := set(map(type, data))) == 1:
         kind: Any = kinds.pop()
@@ -148,7 +157,7 @@ def _plain(data: Any) -> Any:
 
 @guard_methods
 class CreationMixin(TensorBase):
-    """Define the methods that create Tensors."""
+    """Define the methods that create Tensors; a base class of Tensor."""
 
     __slots__ = ()
 
@@ -262,7 +271,8 @@ class CreationMixin(TensorBase):
         return self.full_like(1, dtype=dtype, device=device)
 
     def empty_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
-        """Return an uninitialized tensor of this shape; dtype and device default to this tensor's. See `empty`.
+        """Return an uninitialized tensor of this shape, to be assigned to before it is read; dtype and device default
+        to this tensor's.
 
         >>> Tensor.ones(2, 3).empty_like().shape
         (2, 3)

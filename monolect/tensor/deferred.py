@@ -20,7 +20,10 @@ _excluded: set[int] = set()  # keys of `_changed` that join no batch, since a ba
 
 
 def defer(tensor: Any) -> None:
-    """Compute `tensor` with the next batch."""
+    """Mark `tensor` to be computed with the next batch, the Tensors that one realization computes together.
+
+    Only a weak reference to it is kept. An excluded tensor (see `exclude`) joins batches again.
+    """
     key = id(tensor)
     _changed[key] = weakref.ref(tensor, lambda _: _forget(key))
     _excluded.discard(key)

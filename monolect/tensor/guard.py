@@ -29,10 +29,12 @@ UNGUARDED = frozenset(  # names: cheap operators that check their operand, and m
 
 
 def guarded(f: F, name: str = "") -> F:
-    """Wrap `f` so that the Python errors in FAILURES become an ArgumentError that shows the signature of `f`.
+    """Wrap `f` so that Python errors such as TypeError and ValueError (FAILURES) become an ArgumentError that shows the
+    signature of `f`.
 
-    An IRError becomes a ShapeError. Other errors of monolect's tree pass, and those of the user's code. `name` is the
-    method's name in messages.
+    An IRError becomes a ShapeError, a Python error inside the compiler an InternalError. Other errors of monolect's
+    tree pass, and those of the user's code. `name` is the method's name in messages; by default that of `f`, or of its
+    class for `__init__` and `forward`.
     """
     owner = f.__qualname__.partition(".")[0]
     name = name or (owner if f.__name__ in ("__init__", "forward") else f.__name__)

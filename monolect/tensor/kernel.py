@@ -39,14 +39,16 @@ def custom_kernel(kernel: Callable[..., UOp], *inputs: Tensor, out: Result | lis
     """Return the Tensors that one kernel computes; `kernel` writes it in the kernel dialect.
 
     `out` is (shape, dtype) of the result, or a list of those for several results. A result is undefined until the
-    kernel stores it. `kernel` takes a flat PARAM for each result, then one for each input, and returns a SINK of stage
-    KERNEL. It uses loops (RANGE, END), INDEX, LOAD, STORE, REDUCE and arithmetic.
+    kernel stores it. This function calls `kernel` once, to build the kernel's graph. `kernel` takes a flat PARAM for
+    each result, then one for each input, and returns a SINK of stage KERNEL. It uses loops (RANGE, END), INDEX, LOAD,
+    STORE, REDUCE and arithmetic.
 
     The optimizer chooses the schedule, unless the KernelInfo of the SINK names actions. For a kernel that stores
     vectors it chooses only how threads share the loops. A kernel with axis types, SPECIALs or BARRIERs is compiled as
     it is.
 
-    Raises ArgumentError where the function returns no SINK. Raises VerifyError for a kernel that breaks a rule, stores
+    Raises ArgumentError where `kernel` takes another number of arguments or returns no SINK, or `out` is not as above,
+    DeviceError for inputs on different devices. Raises VerifyError for a kernel that breaks a rule, stores
     to an input, has an index not proven to be in bounds, or uses features that the device lacks.
 
     >>> from monolect.ir.ops import KernelInfo
@@ -86,8 +88,9 @@ def native_function(code: Code, *inputs: Tensor, out: Result | list[Result], nam
     processor.
 
     `code` is the address of a function `void f(void **buffers, int64_t thread)`, or a ctypes function pointer of that
-    type. `buffers` holds the results, then the inputs, all contiguous. The function is called once, with thread 0.
-    `out` is as for `custom_kernel`.
+    type. `buffers` holds the results, then the inputs, all contiguous. The function is called with thread 0 when the
+    results are computed. `out` is (shape, dtype) of the result, or a list of those for several results. `name` labels
+    the code in the IR.
 
     ctypes prints an exception of a Python callback and does not pass it on; the results then hold the bytes stored so
     far. Raises ArgumentError for a bad argument, DeviceError on other devices.
@@ -112,9 +115,11 @@ def native_function(code: Code, *inputs: Tensor, out: Result | list[Result], nam
 
 
 def _results(what: str, inputs: Sequence[Any], out: Any) -> tuple[list[UOp], Any]:
-    """Return a new BUFFER for each result that `out` describes, and the name of the device, that of `inputs`.
+    """Return (buffers, device): a new BUFFER for each result that `out` describes, and the device of `inputs`.
 
-    `what` names the function in messages. Raises ArgumentError or DeviceError.
+    Without inputs the device is the default one. `what` names the function in messages. Raises ArgumentError for an
+    input that is no Tensor, for an `out` other than (shape, dtype) or a list of those, and for sizes below 1. Raises
+    DeviceError for inputs on different devices.
     """
     for t in inputs:
         if not isinstance(t, Tensor):

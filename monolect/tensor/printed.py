@@ -25,7 +25,7 @@ _DEFAULT_DTYPES = (dtypes.float32, dtypes.int64, dtypes.bool)  # dtypes of Pytho
 
 
 class PrintMixin(TensorBase):
-    """Define the text of a Tensor for `print`, `repr`, f-strings and notebooks."""
+    """Define the text of a Tensor for `print`, `repr`, f-strings and notebooks; a base class of Tensor."""
 
     __slots__ = ()
 
@@ -79,7 +79,10 @@ def text(t: Any) -> str:
 
 
 def brief(t: Any, state: str = "lazy") -> str:
-    """Return shape, dtype and device of `t` as text, and `state` in words; computes nothing."""
+    """Return shape, dtype and device of `t` as text, followed by the word `state` unless that is empty.
+
+    It computes nothing.
+    """
     fields = [f"shape={t.shape}", f"dtype={t.dtype.name}", f"device={t.device!r}"]
     fields += ["requires_grad=True"] if t._requires_grad else []
     return f"Tensor({', '.join(fields + [state] * bool(state))})"

@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
 # ---- state -----------------------------------------------------------------------------------------------------------
 class _State:
-    """Track the random numbers that a device has drawn.
+    """Track the random numbers that one device has drawn, and hand out the next ones (`draw`).
 
-    `stored` is the Tensor (numbers used, key), uint64. `base` is its copy for this batch, or None. Since that copy,
-    `n_draws` draws used `used` numbers.
+    `make` is the Tensor class, `key` the seed. `stored` is the Tensor (numbers used, key), uint64. `base` is its copy
+    for this batch, or None. Since that copy, `n_draws` draws used `used` numbers.
     """
 
     def __init__(self, make: Any, device: DeviceLike, key: int) -> None:
@@ -100,8 +100,8 @@ class _State:
         return (g.e("ADD", counter, offset) if offset else counter), key
 
     def _note_owner(self) -> None:
-        """Mark captures as disturbed if numbers of this batch are drawn or computed in another outermost capture than
-        the first ones, that is, in another thread.
+        """Mark the captures as disturbed if numbers of this batch are drawn or computed in another outermost capture
+        than the first ones, that is, in another thread. The record of a disturbed capture lacks kernels.
         """
         if self.owners[:1] != changes.enclosing[:1]:
             for c in (*self.owners, *changes.enclosing):
@@ -231,7 +231,10 @@ def _state(make: Any, device: Any) -> _State:
 
 
 def _bits(cls: Any, count: Any, device: Any) -> UOp:
-    """Return `count` uint64 random numbers, 1-d. A symbolic count uses as many counters as its largest value."""
+    """Return `count` uint64 random numbers, 1-d, on `device` (None: the default device). `cls` is the Tensor class.
+
+    A symbolic count uses as many counters as its largest value. On a tuple of devices all get the same numbers.
+    """
     device = as_device(device)
     if isinstance(device, tuple):
         return replicated(_bits(cls, count, maker_of(device)), device)
@@ -259,7 +262,10 @@ def _unit(bits: UOp, dtype: DType) -> UOp:
 
 
 def _gaussian(cls: Any, count: Any, dtype: DType, device: Any) -> UOp:
-    """Return `count` normal numbers by Box-Muller, from one Threefry call each; float64 takes two."""
+    """Return `count` normal numbers (mean 0, variance 1) by Box-Muller, from one Threefry call each; float64 takes two.
+
+    `cls` is the Tensor class.
+    """
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     if wide is dtypes.float64:
         bits = _bits(cls, 2 * count, device)
@@ -289,7 +295,10 @@ def _shape(size: tuple, name: str) -> tuple[Any, ...]:
 
 
 def _fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
-    """Return the numbers of inputs and outputs of one neuron for a weight of shape (out, in, *kernel)."""
+    """Return (fan_in, fan_out) of a weight of shape (out, in, *kernel): in and out, each times the kernel's elements.
+
+    Raises ShapeError, which names the method `name`, for fewer than 2 axes or a symbolic size.
+    """
     if len(shape) < 2 or any(n.__class__ is not int for n in shape):
         raise ShapeError(f"{name}: size", expected="ints (out, in, ...)", found=shape)
     field = prod(shape[2:])
@@ -298,13 +307,16 @@ def _fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
 
 @guard_methods
 class RandomMixin(TensorBase):
-    """Define the methods that draw random Tensors lazily; each draw has its own numbers, whenever it is realized."""
+    """Define the methods that draw random Tensors lazily; a base class of Tensor.
+
+    Each draw has its own numbers, whenever it is realized.
+    """
 
     __slots__ = ()
 
     @classmethod
     def manual_seed(cls, seed: int) -> None:
-        """Restart the random sequence of every device from `seed` alone. See the function `manual_seed`.
+        """Restart the random sequence of every device from `seed` alone. Raises ArgumentError unless it is an int.
 
         >>> Tensor.manual_seed(7)
         >>> a = Tensor.rand(3).tolist()
@@ -341,8 +353,9 @@ class RandomMixin(TensorBase):
     def randn(
         cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
     ) -> Self:
-        """Return normal numbers (mean 0, variance 1) of shape `size`, float32 unless `dtype` is given. Raises as
-        `rand`.
+        """Return normal numbers (mean 0, variance 1) of shape `size`, float32 unless `dtype` is given.
+
+        Raises DTypeError for other dtypes than float64, float32, float16 and bfloat16, ShapeError for a negative size.
 
         >>> Tensor.randn(4).shape
         (4,)
@@ -434,7 +447,9 @@ class RandomMixin(TensorBase):
         return t.requires_grad_(True) if requires_grad else t
 
     def rand_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
-        """Return uniform numbers in [0, 1) of this shape, dtype and device. Raises DTypeError for integers.
+        """Return uniform numbers in [0, 1) of this shape; dtype and device default to this tensor's.
+
+        Raises DTypeError for integers.
 
         >>> Tensor.zeros(2, 3).rand_like().shape
         (2, 3)
@@ -442,7 +457,9 @@ class RandomMixin(TensorBase):
         return self.rand(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
 
     def randn_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
-        """Return normal numbers (mean 0, variance 1) of this shape, dtype and device. Raises DTypeError for integers.
+        """Return normal numbers (mean 0, variance 1) of this shape; dtype and device default to this tensor's.
+
+        Raises DTypeError for integers.
 
         >>> Tensor.zeros(2, dtype=dtypes.float64).randn_like().dtype
         dtypes.float64
@@ -452,7 +469,10 @@ class RandomMixin(TensorBase):
     def randint_like(
         self, low: int, high: int | None = None, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
     ) -> Self:
-        """Return whole numbers in [low, high), or [0, low), of this shape, dtype and device. Raises as `randint`.
+        """Return whole numbers in [low, high), or in [0, low) if `high` is None, of this shape; dtype and device
+        default to this tensor's.
+
+        Raises ArgumentError for an empty range, DTypeError for a float dtype.
 
         >>> x = Tensor.zeros(4, dtype=dtypes.int64).randint_like(3, 5)
         >>> set(x.tolist()) <= {3, 4}
@@ -524,8 +544,8 @@ class RandomMixin(TensorBase):
     def kaiming_uniform(cls, *size: Sizes, a: float = 0.0, **options: Unpack[DrawOptions]) -> Self:
         """Return uniform weights (out, in, ...) that preserve the variance of activations of a leaky ReLU of slope `a`.
 
-        The bound is sqrt(6 / ((1 + a * a) * fan_in)). `options` are those of `uniform`. Raises ShapeError for fewer
-        than 2 axes.
+        The bound is sqrt(6 / ((1 + a * a) * fan_in)), where fan_in is the number of elements of one output's weight.
+        `options` are dtype, device and requires_grad. Raises ShapeError for fewer than 2 axes.
 
         >>> Tensor.kaiming_uniform(4, 6).shape
         (4, 6)
@@ -538,8 +558,8 @@ class RandomMixin(TensorBase):
     def kaiming_normal(cls, *size: Sizes, a: float = 0.0, **options: Unpack[DrawOptions]) -> Self:
         """Return normal weights (out, in, ...) that preserve the variance of activations of a leaky ReLU of slope `a`.
 
-        The standard deviation is sqrt(2 / ((1 + a * a) * fan_in)). `options` are those of `normal`. Raises ShapeError
-        for fewer than 2 axes.
+        The standard deviation is sqrt(2 / ((1 + a * a) * fan_in)), where fan_in is the number of elements of one
+        output's weight. `options` are dtype, device and requires_grad. Raises ShapeError for fewer than 2 axes.
 
         >>> Tensor.kaiming_normal(4, 6).shape
         (4, 6)
@@ -551,7 +571,8 @@ class RandomMixin(TensorBase):
     def xavier_uniform(cls, *size: Sizes, gain: float = 1.0, **options: Unpack[DrawOptions]) -> Self:
         """Return uniform weights (out, in, ...) of variance gain**2 * 2 / (fan_in + fan_out), also known as Glorot's.
 
-        `options` are those of `uniform`. Raises ShapeError for fewer than 2 axes.
+        `fan_in` and `fan_out` are in and out, each times the elements of the kernel axes. `options` are dtype, device
+        and requires_grad. Raises ShapeError for fewer than 2 axes.
 
         >>> w = Tensor.xavier_uniform(2, 4)  # within sqrt(6 / (2 + 4))
         >>> bool((w.abs() <= 1.0).all().item())
@@ -564,7 +585,8 @@ class RandomMixin(TensorBase):
     def xavier_normal(cls, *size: Sizes, gain: float = 1.0, **options: Unpack[DrawOptions]) -> Self:
         """Return normal weights (out, in, ...) of variance gain**2 * 2 / (fan_in + fan_out).
 
-        `options` are those of `normal`. Raises ShapeError for fewer than 2 axes.
+        `fan_in` and `fan_out` are in and out, each times the elements of the kernel axes. `options` are dtype, device
+        and requires_grad. Raises ShapeError for fewer than 2 axes.
 
         >>> Tensor.xavier_normal(4, 6).shape
         (4, 6)

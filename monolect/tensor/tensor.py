@@ -115,7 +115,7 @@ def _leaf_pairs(nodes: weakref.WeakKeyDictionary[UOp, Any]) -> list[tuple[UOp, w
 
 
 def _all_leaf_nodes() -> set[UOp]:
-    """Return the nodes of all leaves, with those of leaves that are frozen for now."""
+    """Return the nodes of all leaves, and of Tensors that were leaves until their requires_grad was set to False."""
     return {*leaf_nodes(), *(u for u, _ in _leaf_pairs(_paused))}
 
 
@@ -150,7 +150,7 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
 
 
 def _computed(tensors: tuple[Tensor, ...]) -> UOp:
-    """Compute `tensors` in one batch and return the node with the value of the first. The caller holds `running`."""
+    """Compute `tensors` in one batch; return the node with the value of the first. The caller holds `running.lock`."""
     wanted = [computed_by(t) if t._is_view else t for t in tensors]
     if len(wanted) > 1:
         wanted = [*{id(t): t for t in wanted}.values()]
@@ -210,7 +210,7 @@ def _select(t: Tensor, u: UOp, is_part: bool) -> UOp:
 
 
 def compute_pending() -> None:
-    """Realize the random states, and the deferred tensors that can be computed."""
+    """Realize the random states and the deferred tensors; if these cannot be computed, exclude them from batches."""
     running.wait()
     with running.lock:
         random_state.settle()
@@ -338,7 +338,7 @@ class Tensor(
         """Whether `backward` accumulates a gradient here. Setting it to True makes the tensor a leaf with a node of its
         own.
 
-        Raises GradientError for integers.
+        Raises GradientError unless the dtype is a float.
 
         >>> x = Tensor([1.0])
         >>> x.requires_grad = True
@@ -644,7 +644,8 @@ class Tensor(
     def _store(self, part: Make | None, value: UOp) -> None:
         """Write `value`, broadcast, to the part of this tensor that `part` maps its node to.
 
-        With `part` None, all elements are replaced and the tensor's memory need not be reused.
+        With `part` None, all elements are replaced and the tensor's memory need not be reused. Raises ShapeError or
+        DeviceError if `value` does not fit, ArgumentError for a view whose elements share memory.
         """
         root, window = target_of(self)
         u = root._uop
@@ -686,7 +687,7 @@ class Tensor(
     def _fitting(self, target: UOp, value: UOp, elsewhere: bool = False) -> UOp:
         """Return `value` broadcast to the shape of the node `target`, to which it will be assigned.
 
-        Raises ShapeError, and DeviceError for another device unless `elsewhere`.
+        Raises ShapeError if it does not broadcast, and DeviceError for another device unless `elsewhere`.
         """
         if not elsewhere:
             same_device(target, value)

@@ -26,8 +26,8 @@ _CONSTANT = (enum.Enum, type, range, DType, UOp, Variable)
 
 
 def plain(value: Any) -> tuple[type, Any]:
-    """Return a number or text as (type, value), to be part of a key: 0.0 differs from -0.0, True from 1, and nan equals
-    nan.
+    """Return a number or text as (type, value), to be part of a key of a cache: 0.0 differs from -0.0, True from 1, and
+    nan equals nan.
     """
     return value.__class__, repr(value) if isinstance(value, float | complex) or is_scalar(value) else value
 
@@ -88,8 +88,8 @@ def _flatten(tree: Any, tensors: list[Tensor]) -> None:
 
 
 def sorted_keys(d: dict) -> list[Any]:
-    """Return the keys of a dict, sorted if they can be compared. Keys of a subclass, such as OrderedDict, keep their
-    order.
+    """Return the keys of a dict, sorted if they can be compared, else in their order in the dict. Keys of a subclass,
+    such as OrderedDict, keep their order.
     """
     try:
         return sorted(d) if d.__class__ is dict else [*d]
@@ -108,7 +108,9 @@ def has_sorted_keys(tree: Any) -> bool:
 
 
 class ByIdentity:
-    """Wrap a value without a hash for use in a key: it equals only itself, and the key keeps it alive."""
+    """Wrap a value without a hash, so that it can be part of a key: two wrappers are equal if they hold the same
+    object, and the wrapper keeps that object alive.
+    """
 
     __slots__ = ("value",)
 
@@ -125,7 +127,8 @@ class ByIdentity:
 def kind(t: Tensor) -> tuple[UOp, Any, Any, bool]:
     """Return the part of a capture's cache key for a Tensor whose node is a BUFFER.
 
-    It is (shape node, dtype, device, requires_grad); for several devices (devices, axis that they divide).
+    It is (source node that holds the shape, dtype, device, requires_grad). On several devices, `device` is the pair
+    (devices, axis that they divide or None).
     """
     return kind_of(t._uop, t._requires_grad)
 
@@ -139,8 +142,9 @@ def kind_of(u: UOp, requires_grad: bool) -> tuple[UOp, Any, Any, bool]:
 def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any]) -> Any:
     """Return the part of a capture's cache key for `tree`: its structure, the `kind` of each Tensor, other values.
 
-    Numbers, texts and arrays are compared by value. `other(x)` is the key of any other object. `own(x)` is the key of
-    the attributes that a user's class adds to a container or Tensor.
+    Numbers, texts and arrays are compared by value. `other(x)` is called for any other object and returns its key.
+    `own(x)` is called for each container and each instance of a subclass of Tensor, and returns the key of the
+    attributes that a user's class adds.
     """
     if isinstance(tree, Tensor):
         return kind(tree) if tree.__class__ is Tensor else (kind(tree), own(tree))
@@ -178,7 +182,7 @@ def check_results(tree: Any, given: Container[int], what: str) -> None:
 
 
 def unflatten(tree: Any, tensors: Iterator[Any], sort: bool = False) -> Any:
-    """Return `tree` with its Tensors replaced, in order, by the next of `tensors`; lists, dicts and arrays are copied.
+    """Return `tree` with its Tensors replaced, in order, by the next of `tensors`; containers and arrays are copied.
 
     With `sort`, the dicts of the new tree have their keys in the order of `sorted_keys`.
     """

@@ -29,8 +29,10 @@ from monolect.tensor.deferred import all_deferred
 class Variable:
     """A symbolic integer `Variable(name, min, max)` with inclusive bounds; `multiple_of` divides all its values.
 
-    `uop` is its index node in a graph: a scalar PARAM, times `multiple_of`, so the compiler knows that divisor. A
-    Variable with min == max is that constant. Sums, differences, products, `//` and `%` of a Variable are sizes too.
+    It is the size or offset of slices and tensors whose value is bound at run time (`bind`), so that one compiled
+    program serves all values. `uop` is its index node in a graph: a scalar PARAM, times `multiple_of`, so the compiler
+    knows that divisor. A Variable with min == max is that constant. Sums, differences, products, `//` and `%` of a
+    Variable are sizes too.
 
     Raises ArgumentError for a name that is not an identifier, for bounds that are not integers with min <= max, and for
     a `multiple_of` that does not divide both bounds.

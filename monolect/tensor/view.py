@@ -38,12 +38,13 @@ _leaf_numbers = count()
 
 
 class Window:
-    """Describe how a view is made from its base `parent`.
+    """Describe how a view is made from its base `parent`, the Tensor whose memory it shows; a field of each view.
 
-    `make` maps the node of `parent` to the node of the view. `writes` does so for the target of a write; it is None
-    where elements of the view share memory. `restride` maps the strides of `parent` to those of the view. For a base
-    without memory, `node` caches the node or value of the view at the version `seen` of the base. `note` is called with
-    each node of a view that is a leaf, whose `make` was `unmarked` before.
+    `make` maps the node of `parent` to the node of the view. `writes` maps it to the target of a write; it is None
+    where elements of the view share memory. `restride` maps the strides of `parent` to those of the view; if it is
+    None, they are unknown. `origin` is the user's line. For a base without memory, `node` caches the node or value of
+    the view for the node `seen` of the base. For a view that is a leaf, `current` calls `note` with each node that it
+    makes, and `unmarked` is the `make` from before the view became a leaf.
     """
 
     __slots__ = ("make", "node", "note", "origin", "parent", "restride", "seen", "unmarked", "writes")
@@ -55,7 +56,7 @@ class Window:
         self.note: Callable[[UOp], None] | None = None
 
     def current(self) -> UOp:
-        """Return the node of the view at the current version of its base.
+        """Return the node of the view for the current node of its base.
 
         The node is not cached where the base has memory: a reference to that memory would prevent an in-place write by
         a step.
@@ -76,10 +77,11 @@ class Window:
 
 
 def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, writes: Make | bool = True) -> AnyTensor:
-    """Return a view of `parent`. Errors of `make` for the current node propagate.
+    """Return a view of `parent`: a Tensor that shares its memory. Errors of `make` for the current node propagate.
 
-    `make` maps the node of `parent` to that of the view, `restride` the strides (None: the view has no known strides).
-    `writes` maps the node to the target of a write; True stands for `make`, False for no writes.
+    `make` maps the node of `parent` to that of the view, at each use of the view. `restride` maps the strides of
+    `parent` to those of the view; None means that they are unknown. `writes` maps the node of `parent` to the target of
+    a write; True means `make`, False that the view cannot be written to.
     """
     u = make(parent._uop)
     if u.origin is None:
@@ -125,14 +127,15 @@ def view_kind(kind: Any) -> type:
 
 # ---- roots -----------------------------------------------------------------------------------------------------------
 def root_of(t: AnyTensor) -> AnyTensor:
-    """Return the Tensor whose memory `t` shows: the last base, or `t` itself if it is not a view."""
+    """Return the root of `t`, the Tensor whose memory it shows: the last in the chain of bases, or `t` if no view."""
     while t._is_view:
         t = t._view.parent
     return t
 
 
 def target_of(t: AnyTensor) -> tuple[AnyTensor, Make]:
-    """Return the root of `t`, and the function that maps the node of the root to the target of a write to `t`.
+    """Return (root, target): the Tensor that is not a view and whose memory `t` shows, and the function that maps the
+    node of the root to the node to store to in a write to `t`.
 
     Raises ArgumentError where several elements of `t` share memory.
     """
@@ -154,8 +157,10 @@ def target_of(t: AnyTensor) -> tuple[AnyTensor, Make]:
 
 
 def computed_by(t: AnyTensor) -> AnyTensor:
-    """Return the Tensor to realize so that `t` has a value: the root if it has a pending write, is a part of memory
-    that a Variable selects, or if the view `t` shows all of it and another Tensor may show it, too; else `t`.
+    """Return the Tensor to realize so that `t` has a value: its root or `t` itself.
+
+    The root is the Tensor that is not a view and whose memory `t` shows. It is realized if it has a pending write, if
+    it is a part of memory that a Variable selects, or if the view `t` shows all of it and another Tensor may show it.
     """
     if not t._is_view:
         return t
@@ -166,8 +171,10 @@ def computed_by(t: AnyTensor) -> AnyTensor:
 
 
 def is_computed(t: Any, u: UOp) -> bool:
-    """Whether the node `u` of `t` is its value: in memory, and the same part of it for every value of a Variable,
-    unless Variables select what the view `t` shows of its root.
+    """Whether the node `u` of `t` is its computed value: it is in memory, and Variables do not select which part of
+    memory it is.
+
+    For a view, only the selection of its root counts, the Tensor whose memory it shows (`shows_steered`).
     """
     if u.op == "BUFFER":
         return u.storage is not None
@@ -180,8 +187,10 @@ def has_known_size(t: Any) -> bool:
 
 
 def shows_steered(t: Any) -> bool:
-    """Whether the root of the view `t` is a part of memory that Variables select, and is one part once `t` is computed:
-    its size is known, or only `t` shows it.
+    """Whether Variables select which part of memory the root of the view `t` is, and computing `t` fixes that part.
+
+    The root is the Tensor that is not a view and whose memory `t` shows. The part is fixed if the size of the root is
+    known, or if only `t` shows the root.
     """
     return is_steered(root_of(t)._uop) and (has_known_size(root_of(t)) or is_alone(t))
 
@@ -198,8 +207,11 @@ def _shows_all(t: Any) -> bool:
 
 
 def settle(t: Any, before: UOp, value: UOp) -> None:
-    """Give the view `t` the node `value` that was computed for its node `before`, unless the view has changed since, or
-    is another part of its base for another value of a Variable, or shows memory, which may be written to in place.
+    """Give the view `t` the node `value` that was computed for its node `before`.
+
+    Nothing happens if the view has changed since, if it is another part of its base for another value of a Variable, or
+    if it shows memory, which may be written to in place. A view with the only reference to its base becomes an
+    independent Tensor; otherwise its node is cached.
     """
     shows_memory = base_of(before).op == "BUFFER" or root_of(t)._uop.op == "BUFFER"
     if shows_memory or t._uop is not before or (variables(before) and _follows_variable(t)):
@@ -220,7 +232,9 @@ def _follows_variable(t: Any) -> bool:
 
 
 def is_alone(t: Any) -> bool:
-    """Whether the view `t` holds the only references to its bases, up to the root."""
+    """Whether the view `t` holds the only references to its bases: its parent, the parent of that, and so on. It is
+    True for a Tensor that is no view.
+    """
     while t._is_view:
         parent = t._view.parent
         if getrefcount(parent) > ONE_REF + 1:  # this name, and the window
@@ -250,8 +264,9 @@ def in_memory(t: AnyTensor) -> AnyTensor:
 
 
 def as_leaf(t: Any, note: Callable[[UOp], None]) -> None:
-    """Give the view `t` a node that no other Tensor has, so that gradients distinguish it from its base. `note` is
-    called with its nodes, one for each version of the base.
+    """Give the view `t` a node that no other Tensor has, so that gradients distinguish it from its base.
+
+    `note` is called later, with each node that is built for the view: one for each node that its base has.
     """
     window, number = t._view, next(_leaf_numbers)
     make = window.make
@@ -275,7 +290,11 @@ def same_view_of(parent: AnyTensor, t: TensorBase) -> AnyTensor:
 
 
 def path_of(t: AnyTensor) -> tuple[AnyTensor, Path]:
-    """Return the root of `t` and the Path from it to `t`; `apply_path` makes the same view of another root."""
+    """Return (root, path): the Tensor whose memory `t` shows, and how `t` is made from it by views.
+
+    The path has (make, restride, writes) for each view from the root on; see `shown`. `apply_path` makes the same view
+    of another root.
+    """
     path = []
     while t._is_view:
         window = t._view
@@ -285,7 +304,8 @@ def path_of(t: AnyTensor) -> tuple[AnyTensor, Path]:
 
 
 def with_strides(t: Any) -> Path:
-    """Return the Path from a contiguous Tensor with the values of the view `t` to a view with the strides of `t`.
+    """Return the path, for `apply_path`, from a contiguous Tensor with the values of the view `t` to a view of all of
+    it that reports the strides of `t`.
 
     These strides, and not the time of the computation, decide whether a later `reshape` is a copy.
     """
@@ -294,7 +314,10 @@ def with_strides(t: Any) -> Path:
 
 
 def apply_path(root: AnyTensor, path: Path) -> AnyTensor:
-    """Return the view of `root` that `path` describes; `root` itself if the path is empty."""
+    """Return the view of `root` that `path` describes; `root` itself if the path is empty.
+
+    `path` has (make, restride, writes) of each view in the chain, from the root on.
+    """
     for step in path:
         root = shown(root, *step)
     return root
@@ -303,7 +326,8 @@ def apply_path(root: AnyTensor, path: Path) -> AnyTensor:
 def apply_path_or_copy(t: AnyTensor, path: Path) -> AnyTensor:
     """Return the view of `t` that `path` describes, with copies where `t` is not contiguous and a step needs one.
 
-    A path is recorded on a contiguous placeholder, where a step such as `reshape` is a view.
+    `path` has (make, restride, writes) of each view in the chain, from `t` on; a step whose restride returns None
+    needs a copy. A path is recorded on a contiguous placeholder, where a step such as `reshape` is a view.
     """
     if is_row_major(t):
         return apply_path(t, path)

@@ -19,7 +19,7 @@ from monolect.tensor.guard import guard_methods
 
 @guard_methods
 class CastMixin(TensorBase):
-    """Methods that change the dtype; the shape stays, except in `bitcast`."""
+    """Methods that change the dtype; the shape stays, except in `bitcast`. A base class of Tensor."""
 
     __slots__ = ()
 
@@ -52,7 +52,8 @@ class CastMixin(TensorBase):
     def bitcast(self, dtype: DTypeLike) -> Self:
         """Return the same bytes read as another dtype. If the item sizes differ, the last axis changes in size.
 
-        As bool, every byte but 0 is True. Raises ShapeError or DTypeError if the bytes do not fit.
+        As bool, every byte but 0 is True. Raises ShapeError if the bytes of the last axis are no whole number of new
+        elements, DTypeError for a dtype that cannot be read so.
 
         >>> Tensor([1.0]).bitcast(dtypes.int32).tolist()
         [1065353216]

@@ -30,7 +30,10 @@ from monolect.tensor.guard import guard_methods
 
 
 def as_devices(devices: Any) -> tuple[str, ...]:
-    """Return the canonical names of several devices. Raises DeviceError for fewer than two, or one listed twice."""
+    """Return the canonical names of several devices.
+
+    Raises DeviceError for fewer than two devices, one listed twice, or an unknown one.
+    """
     names: tuple[str, ...] = as_device(tuple(devices))
     return names
 
@@ -100,7 +103,7 @@ class DevicesMixin(TensorBase):
         """Return element 0 of `axis`, whose elements must be equal. Where each device has one of them, the result is
         whole on each device and nothing moves.
 
-        Raises AxisError, and DeviceError where a device has several of the elements.
+        Raises AxisError for a missing axis, and DeviceError where a device has several of the elements.
 
         >>> Tensor.ones(2, 3).copy(("cpu", "cpu:1")).replicated(0).shape
         (3,)
@@ -111,7 +114,7 @@ class DevicesMixin(TensorBase):
         """Return this tensor with `axis` divided over several devices.
 
         The shape is unchanged. Parts are equal, but the last ones are shorter or empty where the axis does not divide.
-        Raises AxisError, and DeviceError for unknown devices or an axis of symbolic size.
+        Raises AxisError for a missing axis, and DeviceError for unknown devices or an axis of symbolic size.
 
         >>> x = Tensor.ones(4, 6).shard(("cpu", "cpu:1"))
         >>> (x @ Tensor.ones(6, 2)).shard_axis
@@ -132,8 +135,8 @@ class DevicesMixin(TensorBase):
 
 
 def compute_device(device: Any) -> Any:
-    """Return the device that computes a value to be assigned to a tensor on `device`: None, the default, for a file; of
-    several devices `maker_of`.
+    """Return the device that computes a value to be assigned to a tensor on `device`: None, the default device, for a
+    file; for a tuple of devices the first of them, or `cpu` if they are of several processes; else `device`.
     """
     return maker_of(device) if isinstance(device, tuple) else None if is_on_disk(device) else device
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @guard_methods
 class ExchangeMixin(TensorBase):
-    """Methods by which NumPy and DLPack read a Tensor, and `from_dlpack`."""
+    """Methods by which NumPy and DLPack read a Tensor, and `from_dlpack`. A base class of Tensor."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class ExchangeMixin(TensorBase):
 
         Nothing is copied, except with copy=True, to the host as `dl_device`, and for memory in reverse order, which
         raises ArgumentError with copy=False. Any other `dl_device` than the tensor's own raises DeviceError. `stream`
-        and `max_version`: see DLPack's protocol.
+        is the consumer's stream of work and `max_version` the newest version that it reads, by DLPack's protocol.
 
         >>> import numpy as np
         >>> t = Tensor([1, 2, 3])
@@ -92,7 +92,8 @@ class ExchangeMixin(TensorBase):
         """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
 
         It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
-        flipped or repeated axes. With False, a necessary copy raises ArgumentError.
+        flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `x` without DLPack.
+        `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another device.
 
         >>> import numpy as np
         >>> a = np.zeros(3, np.int64)
