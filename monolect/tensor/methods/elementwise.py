@@ -87,13 +87,16 @@ def _shift_in_range(d: DType, by: Any) -> Any:
 
 
 def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
-    """Return the nodes of `self` and `other`, promoted to one dtype."""
+    """Return the nodes of the Tensor `self` and the operand `other`, promoted to one dtype.
+
+    Raises ArgumentError if `other` is no tensor or number.
+    """
     a = self._uop
     return promoted(a, operand(self, a, other))
 
 
 def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """Return both nodes cast to their promoted dtype (`promote`)."""
+    """Return both nodes cast to their promoted dtype, the common dtype of a binary operation by PyTorch's rules."""
     if a.dtype is b.dtype:
         return a, b
     d = promote(a.dtype, b.dtype)
@@ -114,7 +117,8 @@ def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
 def binary(self: AnyTensor, op: str, other: Any, reverse: bool = False) -> AnyTensor:
     """Return the elementwise `op` of `self` and `other` after promotion, exchanged if `reverse`.
 
-    Raises ShapeError, DTypeError or DeviceError.
+    Raises ShapeError for shapes that do not broadcast, DTypeError for a dtype that `op` does not take, DeviceError for
+    operands on different devices, and ArgumentError for an `other` that is no tensor or number.
     """
     a = self._uop
     b = other._uop if isinstance(other, TensorBase) else operand(self, a, other)
@@ -137,7 +141,9 @@ def floating(self: Any) -> UOp:
 
 
 def in_float32(formula: Callable[..., UOp]) -> Callable[..., UOp]:
-    """Wrap `formula` of float nodes of one dtype: narrower floats are computed in float32 and rounded once."""
+    """Wrap `formula`, a function of float nodes of one dtype: operands narrower than float32 are cast to float32 for
+    it, and the result is cast back to their dtype, so it is rounded once.
+    """
 
     def wrapper(*xs: UOp) -> UOp:
         d = xs[0].dtype
@@ -235,7 +241,10 @@ _ne = _compare("ne", "!=", "CMPNE", ("CMPNE", False, False))
 
 @guard_methods
 class ElementwiseMixin(TensorBase):
-    """Arithmetic, comparisons, logic, bits. Operands broadcast and promote; raises ShapeError or DeviceError."""
+    """Methods of Tensor for arithmetic, comparisons, logic and bits. Operands broadcast and promote.
+
+    Methods raise ShapeError for shapes that do not broadcast, DeviceError for operands on different devices.
+    """
 
     __slots__ = ()
 
@@ -303,8 +312,9 @@ class ElementwiseMixin(TensorBase):
         return self._wrap(operand(self, self._uop, value))
 
     def _in_common(self, *others: Any) -> list[Self]:
-        """Return `others` as tensors of the promoted dtype of self and `others`, in which `alpha` or `value` multiplies
-        them.
+        """Return `others` as tensors of the common dtype of self and `others`.
+
+        Methods multiply them by their argument `alpha` or `value` in that dtype.
         """
         us = [operand(self, self._uop, x) for x in others]
         d = promote(self._uop.dtype, *(u.dtype for u in us))

@@ -38,9 +38,10 @@ _SINC_TERMS = 9  # highest term of the series; below 1, later terms are less tha
 def _op(
     name: str, function: Callable[[UOp], UOp], prose: str, at: float, gives: float
 ) -> Callable[[AnyTensor], AnyTensor]:
-    """Return a method `name` that applies a function of nodes to floats.
+    """Return a method `name` that applies `function` to the node of a tensor, as floats.
 
-    Its docstring is "Return `prose`", with an example: the method of `at` gives `gives`, rounded to 4 digits.
+    `function` maps a float node to the node of the result. The method's docstring is "Return `prose`", with an example:
+    the method of `at` gives `gives`, rounded to 4 digits.
     """
 
     def method(self: AnyTensor) -> AnyTensor:
@@ -53,7 +54,7 @@ def _op(
 
 
 def _clamp_gradients(within: str, beyond: str) -> Any:
-    """Return the derivative of a clamp of `x` to one bound.
+    """Return the derivative, for `closed_form`, of a clamp of `x` to one bound; the backward walk calls it.
 
     `within` and `beyond` are comparison ops, such as CMPGE and CMPLT. Where `x` compares with the bound as `within`,
     `x` gets the gradient; as `beyond`, the bound gets it; at nan neither does.
@@ -67,7 +68,7 @@ def _clamp_gradients(within: str, beyond: str) -> Any:
 
 @guard_methods
 class FunctionsMixin(TensorBase):
-    """Functions of each element; the shape stays."""
+    """Methods of Tensor that apply a function to each element; the shape stays."""
 
     __slots__ = ()
 
@@ -169,7 +170,11 @@ class FunctionsMixin(TensorBase):
     arctan2 = atan2
 
     def _binary_float(self, name: str, function: Any, other: Any) -> Self:
-        """Return a binary function of nodes applied to self and `other` as floats."""
+        """Return `function`, which maps two float nodes to a node, of self and `other`; integers become float32.
+
+        `name` is the method in messages. Raises ShapeError for shapes that do not broadcast, DeviceError for operands
+        on different devices.
+        """
         a, b = float_pair(self, other)
         same_device(a, b)
         try:
@@ -179,7 +184,10 @@ class FunctionsMixin(TensorBase):
 
     # ---- rounding and signs ------------------------------------------------------------------------------------------
     def _rounded(self, function: Any) -> Self:
-        """Return a rounding function of nodes applied to self, with gradient 0; integers are unchanged."""
+        """Return `function`, which maps a float node to a rounded node, of self, with gradient 0.
+
+        Integers are unchanged, and `function` is not called.
+        """
         return self._wrap(_zero_gradient(function(self._uop), self._uop) if self.dtype.is_float else self._uop)
 
     def trunc(self) -> Self:
@@ -426,8 +434,8 @@ class FunctionsMixin(TensorBase):
     def prelu(self, weight: TensorBase) -> Self:
         """Return self where it is positive, else weight * self.
 
-        `weight` is one slope, or a vector with one slope for each channel (axis 1). Raises ShapeError for another
-        shape.
+        `weight` is one slope, of shape () or (1,), or a vector with one slope for each channel (axis 1). Raises
+        ShapeError for another shape.
 
         >>> Tensor([[-2.0, -2.0], [1.0, 1.0]]).prelu(Tensor([0.5, 0.25])).tolist()
         [[-1.0, -0.5], [1.0, 1.0]]
@@ -630,9 +638,9 @@ class FunctionsMixin(TensorBase):
 
 
 def _elu(x: UOp, alpha: float, width: float, slope: float) -> UOp:
-    """Return `x` where positive, else alpha * expm1(x / width).
+    """Return `x` where it is positive, else alpha * expm1(x / width).
 
-    The derivative there is slope * exp(x / width), since 1 + expm1 would lose digits.
+    Where `x` is not positive, the derivative is slope * exp(x / width), since 1 + expm1 would lose digits.
     """
 
     def below(x: UOp) -> UOp:

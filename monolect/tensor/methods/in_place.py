@@ -26,7 +26,10 @@ def _kind_rank(dtype: Any) -> int:
 
 
 def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[AnyTensor, TensorLike], AnyTensor]:
-    """Return an augmented assignment method that writes `compute(self, other)` to self."""
+    """Return an augmented assignment method that writes `compute(self, other)` to self.
+
+    `name` is the operator's text, such as "+". The method calls `compute` at each assignment; it returns the new value.
+    """
 
     def method(self: Any, other: TensorLike) -> Any:
         return self._update(f"{name}=", compute(self, other))
@@ -37,7 +40,7 @@ def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[AnyTe
 
 @guard_methods
 class InPlaceMixin(TensorBase):
-    """Methods that write to a Tensor and return it."""
+    """Methods that write to a Tensor and return it. A base class of Tensor."""
 
     __slots__ = ()
 
@@ -85,7 +88,9 @@ class InPlaceMixin(TensorBase):
         return self._kind(value, dtype=self.dtype, device=device)
 
     def copy_(self, src: Data) -> Self:
-        """Write `src`, broadcast and cast, to self and return self. Raises ShapeError.
+        """Write `src`, broadcast and cast, to self and return self.
+
+        A value on another device is moved. Raises ShapeError if `src` does not broadcast to the shape of self.
 
         >>> Tensor([1, 2]).copy_(Tensor(3.7)).tolist()
         [3, 3]

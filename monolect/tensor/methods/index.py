@@ -41,9 +41,10 @@ _window_slot: Any = vars(TensorBase)["_view"]
 
 
 class _AxisPart(NamedTuple):
-    """Part of one axis that one item of a key selects: every `step`-th of the `size` elements from `offset` on.
+    """Part of one axis that one item of a key in `x[key]` selects; the parts of all axes make the view.
 
-    A negative `step` counts from the last of them backwards. The axis is dropped if `drop`.
+    It is every `step`-th of the `size` elements from `offset` on. A negative `step` counts from the last of them
+    backwards. The axis is dropped from the view if `drop`.
     """
 
     offset: Any
@@ -86,7 +87,7 @@ def _element_kind(kind: Any) -> type:
 
 @guard_methods
 class IndexMixin(TensorBase):
-    """Methods that read and write parts of a tensor."""
+    """Methods that read and write parts of a tensor. A base class of Tensor."""
 
     __slots__ = ()
 
@@ -109,7 +110,11 @@ class IndexMixin(TensorBase):
             self._store(part.of, _drop_leading_ones(cast(v._uop, self.dtype), part.of(self._uop).shape))
 
     def _masked(self, mask: Any, v: Any) -> UOp:
-        """Return the node of self with `v` where `mask`, on the leading axes, is true. Raises ShapeError."""
+        """Return the node of self with the Tensor `v`, cast and broadcast, where the bool Tensor `mask` is true.
+
+        Raises ShapeError unless the shape of `mask` is that of the leading axes of self, and `v` has one element or no
+        more axes than the other axes of self.
+        """
         if mask.shape != self.shape[: mask.ndim]:
             raise ShapeError("the mask does not fit", expected=f"leading axes of {self.shape}", found=mask.shape)
         if v.ndim > self.ndim - mask.ndim and v.numel() != 1:
@@ -128,7 +133,7 @@ class IndexMixin(TensorBase):
         alike.
 
         `index` holds integers and has the rank of self. On axes other than `dim` it is at most as long as self. Raises
-        ShapeError, and DTypeError for an index of floats.
+        ShapeError for another rank or a longer index, and DTypeError for an index of floats.
 
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
@@ -140,9 +145,10 @@ class IndexMixin(TensorBase):
         return self._wrap(graph.index(graph.reshape(self._uop, (count(self.shape),)), flat))
 
     def take_along_dim(self, indices: TensorBase, dim: int | None = None) -> Self:
-        """Return `gather` of broadcast operands, where negative indices count from the end.
+        """Return the elements of self at `indices` along axis `dim`: out[i][j] = self[indices[i][j]][j] for dim 0.
 
-        Without `dim` both tensors are flattened.
+        Negative indices count from the end. Both tensors have one rank and broadcast on the other axes; the result has
+        the broadcast shape of `indices`. Without `dim` both tensors are flattened.
 
         >>> Tensor([[3, 1, 2]]).take_along_dim(Tensor([[0, -1]]), 1).tolist()
         [[3, 2]]
@@ -160,7 +166,7 @@ class IndexMixin(TensorBase):
     def index_select(self, dim: int, index: TensorBase) -> Self:
         """Return the slices along axis `dim` at the positions in `index`, a vector of integers.
 
-        The axis gets the size of `index`.
+        The axis gets the size of `index`. Raises ShapeError for an index of more than one axis.
 
         >>> Tensor([[1, 2], [3, 4], [5, 6]]).index_select(0, Tensor([2, 0])).tolist()
         [[5, 6], [1, 2]]
@@ -189,9 +195,9 @@ class IndexMixin(TensorBase):
     def scatter(self, dim: int, index: TensorBase, src: TensorLike, reduce: str | None = None) -> Self:
         """Return a copy of self with `src`, a tensor or a number, written at the positions `index` along axis `dim`.
 
-        If positions are equal, any one of the values is written, or all are added with reduce="add". Shapes are as in
-        `gather`; `src` is at least as large as `index`. Raises ShapeError, DTypeError, and ArgumentError for another
-        `reduce`.
+        If positions are equal, any one of the values is written, or all are added with reduce="add". `index` has the
+        rank of self, and is at most as long on axes other than `dim`; `src` is at least as large as `index` and has the
+        dtype of self. Raises ShapeError or DTypeError otherwise, and ArgumentError for another `reduce`.
 
         >>> Tensor.zeros(2, 3).scatter(1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
         [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
@@ -205,7 +211,8 @@ class IndexMixin(TensorBase):
     def scatter_add(self, dim: int, index: TensorBase, src: TensorLike) -> Self:
         """Return a copy of self with `src` added at the positions `index` along axis `dim`; equal positions add up.
 
-        Shapes are as in `scatter`.
+        `index` has the rank of self, and is at most as long on axes other than `dim`; `src` is a number, or a tensor at
+        least as large as `index` in the dtype of self. Raises ShapeError or DTypeError otherwise.
 
         >>> Tensor([0, 0, 0]).scatter_add(0, Tensor([1, 1]), Tensor([5, 6])).tolist()
         [0, 11, 0]
@@ -218,6 +225,9 @@ class IndexMixin(TensorBase):
         """Return a copy of self with alpha times the slices of `source` added at the positions in the vector `index`
         along axis `dim`.
 
+        `source` has the dtype and shape of self, but as many slices along `dim` as `index` has elements. Raises
+        ShapeError or DTypeError otherwise.
+
         >>> Tensor.zeros(3, 2).index_add(0, Tensor([2, 2]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[0.0, 0.0], [0.0, 0.0], [4.0, 6.0]]
         """
@@ -226,6 +236,9 @@ class IndexMixin(TensorBase):
     def index_copy(self, dim: int, index: TensorBase, source: TensorBase) -> Self:
         """Return a copy of self with the slices of `source` written at the positions in the vector `index` along axis
         `dim`.
+
+        `source` has the dtype and shape of self, but as many slices along `dim` as `index` has elements. Raises
+        ShapeError or DTypeError otherwise.
 
         >>> Tensor.zeros(3, 2).index_copy(0, Tensor([2, 0]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]]
@@ -236,7 +249,7 @@ class IndexMixin(TensorBase):
         """Return a copy of self with `value`, a number or a tensor without axes, in the slices at the positions in the
         vector `index` along axis `dim`.
 
-        Raises ShapeError.
+        Raises ShapeError if `value` has axes or `index` more than one.
 
         >>> Tensor.zeros(2, 3).index_fill(1, Tensor([0, 2]), 7.0).tolist()
         [[7.0, 0.0, 7.0], [7.0, 0.0, 7.0]]
@@ -257,6 +270,8 @@ class IndexMixin(TensorBase):
         """Return a copy of self with `source` at the positions `index` of the flattened tensor; `accumulate` adds
         instead of writing.
 
+        `source` has the dtype of self and is at least as large as `index`. Raises ShapeError or DTypeError otherwise.
+
         >>> Tensor.zeros(2, 2).put(Tensor([0, 3]), Tensor([7.0, 8.0])).tolist()
         [[7.0, 0.0], [0.0, 8.0]]
         """
@@ -265,14 +280,20 @@ class IndexMixin(TensorBase):
         return self._scattered("ATOMICADD" if accumulate else "STORE", graph.reshape(value, flat.shape), flat)
 
     def _into_slices(self, op: str, dim: int, index: TensorBase, source: TensorBase) -> Self:
-        """Return a copy of self with `source` stored or added, by `op`, at the slices `index` along axis `dim`."""
+        """Return a copy of self with `source` stored or added at the slices that the vector `index` names along `dim`.
+
+        `op` is STORE or ATOMICADD. Raises ShapeError or DTypeError if `source` does not fit.
+        """
         a = self._axis(dim)
         base = _copy(graph.wholes(self._uop)[0], self.device)
         target = view(self, base, (slice(None),) * a + (_vector(index),), writes=True)
         return self._after_write(op, base, target, self._source(source, target.shape))
 
     def _scattered(self, op: str, value: UOp, flat: UOp, inside: UOp | None = None) -> Self:
-        """Return a copy of self with `value` stored or added, by `op`, at row-major offsets `flat` where `inside`."""
+        """Return a copy of self with `value` stored or added at the row-major offsets `flat`.
+
+        `op` is STORE or ATOMICADD. Elements where the bool node `inside` is false are not written; None writes all.
+        """
         self_whole, value, flat = graph.wholes(self._uop, value, flat)
         base = _copy(self_whole, self.device)
         return self._after_write(
@@ -280,7 +301,11 @@ class IndexMixin(TensorBase):
         )
 
     def _after_write(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Self:
-        """Return `base` after `op` of `value` into `target`, gated by `inside` unless None."""
+        """Return the node `base` as a tensor after `op`, STORE or ATOMICADD, of `value` into `target`, a view of it.
+
+        Elements where the bool node `inside` is false are not written; None writes all. Raises DeviceError if `value`
+        is on another device than self.
+        """
         same_device(self._uop, value)
         gate = () if inside is None else (graph.broadcast_to(inside, value.shape),)
         return self._wrap(build("AFTER", base, build(op, target, value, *gate)))
@@ -288,7 +313,7 @@ class IndexMixin(TensorBase):
     def _source(self, src: Any, shape: tuple) -> UOp:
         """Return `src`, a number or a tensor at least as large as `shape`, as a node of `shape`.
 
-        Raises DTypeError or ShapeError.
+        Raises DTypeError for a tensor of another dtype than self, ShapeError for another rank or a smaller tensor.
         """
         if not isinstance(src, TensorBase):
             return graph.full(shape, src, self.dtype)
@@ -305,7 +330,8 @@ class IndexMixin(TensorBase):
         true for indices in range.
 
         The bool node is None if all indices are known to be in range. With `nearest`, an index out of range gets the
-        offset of the nearest element; with `wrap`, negative indices count from the end. Raises ShapeError.
+        offset of the nearest element; with `wrap`, negative indices count from the end. Raises ShapeError, which names
+        the method `name`, unless `index` has the rank of self and is at most as long on axes other than `dim`.
         """
         a = self._axis(dim)
         fits = index.ndim == self.ndim and all(
@@ -368,10 +394,10 @@ def _element_index(u: UOp, key: Any) -> int | None:
 
 
 class _Selection(NamedTuple):
-    """The part of a tensor that a key names.
+    """The part of a tensor that the key of `x[key]` names, as functions for reads, writes and views.
 
-    `of` maps the node of the tensor to that of the part, `strides` the strides. `is_copy`: the part has memory of its
-    own, as integer tensors select its elements.
+    `of` maps the node of the tensor to that of the part, `strides` its strides to those of the part. `is_copy`: the
+    part has memory of its own, as integer tensors select its elements.
     """
 
     of: Callable[[UOp], UOp]
@@ -395,7 +421,10 @@ def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
 
 
 def selection(tensor: Any, key: Any, writes: bool = False) -> _Selection:
-    """Return the part of `tensor` that `key` names, to be read or, with `writes`, stored to."""
+    """Return the _Selection of `tensor` that `key` names, to be read or, with `writes`, stored to.
+
+    Raises ArgumentError for an item that is no index, IndexRangeError for an index outside its axis or too many items.
+    """
     shape = tensor._uop.shape
     if key.__class__ is int and shape and (n := shape[0]).__class__ is int and -n <= key < n != 1:
         return _Selection(lambda u: view(None, u, key), lambda strides: strides[1:], False)
@@ -440,7 +469,7 @@ def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Selection:
 def _expanded(items: tuple, rank: int) -> list[Any]:
     """Return the items of a key, with full slices for `...` and for those of `rank` axes that the key leaves out.
 
-    Raises ArgumentError or IndexRangeError.
+    Raises ArgumentError for more than one `...`, IndexRangeError for more indices than axes.
     """
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
@@ -453,7 +482,11 @@ def _expanded(items: tuple, rank: int) -> list[Any]:
 
 
 def _slice(item: slice, n: Any) -> _AxisPart:
-    """Return the _AxisPart that the slice `item` selects on an axis of `n` elements. Raises ArgumentError."""
+    """Return the _AxisPart that the slice `item` selects on an axis of `n` elements.
+
+    Raises ArgumentError for step 0, for a bound that is no size, and for symbolic bounds with another step than 1.
+    Raises IndexRangeError for a symbolic bound that is negative for some values only.
+    """
     if all(x is None or x.__class__ is int for x in (item.start, item.stop, item.step)) and n.__class__ is int:
         if item.step == 0:
             raise ArgumentError("a slice with step 0", expected="a step other than 0", found=0)
@@ -489,9 +522,10 @@ def _from_front(i: Any, n: Any) -> Any:
 
 
 def _number(item: Any, n: Any, axis: int) -> _AxisPart:
-    """Return the _AxisPart of an int or symbolic index `item` into axis number `axis`, which has `n` elements.
+    """Return the _AxisPart of an int or symbolic index `item` into an axis of `n` elements.
 
-    Raises ArgumentError or IndexRangeError.
+    `axis` is its number, for messages. Raises ArgumentError for a bool, float, text or another object, IndexRangeError
+    for an index outside the axis.
     """
     kind = item.dtype.kind if is_scalar(item) else ""
     if isinstance(item, bool) or kind == "b":
@@ -535,7 +569,9 @@ def _vector(index: Any) -> Any:
 def _integers(tensor: Any, item: Any, n: Any) -> UOp:
     """Return `item` of a key, a list, array or integer tensor, as a node of positions on an axis of `n` elements.
 
-    Raises ShapeError, ArgumentError or IndexRangeError.
+    A bool list or array means the positions of its true elements. Raises ShapeError if it has another length than `n`,
+    ArgumentError for other values than integers, IndexRangeError for a position outside the axis. `tensor` is the
+    indexed Tensor, whose class and device the positions get.
     """
     if isinstance(item, TensorBase):
         return position(item, n, "index")
@@ -557,8 +593,8 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
     """Return the integer tensor `index` as a node of dtype index; with `wrap`, negative numbers count from the end of
     `n` elements.
 
-    Raises IndexRangeError for values out of range that are known at the call (see the docstring of the module),
-    ArgumentError for bools, DTypeError for floats.
+    Raises ArgumentError for bools, DTypeError for floats, and IndexRangeError, which names the method `name`, for an
+    index into an empty axis, a constant out of range, and under CHECK_BOUNDS=1 any value out of range.
     """
     u = index._uop
     if u.dtype is dtypes.bool:
@@ -583,8 +619,9 @@ def position(index: Any, n: Any, name: str, wrap: bool = True) -> UOp:
 def check_range(index: Any, n: Any, name: str, least: int = 0, counted: Any = None) -> None:
     """Raise IndexRangeError if the tensor `index` has a value outside of least..n-1 where `counted`, if given, is true.
 
-    A constant is always checked. Other tensors are checked under CHECK_BOUNDS=1: at once, at each call of the
-    `@function` that is being traced, or after each call of the step that is being captured.
+    `name` is the method in the message. A constant is always checked. Other tensors are checked under CHECK_BOUNDS=1:
+    at once, at each call of the `@function` that is being traced, or after each call of the step that is being
+    captured.
     """
     if counted is not None and (settings.CHECK_BOUNDS or index._uop.op == "CONST"):
         index = counted.where(index, 0)

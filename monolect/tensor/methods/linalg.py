@@ -24,7 +24,10 @@ from monolect.tensor.guard import guard_methods
 
 @guard_methods
 class LinalgMixin(TensorBase):
-    """Products. Every method returns a lazy tensor; nothing runs before `realize`, `numpy`, `tolist` or `item`."""
+    """Methods of Tensor for matrix products and attention.
+
+    Every method returns a lazy tensor; nothing runs before `realize`, `numpy`, `tolist` or `item`.
+    """
 
     __slots__ = ()
 
@@ -32,7 +35,8 @@ class LinalgMixin(TensorBase):
         """Return the matrix product `self @ other`, (..., M, K) @ (..., K, N) -> (..., M, N).
 
         A 1-d operand is a row on the left or a column on the right, and its axis is dropped. Batch axes broadcast.
-        Dtypes promote; integers stay integers. Raises ShapeError, and DTypeError for two bool tensors.
+        Dtypes promote; integers stay integers. Raises ShapeError for different K, batch axes that do not broadcast, and
+        scalars; DTypeError for two bool tensors or an `other` that is no Tensor.
 
         >>> (Tensor([[1.0, 2.0], [3.0, 4.0]]) @ Tensor([1.0, 1.0])).tolist()
         [3.0, 7.0]
@@ -101,7 +105,9 @@ class LinalgMixin(TensorBase):
         return self._wrap(contract(g.reshape(a, (*a.shape, 1)), g.reshape(b, (1, *b.shape)), ()))
 
     def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
-        """Return `self @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N). Raises ShapeError.
+        """Return `self @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N).
+
+        `bias` None adds nothing. A weight (K,) gives (...). Raises ShapeError for other shapes.
 
         >>> Tensor([[1.0, 2.0]]).linear(Tensor([[1.0, 1.0]]), Tensor([0.5])).tolist()
         [[3.5]]
@@ -122,11 +128,12 @@ class LinalgMixin(TensorBase):
 
     @classmethod
     def einsum(cls, equation: str, *operands: TensorBase | Sequence[TensorBase]) -> Self:
-        """Return products summed over named axes, as in `Tensor.einsum("bik,bkj->bij", a, b)`.
+        """Return products summed over named axes, for example `Tensor.einsum("bik,bkj->bij", a, b)`.
 
-        `...` denotes axes that broadcast. A name used twice in one term takes the diagonal. Without `->` the result has
-        the names that occur once, in alphabetical order, after the `...`. Operands combine from left to right. Raises
-        ArgumentError for a malformed equation, ShapeError for sizes or ranks that do not fit it.
+        `equation` has a letter for each axis of each operand, and after `->` those of the result. `...` denotes axes
+        that broadcast. A name used twice in one term takes the diagonal. Without `->` the result has the names that
+        occur once, in alphabetical order, after the `...`. Operands combine from left to right. Raises ArgumentError
+        for a malformed equation, ShapeError for sizes or ranks that do not fit it.
 
         >>> Tensor.einsum("ij,ij->i", Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]])).tolist()
         [11.0]
@@ -167,7 +174,8 @@ class LinalgMixin(TensorBase):
         A bool mask is true for keys that a query may see; a query that may see none gives zeros. A float mask is added.
         The default scale is 1 / sqrt(E). Scores and softmax are float32 at least; the result has the dtype of `value`.
         With `enable_gqa` several query heads share one key and value head. `dropout_p`: probability of dropout of a
-        softmax weight. Raises ShapeError, DTypeError, and ArgumentError if both a mask and `is_causal` are given.
+        softmax weight. `is_causal`: query i sees the keys 0 to i. Raises ShapeError for operands that do not fit,
+        DTypeError for integers, and ArgumentError if both a mask and `is_causal` are given.
 
         >>> q = Tensor.ones(1, 2, 4)
         >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape

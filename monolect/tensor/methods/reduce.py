@@ -32,7 +32,9 @@ class ValuesIndices(NamedTuple, Generic[AnyTensor]):
 
 @guard_methods
 class ReduceMixin(TensorBase):
-    """Sums, extremes, statistics, softmax. Methods raise AxisError for an axis that is missing or named twice.
+    """Methods of Tensor for sums, extremes, statistics and softmax.
+
+    Methods raise AxisError for an axis that is missing or named twice.
 
     `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`.
     """
@@ -40,7 +42,9 @@ class ReduceMixin(TensorBase):
     __slots__ = ()
 
     def _reduce_along(self, u: UOp, op: str, dim: Any, keepdim: bool) -> Self:
-        """Return the reduction of `u` by `op` along `dim` as a tensor."""
+        """Return the reduction of `u` by `op`, ADD, MUL or MAX, along `dim` (None for all axes, one or several) as a
+        tensor; the axes keep size 1 if `keepdim`.
+        """
         return self._wrap(_reduce(u, op, self._axes(dim), keepdim))
 
     # ---- sums --------------------------------------------------------------------------------------------------------
@@ -112,7 +116,7 @@ class ReduceMixin(TensorBase):
         """Return the node of the variance along `dim`: the sum of squared distances from the mean, divided by
         n - correction, in at least float32.
 
-        Raises DTypeError.
+        Raises DTypeError for integers.
         """
         self._check_float("var")
         u = self._uop
@@ -136,7 +140,8 @@ class ReduceMixin(TensorBase):
         """Return the variance along axes `dim`, by default all: the sum of squared distances from the mean over n -
         correction.
 
-        A bool as the only argument is `unbiased`: True is correction 1, False is 0. Raises DTypeError for integers.
+        `unbiased` True means correction 1, False 0, None that of `correction`. A bool as the only positional argument
+        is `unbiased`. Raises DTypeError for integers.
 
         >>> Tensor([1.0, 3.0]).var().item(), Tensor([1.0, 3.0]).var(correction=0).item()
         (2.0, 1.0)
@@ -156,7 +161,8 @@ class ReduceMixin(TensorBase):
     ) -> Self:
         """Return the standard deviation along axes `dim`, by default all: the square root of `var`.
 
-        The arguments are those of `var`. Raises DTypeError for integers.
+        The variance is divided by n - correction; `unbiased` True means correction 1, False 0, None that of
+        `correction`. Raises DTypeError for integers.
 
         >>> Tensor([1.0, 5.0]).std(correction=0).item()
         2.0
@@ -166,7 +172,9 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(build("SQRT", _zero_gradient_at_zero(v)), self.dtype))
 
     def var_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
-        """Return (variance, mean) along axes `dim`, by default all; see `var`. Raises DTypeError for integers.
+        """Return (variance, mean) along axes `dim`, by default all; the variance is divided by n - correction.
+
+        Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 3.0]).var_mean()]
         [2.0, 2.0]
@@ -175,7 +183,10 @@ class ReduceMixin(TensorBase):
         return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def std_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
-        """Return (standard deviation, mean) along axes `dim`, by default all. Raises DTypeError for integers.
+        """Return (standard deviation, mean) along axes `dim`, by default all; the variance is divided by n -
+        correction.
+
+        Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 5.0]).std_mean(correction=0)]
         [2.0, 3.0]
@@ -292,7 +303,8 @@ class ReduceMixin(TensorBase):
         """Return the smallest element: of all, as `amin`; along one axis `dim`, (values, indices); with a tensor as
         `dim`, `minimum`.
 
-        Gradients are those of `max`. Raises ShapeError for no elements.
+        Along one axis the element at the index gets the gradient; otherwise equal elements share it. Raises ShapeError
+        for no elements.
 
         >>> Tensor([3, 1, 2]).min().item(), Tensor([3, 1, 2]).min(dim=0).indices.item()
         (1, 1)
@@ -300,7 +312,11 @@ class ReduceMixin(TensorBase):
         return self._extreme("min", dim, keepdim or keepdims, axis)
 
     def _extreme(self, name: str, dim: Any, keepdim: bool, axis: Any) -> Any:
-        """Return the result of the method `name`, "max" or "min", for its arguments."""
+        """Return the result of `max` or `min`, as `name` says, for their arguments.
+
+        For an int `dim` it is (values, indices), for a Tensor `dim` the elementwise maximum or minimum with it, else
+        the extreme along the axes `dim` or `axis` (None for all).
+        """
         is_max = name == "max"
         if isinstance(dim, TensorBase):
             return self.maximum(dim) if is_max else self.minimum(dim)

@@ -26,7 +26,9 @@ class ScanMixin(TensorBase):
     __slots__ = ()
 
     def cumsum(self, dim: int = 0, *, dtype: DTypeLike | None = None, axis: int | None = None) -> Self:
-        """Return the running sum along axis `dim`. Integers and bools give int64; `dtype` casts before adding.
+        """Return the running sum along axis `dim`, in the same shape. `axis`, if given, replaces `dim`.
+
+        Integers and bools give int64; `dtype` casts before adding.
 
         >>> Tensor([1, 2, 3]).cumsum(0).tolist()
         [1, 3, 6]
@@ -35,7 +37,9 @@ class ScanMixin(TensorBase):
         return self._wrap(self._along(u, dim if axis is None else axis, lambda x: graphs.scans.scan(x, "ADD")))
 
     def cumprod(self, dim: int = 0, *, dtype: DTypeLike | None = None, axis: int | None = None) -> Self:
-        """Return the running product along axis `dim`. Integers and bools give int64; `dtype` casts before multiplying.
+        """Return the running product along axis `dim`, in the same shape. `axis`, if given, replaces `dim`.
+
+        Integers and bools give int64; `dtype` casts before multiplying.
 
         >>> Tensor([1, 2, 3, 4]).cumprod(0).tolist()
         [1, 2, 6, 24]
@@ -88,7 +92,11 @@ class ScanMixin(TensorBase):
         return ((wide - m).exp().cumsum(dim).log() + m).cast(self.dtype)
 
     def _along(self, u: UOp, dim: int, f: Callable[[UOp], UOp]) -> UOp:
-        """Return the result of `f`, which works along the last axis, along axis `dim` of `u`."""
+        """Return the result of `f` along axis `dim` of `u`.
+
+        `f` maps a node to a node of the same shape and works along the last axis; it is called once, with the axes of
+        `u` permuted. Raises AxisError for a missing axis.
+        """
         a = self._axis(dim, max(1, len(u.shape)))
         if not u.shape:
             return graph.reshape(f(graph.reshape(u, (1,))), ())

@@ -31,14 +31,14 @@ INTERPOLATIONS = ("linear", "lower", "higher", "nearest", "midpoint")
 
 @guard_methods
 class SortMixin(TensorBase):
-    """Methods that order the elements along an axis."""
+    """Methods that order the elements along an axis. A base class of Tensor."""
 
     __slots__ = ()
 
     def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices[Self]:
         """Return (values, int64 indices) sorted along axis `dim`, in the shape of self; nan is the largest.
 
-        The sort is always stable, and O(n) for long axes.
+        The sort is ascending unless `descending`. It is always stable, whatever `stable` says, and O(n) for long axes.
 
         >>> Tensor([3, 1, 2]).sort().indices.tolist()
         [1, 2, 0]
@@ -47,7 +47,9 @@ class SortMixin(TensorBase):
         return self._result(rows, graphs.radix_sort.sort_rows(rows, bool(descending)), a, self._length(a))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
-        """Return the int64 indices that sort self along axis `dim`, in the shape of self; the sort is stable.
+        """Return the int64 indices that sort self along axis `dim`, in the shape of self.
+
+        The sort is ascending unless `descending`, and always stable, whatever `stable` says.
 
         >>> Tensor([3, 1, 2]).argsort().tolist()
         [1, 2, 0]
@@ -80,7 +82,7 @@ class SortMixin(TensorBase):
         """Return (values, int64 indices) of the k-th smallest element along axis `dim`, k from 1; `keepdim` keeps the
         axis.
 
-        Raises ArgumentError.
+        Raises ArgumentError if k is not in 1..size.
 
         >>> [t.item() for t in Tensor([3, 1, 2]).kthvalue(2)]
         [2, 2]
@@ -115,8 +117,9 @@ class SortMixin(TensorBase):
         """Return the q-th quantiles (0 <= q <= 1) along axis `dim`, by default of all elements; a vector `q` adds a
         first axis.
 
-        `interpolation` is linear, lower, higher, nearest or midpoint. Raises DTypeError for integers, ShapeError and
-        ArgumentError for `q`.
+        `interpolation` is linear, lower, higher, nearest or midpoint. Raises DTypeError for integers, ArgumentError for
+        another interpolation or numbers `q` outside of [0, 1], and ShapeError for no elements or a tensor `q` with more
+        than one axis or another dtype. The values of a tensor `q` are not checked.
 
         >>> Tensor([1.0, 2.0, 4.0]).quantile(0.75).item()
         3.0
@@ -205,7 +208,10 @@ class SortMixin(TensorBase):
         return graph.leading(u, (*others[:a], n, *others[a:]))
 
     def _result(self, rows: UOp, found: graphs.radix_sort.Sorted | None, a: int, k: Any) -> ValuesIndices[Self]:
-        """Return (values, indices) with k elements of axis `a`, from the sort `found` of `rows`; None if k is 0."""
+        """Return (values, int64 indices) with k elements of axis `a`, from the sort `found` of `rows` (see `_rows`).
+
+        If `found` is None, which is so for k = 0, both are zeros of that shape.
+        """
         r, n = rows.shape
         if found is None or 0 in (r, n):
             nothing = [on_device_of(full((r, size_max(k)), 0, d), rows) for d in (rows.dtype, dtypes.int64)]

@@ -25,8 +25,9 @@ from monolect.tensor.neural.pool import PoolMixin
 def _padding(padding: Any, n: int, kernel: Ints, stride: Ints, dilation: Ints, name: str) -> tuple[Ints, Ints]:
     """Return the numbers of elements added before and after each of n spatial axes.
 
-    `padding`: an int, n ints, "valid" or "same". `kernel`, `stride` and `dilation` have an int for each axis. Raises an
-    ArgumentError that names the method `name`.
+    `padding`: an int, n ints, "valid" (none) or "same" (the output is as long as the input). `kernel`, `stride` and
+    `dilation` have an int for each axis. Raises ArgumentError, which names the method `name`, for another `padding`,
+    and for "same" with a stride other than 1.
     """
     if padding == "valid":
         return (0,) * n, (0,) * n
@@ -42,8 +43,11 @@ def _padding(padding: Any, n: int, kernel: Ints, stride: Ints, dilation: Ints, n
 
 
 def _check_weight(weight: UOp, channels: int, n: int, groups: int, name: str) -> None:
-    """Raise ShapeError or ArgumentError unless the weight fits `channels` input channels, n kernel axes and
-    `groups`.
+    """Check the shape of a convolution's weight, (out, channels / groups, n kernel axes), for `channels` input
+    channels.
+
+    Raises ArgumentError unless `groups` is an int of at least 1. Raises ShapeError if the weight has another rank or
+    number of input channels, or if `groups` does not divide its output channels. `name` is the method in messages.
     """
     if not isinstance(groups, int) or groups < 1:
         raise ArgumentError(f"{name}: groups", expected="an int of at least 1", found=repr(groups))
@@ -60,7 +64,10 @@ def _check_weight(weight: UOp, channels: int, n: int, groups: int, name: str) ->
 
 @guard_methods
 class ConvMixin(PoolMixin):
-    """Convolution and, inherited, pooling. Every method returns a lazy tensor; windows are views, not copies."""
+    """Methods of Tensor for convolution and, inherited, pooling.
+
+    Every method returns a lazy tensor; windows are views, not copies.
+    """
 
     __slots__ = ()
 
@@ -78,7 +85,7 @@ class ConvMixin(PoolMixin):
         """Return the output `y` as a tensor plus `bias`, of shape (channels,), without the batch axis if the input had
         none: then `batched` is False.
 
-        Raises ShapeError.
+        `bias` None adds nothing. Raises ShapeError, which names the method `name`, for another shape of `bias`.
         """
         if not batched:
             y = g.reshape(y, y.shape[1:])
@@ -95,7 +102,10 @@ class ConvMixin(PoolMixin):
     def _conv(
         self, n: int, weight: TensorBase, bias: TensorBase | None, stride: Any, padding: Any, dilation: Any, groups: int
     ) -> Self:
-        """Return the convolution over n axes, with the arguments of `conv2d`."""
+        """Return the convolution over n axes; the other arguments are those of the public methods, such as `conv2d`.
+
+        `stride`, `padding` and `dilation` are an int or n ints, `padding` also "valid" or "same". `bias` may be None.
+        """
         name = f"conv{n}d"
         x, batched = self._batched(n, name)
         w = node_of(self, weight, name)
@@ -122,7 +132,8 @@ class ConvMixin(PoolMixin):
     ) -> Self:
         """Return the convolution over one axis: (N, Cin, L) with weight (Cout, Cin / groups, K) -> (N, Cout, L').
 
-        See `conv2d`.
+        `bias` has shape (Cout,); None adds nothing. `padding` is an int, 'valid' or 'same' (stride 1 only). The batch
+        axis may be missing. Raises ShapeError for shapes that do not fit, ArgumentError for other values.
 
         >>> Tensor([[[1.0, 2.0, 3.0]]]).conv1d(Tensor([[[1.0, 1.0]]])).tolist()
         [[[3.0, 5.0]]]
@@ -141,9 +152,10 @@ class ConvMixin(PoolMixin):
         """Return the convolution over two axes: (N, Cin, H, W) with weight (Cout, Cin / groups, Kh, Kw) -> (N, Cout,
         H', W').
 
-        `bias` has shape (Cout,). `padding` is an int, one int for each axis, 'valid' or 'same' (stride 1 only);
-        `stride` and `dilation` are an int or one for each axis. The batch axis may be missing. float16 and bfloat16 are
-        accumulated in float32. Raises ShapeError and ArgumentError.
+        `bias` has shape (Cout,); None adds nothing. `padding` is an int, one int for each axis, 'valid' or 'same'
+        (stride 1 only); `stride` and `dilation` are an int or one for each axis. The batch axis may be missing. float16
+        and bfloat16 are accumulated in float32. Raises ShapeError for shapes that do not fit, ArgumentError for other
+        values of `stride`, `padding`, `dilation` and `groups`.
 
         >>> Tensor.ones(1, 1, 4, 4).conv2d(Tensor.ones(2, 1, 3, 3), padding=1).shape
         (1, 2, 4, 4)
@@ -162,7 +174,9 @@ class ConvMixin(PoolMixin):
         """Return the convolution over three axes: (N, Cin, D, H, W) with weight (Cout, Cin / groups, Kd, Kh, Kw) -> (N,
         Cout, D', H', W').
 
-        See `conv2d`.
+        `bias` has shape (Cout,); None adds nothing. `padding` is an int, one int for each axis, 'valid' or 'same'
+        (stride 1 only); `stride` and `dilation` are an int or one for each axis. The batch axis may be missing. Raises
+        ShapeError for shapes that do not fit, ArgumentError for other values.
 
         >>> Tensor.ones(1, 1, 2, 2, 2).conv3d(Tensor.ones(1, 1, 2, 2, 2)).tolist()
         [[[[[8.0]]]]]
@@ -180,9 +194,10 @@ class ConvMixin(PoolMixin):
         groups: int,
         dilation: Any,
     ) -> Self:
-        """Return the transposed convolution over n axes, with the arguments of `conv_transpose2d`.
+        """Return the transposed convolution over n axes; its arguments are those of the public methods.
 
-        `extra` is `output_padding`.
+        These are `conv_transpose2d` and its relatives. `extra` is their `output_padding`, and `bias` may be None.
+        Raises ShapeError or ArgumentError for values that do not fit.
         """
         name = f"conv_transpose{n}d"
         x, batched = self._batched(n, name)
@@ -217,7 +232,9 @@ class ConvMixin(PoolMixin):
     ) -> Self:
         """Return the transpose of `conv1d`: (N, Cin, L) with weight (Cin, Cout / groups, K) -> (N, Cout, L').
 
-        See `conv_transpose2d`.
+        `stride`, `padding` and `dilation` are those of the convolution that is transposed. `output_padding` is added at
+        the end of the axis and is less than the stride or the dilation. Raises ShapeError for shapes that do not fit,
+        ArgumentError for other values.
 
         >>> Tensor([[[1.0, 2.0]]]).conv_transpose1d(Tensor([[[1.0, 10.0]]])).tolist()
         [[[1.0, 12.0, 20.0]]]
@@ -239,7 +256,7 @@ class ConvMixin(PoolMixin):
 
         This is the gradient of `conv2d` with respect to its input; `bias`, `stride`, `padding` and `dilation` are those
         of `conv2d`, except that `padding` is no string. `output_padding` is added at the end of each axis and is less
-        than the stride or the dilation. Raises ShapeError and ArgumentError.
+        than the stride or the dilation. Raises ShapeError for shapes that do not fit, ArgumentError for other values.
 
         >>> Tensor.ones(1, 1, 2, 2).conv_transpose2d(Tensor.ones(1, 1, 2, 2), stride=2).shape
         (1, 1, 4, 4)
@@ -256,7 +273,12 @@ class ConvMixin(PoolMixin):
         groups: int = 1,
         dilation: PerAxis = 1,
     ) -> Self:
-        """Return the transpose of `conv3d`, with weight (Cin, Cout / groups, Kd, Kh, Kw). See `conv_transpose2d`.
+        """Return the transpose of `conv3d`: (N, Cin, D, H, W) with weight (Cin, Cout / groups, Kd, Kh, Kw) -> (N, Cout,
+        D', H', W').
+
+        `stride`, `padding` and `dilation` are those of the convolution that is transposed. `output_padding` is added at
+        the end of each axis and is less than the stride or the dilation. Raises ShapeError for shapes that do not fit,
+        ArgumentError for other values.
 
         >>> Tensor.ones(1, 1, 1, 1, 2).conv_transpose3d(Tensor.ones(1, 1, 1, 1, 2)).tolist()
         [[[[[1.0, 2.0, 1.0]]]]]

@@ -25,7 +25,8 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 
 def _huber(difference: Any, width: float, factor: float, slope: float) -> Any:
-    """Return `factor` times the squared difference where |difference| < width or is nan, else a line of that slope.
+    """Return `factor` times the squared difference where |difference| < width or is nan, else a line in |difference|
+    of that `slope`, which is 0 at width / 2.
 
     Beyond `width` the square is computed of 0, because the derivative of a rejected infinite square would be nan. The
     square is not computed from the distance, whose derivative at 0 is 0, so that the second derivative would be 0
@@ -38,9 +39,9 @@ def _huber(difference: Any, width: float, factor: float, slope: float) -> Any:
 
 
 def _reduced(loss: Any, reduction: str, name: str) -> Any:
-    """Return the loss reduced to its mean or sum, or unchanged for 'none'.
+    """Return the loss reduced to its mean or sum by `reduction` 'mean' or 'sum', or unchanged for 'none'.
 
-    Raises ArgumentError for another reduction.
+    Raises ArgumentError, which names the method `name`, for another reduction.
     """
     if reduction not in _REDUCTIONS:
         raise ArgumentError(f"{name}: reduction", expected="'mean', 'sum' or 'none'", found=repr(reduction))
@@ -48,7 +49,9 @@ def _reduced(loss: Any, reduction: str, name: str) -> Any:
 
 
 def _same_shape(x: Any, target: Any, name: str) -> None:
-    """Raise DTypeError unless `target` is a Tensor, ShapeError unless it has the shape of `x`."""
+    """Raise DTypeError unless `target` is a Tensor, ShapeError unless it has the shape of `x`; `name` is the method in
+    the message.
+    """
     if not isinstance(target, NormMixin):
         raise DTypeError(f"{name}: target", expected="a Tensor", found=type(target).__name__)
     if x.shape != target.shape:
@@ -71,7 +74,7 @@ def _class_weight(x: Any, weight: Any, axis: int, name: str) -> Any:
 
 @guard_methods
 class LossMixin(NormMixin):
-    """Losses and, inherited, normalisation.
+    """Methods of Tensor for loss functions and, inherited, normalisation.
 
     `self` is the prediction; 'mean' and 'sum' give a scalar, 'none' a tensor.
     """
@@ -94,7 +97,9 @@ class LossMixin(NormMixin):
         Integer targets are classes. Targets equal to `ignore_index` are skipped, and the mean is over the weight of the
         others; `weight` has shape (C,). `label_smoothing`: share of the target that all classes get equally. A class
         outside of [0, C) makes the loss nan, and raises IndexRangeError under `CHECK_BOUNDS=1`. Float targets are
-        probabilities; the mean is over N and the axes after C. Raises ShapeError, DTypeError, ArgumentError.
+        probabilities; the mean is over N and the axes after C. `reduction` is 'mean', 'sum' or 'none'. Raises
+        ShapeError for other shapes of `target` and `weight`, DTypeError for integer logits, ArgumentError for another
+        reduction or a `label_smoothing` outside of [0, 1].
 
         >>> round(Tensor([[2.0, 0.0]]).cross_entropy(Tensor([0])).item(), 4)
         0.1269
@@ -116,8 +121,9 @@ class LossMixin(NormMixin):
     ) -> Self:
         """Return the negative log-likelihood of log-probabilities (N, C, ...) or (C,) for target classes (N, ...).
 
-        See `cross_entropy`. Raises DTypeError for integer log-probabilities and for targets that are not integers,
-        ShapeError for other shapes.
+        Targets equal to `ignore_index` are skipped. `weight`, of shape (C,), is a factor for each class; None is 1.
+        `reduction` is 'mean', over the weight of the targets that count, 'sum' or 'none'. Raises DTypeError for integer
+        log-probabilities and for targets that are not integers, ShapeError for other shapes.
 
         >>> Tensor([[-0.5, -1.0]]).nll_loss(Tensor([1])).item()
         1.0
@@ -173,7 +179,7 @@ class LossMixin(NormMixin):
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
     def mse_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
-        """Return the squared difference from `target`, reduced by `reduction`.
+        """Return the squared difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
 
         Raises ShapeError for another shape of `target`.
 
@@ -185,7 +191,7 @@ class LossMixin(NormMixin):
         return _reduced(d * d, reduction, "mse_loss")
 
     def l1_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
-        """Return the absolute difference from `target`, reduced by `reduction`.
+        """Return the absolute difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
 
         Raises ShapeError for another shape of `target`.
 
@@ -198,7 +204,8 @@ class LossMixin(NormMixin):
     def smooth_l1_loss(self, target: TensorBase, reduction: str = "mean", beta: float = 1.0) -> Self:
         """Return d * d / (2 beta) where |d| < beta, else |d| - beta / 2, reduced by `reduction`.
 
-        d is self - target. Raises ArgumentError for a negative `beta`, ShapeError for another shape of `target`.
+        d is self - target; `reduction` is 'mean', 'sum' or 'none'. Raises ArgumentError for a negative `beta`,
+        ShapeError for another shape of `target`.
 
         >>> Tensor([0.5, 3.0]).smooth_l1_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]
@@ -212,7 +219,8 @@ class LossMixin(NormMixin):
     def huber_loss(self, target: TensorBase, reduction: str = "mean", delta: float = 1.0) -> Self:
         """Return d * d / 2 where |d| < delta, else delta * (|d| - delta / 2), reduced by `reduction`.
 
-        d is self - target. Raises ArgumentError unless `delta` is positive, ShapeError for another shape of `target`.
+        d is self - target; `reduction` is 'mean', 'sum' or 'none'. Raises ArgumentError unless `delta` is positive,
+        ShapeError for another shape of `target`.
 
         >>> Tensor([0.5, 3.0]).huber_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]
@@ -228,7 +236,8 @@ class LossMixin(NormMixin):
     ) -> Self:
         """Return the cross-entropy of probabilities with targets in [0, 1], reduced by `reduction`.
 
-        Logarithms are clamped at -100. `weight` scales the loss of each element. Raises ShapeError.
+        `reduction` is 'mean', 'sum' or 'none'. Logarithms are at least -100. `weight` scales the loss of each element;
+        None leaves it. Raises ShapeError for another shape of `target`.
 
         >>> round(Tensor([0.5]).binary_cross_entropy(Tensor([1.0])).item(), 4)
         0.6931
@@ -247,8 +256,8 @@ class LossMixin(NormMixin):
     ) -> Self:
         """Return the cross-entropy of sigmoid(self) with targets in [0, 1], reduced by `reduction`.
 
-        It does not overflow. `weight` scales the loss of each element, `pos_weight` its positive term. Raises
-        ShapeError.
+        `reduction` is 'mean', 'sum' or 'none'. It does not overflow. `weight` scales the loss of each element,
+        `pos_weight` the term of its target; None leaves them. Raises ShapeError for another shape of `target`.
 
         >>> round(Tensor([0.0]).binary_cross_entropy_with_logits(Tensor([1.0])).item(), 4)
         0.6931
@@ -262,7 +271,7 @@ class LossMixin(NormMixin):
         """Return target * (log(target) - self), reduced by `reduction`.
 
         self holds log-probabilities, and with `log_target` so does `target`. `reduction` may also be 'batchmean', which
-        divides the sum by the first size. Raises ShapeError.
+        divides the sum by the first size. Raises ShapeError for another shape of `target`.
 
         >>> Tensor([0.0]).kl_div(Tensor([0.0]), reduction="sum").item()
         0.0

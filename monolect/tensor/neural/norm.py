@@ -28,9 +28,10 @@ _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23}
 
 
 def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[Any, ...], name: str) -> Any:
-    """Return `x * weight + bias`, both reshaped to `shape`; None is left out.
+    """Return `x * weight + bias`, where weight and bias are reshaped to `shape`, which broadcasts to `x`.
 
-    Raises ShapeError if they have other sizes.
+    A weight or bias of None is left out. Raises ShapeError, which names the method `name`, if one of them has other
+    sizes than `shape`, apart from sizes of 1.
     """
     size = tuple(n for n in shape if not (n.__class__ is int and n == 1))
     for what, t in (("weight", weight), ("bias", bias)):
@@ -43,26 +44,29 @@ def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[Any, ...], name: str) -
 
 @guard_methods
 class NormMixin(TensorBase):
-    """Normalisation and dropout. Every method returns a lazy tensor of the shape and dtype of self."""
+    """Methods of Tensor for normalisation and dropout: lazy tensors of the shape and dtype of self."""
 
     __slots__ = ()
 
     def _wide(self, name: str) -> Any:
-        """Return self in at least float32. Raises DTypeError for integers."""
+        """Return self in at least float32. Raises DTypeError, which names the method `name`, for integers."""
         self._check_float(name)
         return self.cast(accumulator(self.dtype))
 
     def _normalized(self, axes: tuple[int, ...], eps: float, name: str) -> Any:
         """Return self with mean 0 and variance 1 along `axes`, in at least float32. `eps` is added to the variance.
 
-        Raises DTypeError for integers.
+        Raises DTypeError, which names the method `name`, for integers.
         """
         x = self._wide(name)
         centred = x - x.mean(axes, keepdim=True)
         return centred * ((centred * centred).mean(axes, keepdim=True) + eps).rsqrt()
 
     def _trailing(self, normalized_shape: Any, name: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Return `normalized_shape` as a tuple, and the last axes that it names. Raises ShapeError."""
+        """Return (shape, axes): `normalized_shape`, an int or ints, as a tuple, and the numbers of the axes it names.
+
+        Raises ShapeError, which names the method `name`, unless these are the last sizes of self.
+        """
         shape = as_sizes((normalized_shape,), "normalized_shape")
         first = self.ndim - len(shape)
         if not shape or first < 0 or self.shape[first:] != shape:
@@ -78,7 +82,8 @@ class NormMixin(TensorBase):
     ) -> Self:
         """Return self normalized to mean 0 and variance 1 over its last axes, then `* weight + bias`.
 
-        Both have `normalized_shape`, the last sizes of self. `eps` is added to the variance. Raises ShapeError.
+        `weight` and `bias` have the shape `normalized_shape`, the last sizes of self; None leaves either out. `eps` is
+        added to the variance. Raises ShapeError for other sizes, DTypeError for integers.
 
         >>> Tensor([[1.0, 3.0]]).layer_norm(2, eps=0.0).tolist()
         [[-1.0, 1.0]]
@@ -92,7 +97,8 @@ class NormMixin(TensorBase):
         """Return self divided by the root mean square over its last axes, then `* weight`, which has
         `normalized_shape`.
 
-        `eps` is added to the mean square; by default it is the machine epsilon. Raises ShapeError.
+        `eps` is added to the mean square; None is the machine epsilon. `weight` None is left out. Raises ShapeError for
+        other sizes than the last ones of self, DTypeError for integers.
 
         >>> round(Tensor([[3.0, 4.0]]).rms_norm(2).square().mean().item(), 4)
         1.0
@@ -109,7 +115,8 @@ class NormMixin(TensorBase):
         """Return self, (N, C, ...), normalized to mean 0 and variance 1 over each of `num_groups` groups of channels of
         a sample, then `* weight + bias`, both (C,). `eps` is added to the variance.
 
-        Raises ShapeError, and ArgumentError if `num_groups` does not divide the channels.
+        `weight` or `bias` None is left out. Raises ShapeError for other shapes or fewer than 2 axes, and ArgumentError
+        if `num_groups` does not divide the channels.
 
         >>> Tensor.ones(1, 4, 3).group_norm(2).tolist()[0][0]
         [0.0, 0.0, 0.0]
@@ -136,8 +143,9 @@ class NormMixin(TensorBase):
         """Return self, (N, C, ...), normalized to mean 0 and variance 1 over each channel of each sample, then
         `* weight + bias`, both (C,).
 
-        Without `use_input_stats` the running statistics are used, as in evaluation; they are never updated, so
-        `momentum` has no effect. Raises ShapeError.
+        `weight` or `bias` None is left out. Without `use_input_stats` the running statistics, (C,), are used, and
+        ArgumentError is raised if they are None; they are never updated, so `momentum` has no effect. Raises ShapeError
+        for other shapes or fewer than 3 axes.
 
         >>> Tensor([[[1.0, 3.0]]]).instance_norm(eps=0.0).tolist()
         [[[-1.0, 1.0]]]
@@ -164,7 +172,8 @@ class NormMixin(TensorBase):
 
         In training (by default the setting TRAINING) the statistics are those of the batch. The running statistics, if
         given, then move toward them by `momentum`, with the unbiased variance; their assignment is lazy. Otherwise the
-        running statistics are used. Raises ShapeError, and ArgumentError if statistics that are needed are missing.
+        running statistics are used. `weight` or `bias` None is left out. Raises ShapeError for other shapes, fewer than
+        2 axes, or fewer than 2 values of a channel in training; ArgumentError if statistics that are needed are None.
 
         >>> x = Tensor([[1.0], [3.0]])
         >>> x.batch_norm(training=True, eps=0.0).tolist()

@@ -139,7 +139,7 @@ def _scatter_to_maxima(d: UOp, index: UOp, overlap_add: OverlapAdd) -> UOp:
 
 @guard_methods
 class PoolMixin(TensorBase):
-    """Pooling methods. Every method returns a lazy tensor; windows are views, not copies."""
+    """Methods of Tensor for pooling. Every method returns a lazy tensor; windows are views, not copies."""
 
     __slots__ = ()
 
@@ -149,8 +149,9 @@ class PoolMixin(TensorBase):
         """Return the windows over the last n axes, (..., *outputs, *kernel), their padded source, and (kernel, stride,
         padding, dilation) as tuples of n ints.
 
-        `sizes`: these four as the user gave them. `fill`: value of the padding. `name`: the method in messages.
-        Raises ShapeError or ArgumentError.
+        `sizes`: these four as the user gave them; a stride of None is the kernel. `fill`: value of the padding. `name`:
+        the method in messages. Raises ShapeError for fewer than n axes or a window larger than the padded input,
+        ArgumentError for sizes that are no ints and for padding above half of the kernel.
         """
         x = self._uop
         if len(x.shape) < n:
@@ -174,7 +175,11 @@ class PoolMixin(TensorBase):
         return view, padded, (kernel, stride, padding, dilation)
 
     def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Self:
-        """Return the maximum of each window over the last n axes; the arguments are those of `max_pool2d`."""
+        """Return the maximum of each window over the last n axes; the first of equal elements gets the gradient.
+
+        `kernel`, `stride`, `padding` and `dilation` are an int or n ints; a stride of None is the kernel. With
+        `ceil_mode` a last window may extend past the end.
+        """
         low = False if self.dtype is dtypes.bool else self.dtype.min
         view, x, sizes = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
         k, s, _, r = sizes
@@ -205,9 +210,11 @@ class PoolMixin(TensorBase):
     def _avg_pool(
         self, n: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
     ) -> Self:
-        """Return the mean of each window over the last n axes; the arguments are those of `avg_pool2d`.
+        """Return the mean of each window over the last n axes.
 
-        `include_pad` is `count_include_pad`, `divisor` is `divisor_override`. Raises DTypeError for integers.
+        `kernel`, `stride` and `padding` are an int or n ints; a stride of None is the kernel. With `ceil_mode` a last
+        window may extend past the end. Padding counts as zeros if `include_pad`. `divisor`, unless None, replaces the
+        number of elements. Raises DTypeError for integers, ArgumentError for a divisor of 0.
         """
         self._check_float(f"avg_pool{n}d")
         view, x, (k, s, p, r) = self._pooled(n, f"avg_pool{n}d", (kernel, stride, padding, 1), ceil_mode, 0)
@@ -233,7 +240,9 @@ class PoolMixin(TensorBase):
     def _adaptive(self, n: int, output_size: Any, name: str) -> Ints:
         """Return the kernel, which is also the stride, that cuts the last n axes into `output_size` equal parts.
 
-        Raises ShapeError or ArgumentError.
+        `output_size` is an int, or an int or None (which keeps the axis) for each axis. Raises ShapeError, which names
+        the method `name`, for missing axes, another number of sizes or a symbolic size; ArgumentError for sizes that do
+        not divide the axes.
         """
         spatial = self._uop.shape[len(self._uop.shape) - n :] if len(self._uop.shape) >= n else ()
         wanted = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
@@ -253,7 +262,11 @@ class PoolMixin(TensorBase):
         dilation: PerAxis = 1,
         ceil_mode: bool = False,
     ) -> Self:
-        """Return the largest element of each window over the last axis: (..., L) -> (..., L'). See `max_pool2d`.
+        """Return the largest element of each window over the last axis: (..., L) -> (..., L').
+
+        The stride is the kernel size by default. Padding is never the maximum. With `ceil_mode` a last window may
+        extend past the end if it starts inside. Raises ShapeError for a window larger than the padded input,
+        ArgumentError for padding above half of the kernel.
 
         >>> Tensor([[1, 5, 2, 3]]).max_pool1d(2).tolist()
         [[5, 3]]
@@ -272,8 +285,8 @@ class PoolMixin(TensorBase):
 
         `kernel_size`, `stride`, `padding` and `dilation` are an int or one for each axis; the stride is the kernel size
         by default. Padding is never the maximum. With `ceil_mode` a last window may
-        extend past the end if it starts inside. The first of equal elements gets the gradient. Raises ShapeError and
-        ArgumentError.
+        extend past the end if it starts inside. The first of equal elements gets the gradient. Raises ShapeError for a
+        window larger than the padded input, ArgumentError for padding above half of the kernel.
 
         >>> Tensor([[1, 5], [2, 3]]).max_pool2d(2).tolist()
         [[5]]
@@ -290,7 +303,9 @@ class PoolMixin(TensorBase):
     ) -> Self:
         """Return the largest element of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
 
-        See `max_pool2d`.
+        Sizes are an int or one for each axis; the stride is the kernel size by default. Padding is never the maximum.
+        With `ceil_mode` a last window may extend past the end if it starts inside. Raises ShapeError for a window
+        larger than the padded input, ArgumentError for padding above half of the kernel.
 
         >>> Tensor([[[[1, 5], [2, 3]]]]).max_pool3d((1, 2, 2)).tolist()
         [[[[5]]]]
@@ -306,7 +321,11 @@ class PoolMixin(TensorBase):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Self:
-        """Return the mean of each window over the last axis: (..., L) -> (..., L'). See `avg_pool2d`.
+        """Return the mean of each window over the last axis: (..., L) -> (..., L').
+
+        The stride is the kernel size by default. Padding counts as zeros unless `count_include_pad` is False. With
+        `ceil_mode` a last window may extend past the end. `divisor_override` replaces the number of elements as the
+        divisor. Raises DTypeError for integers, ShapeError or ArgumentError for sizes that do not fit.
 
         >>> Tensor([[1.0, 5.0, 2.0, 4.0]]).avg_pool1d(2).tolist()
         [[3.0, 3.0]]
@@ -325,8 +344,9 @@ class PoolMixin(TensorBase):
         """Return the mean of each window over the last two axes: (..., H, W) -> (..., H', W').
 
         Padding counts as zeros unless `count_include_pad` is False. Elements that `ceil_mode` adds never count.
-        `divisor_override` replaces the number of elements as the divisor. Sizes as in `max_pool2d`. Raises DTypeError
-        for integers, ShapeError and ArgumentError.
+        `divisor_override` replaces the number of elements as the divisor. Sizes are an int or one for each axis; the
+        stride is the kernel size by default. Raises DTypeError for integers, ShapeError for a window larger than the
+        padded input, ArgumentError for padding above half of the kernel or a divisor of 0.
 
         >>> Tensor([[1.0, 5.0], [2.0, 4.0]]).avg_pool2d(2).tolist()
         [[3.0]]
@@ -344,7 +364,10 @@ class PoolMixin(TensorBase):
     ) -> Self:
         """Return the mean of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
 
-        See `avg_pool2d`.
+        Sizes are an int or one for each axis; the stride is the kernel size by default. Padding counts as zeros unless
+        `count_include_pad` is False. With `ceil_mode` a last window may extend past the end. `divisor_override`
+        replaces the number of elements as the divisor. Raises DTypeError for integers, ShapeError or ArgumentError for
+        sizes that do not fit.
 
         >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).avg_pool3d((1, 2, 2)).tolist()
         [[[[3.0]]]]
