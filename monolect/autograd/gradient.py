@@ -147,7 +147,9 @@ def remember(
 
 
 def _detached_from_leaves(u: UOp, leaves: Collection[UOp]) -> UOp:
-    """Return `u`, or its DETACH if a gradient of `u` may flow to one of the nodes `leaves` (see `_leads`)."""
+    """Return `u`, or its DETACH if a gradient of `u` may flow to one of the nodes `leaves` or to a value whose graph is
+    registered or was released.
+    """
     return u if _leads(u, leaves) is None else build("DETACH", u)
 
 
@@ -343,7 +345,10 @@ def cat(us: Sequence[UOp], axis: int) -> UOp:
 
 
 def padded(u: UOp, offsets: Sequence[Any], shape: tuple, fill: Any = 0) -> UOp:
-    """Return `u` at `offsets` in a result of `shape` filled with `fill`; its gradient is a slice, without a mask."""
+    """Return `u` at `offsets` in a result of `shape` whose other elements are `fill`.
+
+    The gradient of `u` is a slice of the incoming gradient, without a mask, if all offsets are ints.
+    """
     y = pad(u, offsets, shape, fill)
     if y is u or not u.dtype.is_float or any(o.__class__ is not int for o in offsets):
         return y
@@ -506,12 +511,17 @@ def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, .
 
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 def _times(k: int) -> Rule:
-    """Return the rule for a factor: the gradient times source `k`, the other factor."""
+    """Return the rule for one factor of a product: a function (node, gradient of the node) -> gradient of the factor.
+
+    That gradient is the node's gradient times source `k` of the node, the other factor.
+    """
     return lambda u, g: build("MUL", g, u.src[k])
 
 
 def _max(k: int) -> Rule:
-    """Return the rule for operand `k` of MAX: the larger operand gets the gradient, equal operands half of it each.
+    """Return the rule for operand `k` of MAX: a function (node, gradient of the node) -> gradient of the operand.
+
+    The larger operand gets the gradient, equal operands half of it each.
 
     If an operand is nan, both get the whole gradient.
     """
@@ -554,7 +564,7 @@ def _permute(u: UOp, g: UOp) -> UOp:
 
 
 def _index(u: UOp, g: UOp) -> UOp:
-    """Return the gradient of an indexed value: a scatter that adds, since an element may be read several times."""
+    """Return the gradient of the first source of the INDEX `u`: a scatter that adds, as it may read elements twice."""
     x, (g, *indices) = u.src[0], wholes(g, *u.src[1:])
     zeros = build("CONTIGUOUS", full(x.shape, 0, x.dtype))
     return build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, *indices), g))
@@ -566,7 +576,7 @@ def _part(u: UOp, g: UOp, k: int) -> UOp:
 
 
 def _load(u: UOp, g: UOp) -> UOp:
-    """Return the gradient of the memory of a LOAD: `g` where the gate is true, on the device of the memory."""
+    """Return the gradient of the memory that the LOAD `u` reads, on its device: `g`, and 0 where the gate is false."""
     g = to_devices_of(g, u.src[0])
     return g if len(u.src) < 3 else sum_to(where(u.src[2], g, 0.0), u.src[0].shape)
 
@@ -654,7 +664,7 @@ def _shifted(u: UOp, k: int) -> UOp:
 
 # ---- effects and calls -----------------------------------------------------------------------------------------------
 def _writes(u: UOp) -> list[UOp]:
-    """Return the STOREs and ATOMICADDs of an AFTER, in order."""
+    """Return the STOREs and ATOMICADDs of the AFTER `u`, also those in GROUPs, in order; CALLs are left out."""
     out: list[UOp] = []
     stack = list(reversed(u.src[1:]))
     while stack:

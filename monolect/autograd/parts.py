@@ -22,7 +22,8 @@ MANY_PARTS = 4  # disjoint parts; fewer are added up instead of concatenated
 def joined_parts(parts: list[Part], shape: tuple[int, ...], cat: Cat) -> list[Part]:
     """Return parts of a value of `shape` that have the same sum as `parts`: many disjoint parts are joined into one.
 
-    `cat` concatenates values along an axis. Parts that overlap, and fewer than MANY_PARTS, are not joined.
+    A part is (offset along each axis, value), and 0 elsewhere. `cat(values, axis)` is called to concatenate values.
+    Parts that overlap, and fewer than MANY_PARTS, are not joined.
     """
     for axis in reversed(range(len(shape))):
         parts = _joined_along(axis, shape[axis], parts, cat)

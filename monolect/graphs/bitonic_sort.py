@@ -233,7 +233,10 @@ def _merge_block(words: Words, block: Block) -> Words:
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 def _words_of(sorting: Sorting, x: UOp, index: UOp) -> Words:
-    """Return the integer words by which `sorting` compares the elements `x`, whose indices in the row are `index`."""
+    """Return the integer words by which `sorting` compares the elements `x`, whose indices in the row are `index`.
+
+    They are one word for each element, or (key, index) for 64-bit elements if `sorting` is for indices.
+    """
     k = order.key(x)
     if sorting.for_indices:
         k = build("NOT", k) if sorting.descending else k

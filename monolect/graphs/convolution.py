@@ -141,7 +141,10 @@ def _transpose(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) -> UOp:
 
 
 def _phases_are_cheaper(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) -> bool:
-    """Whether computing the phases of the transpose (see `_transpose`) one by one is faster than jointly.
+    """Whether computing the phases of a transposed convolution one by one is faster than jointly.
+
+    A phase is the set of result elements that are `stride` apart. The arguments are those of `_transpose`: the input,
+    the weight, the convolution and the spatial sizes of the result.
 
     The joint form also multiplies by taps that are 0, and separate phases read `x` once each. Separate phases also need
     enough channels to fill a vector.
@@ -156,7 +159,9 @@ def _phases_are_cheaper(x: UOp, weight: UOp, conv: ConvGeometry, sizes: Ints) ->
 
 
 def _phase_elements(x: UOp, weight: UOp, conv: ConvGeometry, phase: tuple[_Phase, ...], counts: Ints) -> UOp:
-    """Return the elements of the transpose (see `_transpose`) in one `phase`, shape (N, Cin, *counts).
+    """Return the result elements of one `phase` of a transposed convolution, shape (N, Cin, *counts).
+
+    A phase is the set of result elements that are `stride` apart; it is a convolution of stride 1 of `x`.
 
     `phase` has a _Phase for each spatial axis, `counts` the number of elements of the phase along that axis.
     """

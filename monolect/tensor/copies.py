@@ -146,7 +146,10 @@ def _from_base(base: Any, made: str, writes: str | None, known: tuple[Any, Any])
 
 
 def _over(text: str) -> Callable[[UOp], UOp]:
-    """Return the function that substitutes a node for the nameless PARAM in the IR of `text`."""
+    """Return a function of a node: it returns the IR that `text` describes, with the node in place of its PARAM.
+
+    The PARAM is the one without a name; named PARAMs, the Variables, stay.
+    """
     from monolect.ir.text import parse  # imported only for pickled views
 
     template = parse(text)

@@ -63,7 +63,10 @@ def fields(tree: Any) -> tuple[str, ...] | None:
 
 
 def flatten(tree: Any, tensors: list[Tensor]) -> None:
-    """Append the Tensors of `tree` to `tensors`, in order. Raises JitError for a value that contains itself."""
+    """Append the Tensors in the nested containers of `tree` to the list `tensors`, in order.
+
+    Containers are lists, tuples, dicts and dataclasses. Raises JitError for a value that contains itself.
+    """
     try:
         _flatten(tree, tensors)
     except RecursionError:
@@ -134,7 +137,10 @@ def kind(t: Tensor) -> tuple[UOp, Any, Any, bool]:
 
 
 def kind_of(u: UOp, requires_grad: bool) -> tuple[UOp, Any, Any, bool]:
-    """Return the `kind` of a Tensor whose node is the BUFFER `u`."""
+    """Return (source node that holds the shape, dtype, device, requires_grad), the part of a cache key for a Tensor.
+
+    Its node is the BUFFER `u`. On several devices, `device` is the pair (devices, axis that they divide or None).
+    """
     device = u.arg.device
     return u.src[0], u.dtype, device if device.__class__ is str else (device, u.arg.axis), requires_grad
 

@@ -95,7 +95,9 @@ def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, write
 
 
 def names_of(kind: Any) -> dict[str, Any]:
-    """Return the class attributes that make a subclass of the user's class `kind` look like `kind`."""
+    """Return the class attributes (name -> value) that make a subclass of the class `kind` look like `kind`: the same
+    name and module, and no further slots.
+    """
     return {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
 
 
@@ -292,8 +294,8 @@ def same_view_of(parent: AnyTensor, t: TensorBase) -> AnyTensor:
 def path_of(t: AnyTensor) -> tuple[AnyTensor, Path]:
     """Return (root, path): the Tensor whose memory `t` shows, and how `t` is made from it by views.
 
-    The path has (make, restride, writes) for each view from the root on; see `shown`. `apply_path` makes the same view
-    of another root.
+    The path has (make, restride, writes), the arguments of `shown`, for each view from the root on. `apply_path` makes
+    the same view of another root.
     """
     path = []
     while t._is_view:
@@ -341,8 +343,9 @@ def apply_path_or_copy(t: AnyTensor, path: Path) -> AnyTensor:
 
 
 def aliases(t: AnyTensor, make: Make, restride: Restride | None = None) -> AnyTensor:
-    """Return a view of all of `t` with the same values. `make` maps the node of `t`; with `restride` None the strides
-    are those of `t`.
+    """Return a view of all elements of `t` with the same values, which may be written to.
+
+    `make` maps the node of `t` to that of the view, and `restride` its strides; with `restride` None they are kept.
     """
     return shown(t, make, restride or _same, _same)
 
@@ -380,7 +383,8 @@ def strides(t: Any) -> Strides | None:
 def reshaped(shape: tuple, old: Strides | None, new: tuple) -> Strides | None:
     """Return the strides of a view in the shape `new` of elements in the shape `shape` with strides `old`.
 
-    None where a copy is needed, as in PyTorch, and for symbolic sizes.
+    The result is None where no strides give that view, so that the caller must copy, for symbolic sizes, and if `old`
+    is None (unknown).
     """
     if old is None or any(n.__class__ is not int for n in (*shape, *new)):
         return None
@@ -407,7 +411,7 @@ def reshaped(shape: tuple, old: Strides | None, new: tuple) -> Strides | None:
 
 
 def in_rows(shape: tuple, found: Strides) -> Strides | None:
-    """Return `found` if strides `found` make the elements of `shape` contiguous in row-major order.
+    """Return the strides `found` if with them the elements of `shape` are contiguous in row-major order.
 
     Otherwise, and for symbolic sizes, return None.
     """

@@ -674,7 +674,8 @@ def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
     """Return the elements of `u` at integer positions on some axes; `indices` holds (axis, positions) pairs.
 
     The positions are broadcast together, and their axes replace the indexed axes. With `writes` the result is the
-    target of a store (see `_flattened`).
+    target of a store, where a position outside of its axis stores nothing; in a read it is clamped. Raises ShapeError
+    for positions that do not broadcast, DeviceError for positions on another device.
     """
     same_device(u, *(i for _, i in indices))
     axes = [a for a, _ in indices]

@@ -40,7 +40,7 @@ OneOrMore: TypeAlias = "AnyTensor | Sequence[AnyTensor]"  # as `a.cat(b)` and `T
 
 @guard_methods
 class MovementMixin(TensorBase):
-    """Views, concatenation and padding; the dtype stays."""
+    """Methods of Tensor for views, concatenation and padding; the dtype stays."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ class MovementMixin(TensorBase):
     reshape_as = view_as
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Return self with the axes from `start_dim` to `end_dim` combined into one. Raises AxisError.
+        """Return self with axes `start_dim` to `end_dim` as one. Raises AxisError if one is missing or start > end.
 
         >>> Tensor.ones(2, 3, 4).flatten(1).shape
         (2, 12)
@@ -90,7 +90,8 @@ class MovementMixin(TensorBase):
         return self.reshape(*s[:a], count(s[a : b + 1]), *s[b + 1 :])
 
     def unflatten(self, dim: int, sizes: Sizes) -> Self:
-        """Return self with axis `dim` split into axes of `sizes`, of which one may be -1. Raises ShapeError.
+        """Return self with axis `dim` split into `sizes`, of which one may be -1. Raises ShapeError for another
+        product.
 
         >>> Tensor.ones(2, 12).unflatten(1, (3, -1)).shape
         (2, 3, 4)
@@ -109,7 +110,7 @@ class MovementMixin(TensorBase):
         return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes or _may_differ(n, 1)))
 
     def unsqueeze(self, dim: int) -> Self:
-        """Return self with a new axis of size 1 at index `dim` of the result. Raises AxisError.
+        """Return self with a new axis of size 1 at index `dim` of the result. Raises AxisError outside of the result.
 
         >>> Tensor.ones(2, 3).unsqueeze(-1).shape
         (2, 3, 1)
@@ -121,7 +122,7 @@ class MovementMixin(TensorBase):
         """Return self with axes of size 1 repeated to `sizes`, without copying; -1 keeps an axis, and new axes come
         first.
 
-        Raises ShapeError.
+        Raises ShapeError for fewer sizes than axes, -1 for a new axis, or another size for an axis longer than 1.
 
         >>> Tensor([[1], [2]]).expand(-1, 3).tolist()
         [[1, 1, 1], [2, 2, 2]]
@@ -161,7 +162,7 @@ class MovementMixin(TensorBase):
             ) from None
 
     def expand_as(self, other: TensorBase) -> Self:
-        """Return self repeated to the shape of `other`. Raises ShapeError.
+        """Return self repeated to the shape of `other`. Raises ShapeError if self does not broadcast to it.
 
         >>> Tensor([1, 2]).expand_as(Tensor.zeros(2, 2)).tolist()
         [[1, 2], [1, 2]]
@@ -184,7 +185,7 @@ class MovementMixin(TensorBase):
         return _permuted(self, axes)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
-        """Return self with axes `dim0` and `dim1` exchanged. Raises AxisError.
+        """Return self with axes `dim0` and `dim1` exchanged. Raises AxisError for a missing axis.
 
         >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
         (4, 3, 2)
@@ -260,7 +261,7 @@ class MovementMixin(TensorBase):
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
         """Return self rotated by 90 degrees `k` times, from the first axis of `dims` toward the second.
 
-        Raises AxisError.
+        Raises AxisError unless `dims` names two distinct axes.
 
         >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
         [[2, 4], [1, 3]]
@@ -525,7 +526,7 @@ class MovementMixin(TensorBase):
     def cat(self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0) -> AnyTensor:
         """Return tensors concatenated along axis `dim`: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
 
-        Dtypes promote. Raises ShapeError.
+        Dtypes promote. Raises ShapeError for shapes that differ on another axis, ArgumentError for other objects.
 
         >>> Tensor.cat([Tensor([1, 2]), Tensor([3])]).tolist()
         [1, 2, 3]
@@ -536,7 +537,7 @@ class MovementMixin(TensorBase):
     def stack(self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0) -> AnyTensor:
         """Return tensors of one shape concatenated along a new axis `dim`: `a.stack(b)` or `Tensor.stack([a, b])`.
 
-        Raises ShapeError.
+        Dtypes promote. Raises ShapeError for different shapes, ArgumentError for other objects than Tensors.
 
         >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1).tolist()
         [[1, 3], [2, 4]]
@@ -594,9 +595,9 @@ class MovementMixin(TensorBase):
     ) -> Self:
         """Return self with elements added before and after its axes; negative widths crop.
 
-        `pad` is (before, after) of the last axis, then of the axis before it, and so on, as in PyTorch; or one (before,
-        after) pair for each axis, first axis first. `mode` is constant, reflect, replicate or circular. Raises
-        ShapeError and ArgumentError.
+        `pad` is one width for all ends; (before, after) of the last axis, then of the axis before it, and so on; or one
+        (before, after) pair for each axis, first axis first. `mode` is constant (`value`), reflect, replicate or
+        circular. Raises ShapeError for widths that do not fit, ArgumentError for another `mode`.
 
         >>> Tensor([1, 2]).pad((1, 2), value=9).tolist()
         [9, 1, 2, 9, 9]
@@ -641,7 +642,7 @@ def _may_differ(n: Any, k: int) -> bool:
 
 
 def _infer(old: tuple, new: tuple) -> tuple:
-    """Return the sizes `new` with -1 replaced by the size that gives as many elements as `old`. Raises ShapeError."""
+    """Return the sizes `new` with -1 replaced to give as many elements as `old`. Raises ShapeError if no size does."""
     holes = [i for i, n in enumerate(new) if n.__class__ is int and n < 0]
     if len(holes) > 1 or new[holes[0]] != -1:
         raise ShapeError("reshape: one size may be -1, none may be negative", expected="at most one -1", found=new)
@@ -680,7 +681,7 @@ def strided(u: UOp, axis: int, step: int) -> UOp:
 def _rolled(u: UOp, axis: int, by: Any) -> UOp:
     """Return `u` shifted along an axis by `by` elements, if its size or `by` is symbolic.
 
-    The result is a part of two concatenated copies of `u`, at an offset that is a remainder.
+    It is a part of two joined copies of `u`, at a remainder. Raises ShapeError for an axis that may be empty.
     """
     n = u.shape[axis]
     if not at_most(1, n):
@@ -706,7 +707,7 @@ def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[l
 
 
 def _widths(pad: Any, rank: int) -> list[tuple[Any, Any]]:
-    """Return (before, after) for each of `rank` axes, from any form of the argument `pad`. Raises ShapeError."""
+    """Return (before, after) of each of `rank` axes; `pad` is an int, widths from the last axis on, or such pairs."""
     if isinstance(pad, int):
         return [(pad, pad)] * rank
     pad = tuple(pad)
@@ -726,7 +727,7 @@ def _least(n: Any) -> int:
 
 
 def _pad_constant(u: UOp, widths: list[tuple[Any, Any]], value: Any) -> UOp:
-    """Return `u` cropped by negative widths and padded with `value` by positive ones. Raises ShapeError."""
+    """Return `u` cropped by negative and padded with `value` by other widths. Raises ShapeError for too large crops."""
     cut = [(max(0, -b) if b.__class__ is int else 0, max(0, -a) if a.__class__ is int else 0) for b, a in widths]
     kept = tuple(n - x - y if x or y else n for n, (x, y) in zip(u.shape, cut, strict=True))
     if any(_least(n) < 0 for n in kept):
@@ -770,7 +771,7 @@ def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
     """Return `x` with axis `a` padded by `before` and `after` elements (negative: cropped) by `mode` reflect, replicate
     or circular, in PyTorch's order.
 
-    circular pads after cropping; reflect and replicate pad before cropping.
+    circular pads after cropping; the others before. Raises ShapeError for widths beyond the elements to be repeated.
     """
     part, less = _PAD_MODES[mode]
     if mode == "circular":

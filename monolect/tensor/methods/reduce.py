@@ -59,7 +59,8 @@ class ReduceMixin(TensorBase):
     ) -> Self:
         """Return the sum along axes `dim`, by default all; `keepdim` keeps them with size 1.
 
-        Integers and bools give int64; `dtype` casts before adding.
+        Integers and bools give int64; `dtype` casts before adding. `axis` and `keepdims` are NumPy's names of `dim` and
+        `keepdim`.
 
         >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
         [4, 6]
@@ -78,7 +79,8 @@ class ReduceMixin(TensorBase):
     ) -> Self:
         """Return the product along axes `dim`, by default all; `keepdim` keeps them with size 1.
 
-        Integers and bools give int64; `dtype` casts before multiplying.
+        Integers and bools give int64; `dtype` casts before multiplying. `axis` and `keepdims` are NumPy's names of
+        `dim` and `keepdim`.
 
         >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
         [2, 12]
@@ -97,7 +99,8 @@ class ReduceMixin(TensorBase):
     ) -> Self:
         """Return the mean along axes `dim`, by default all; `keepdim` keeps them with size 1.
 
-        Raises DTypeError for integers without a float `dtype`.
+        `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`. Raises DTypeError for integers without a float
+        `dtype`.
 
         >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(1, keepdim=True).tolist()
         [[1.5], [4.0]]
@@ -141,7 +144,7 @@ class ReduceMixin(TensorBase):
         correction.
 
         `unbiased` True means correction 1, False 0, None that of `correction`. A bool as the only positional argument
-        is `unbiased`. Raises DTypeError for integers.
+        is `unbiased`. `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`. Raises DTypeError for integers.
 
         >>> Tensor([1.0, 3.0]).var().item(), Tensor([1.0, 3.0]).var(correction=0).item()
         (2.0, 1.0)
@@ -162,7 +165,7 @@ class ReduceMixin(TensorBase):
         """Return the standard deviation along axes `dim`, by default all: the square root of `var`.
 
         The variance is divided by n - correction; `unbiased` True means correction 1, False 0, None that of
-        `correction`. Raises DTypeError for integers.
+        `correction`. `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`. Raises DTypeError for integers.
 
         >>> Tensor([1.0, 5.0]).std(correction=0).item()
         2.0
@@ -206,7 +209,7 @@ class ReduceMixin(TensorBase):
     def norm(self, p: Number | str = 2, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
         """Return the p-norm along axes `dim`, by default all; `p` is any number, inf, -inf, or "fro" for 2.
 
-        Raises DTypeError for integers, ArgumentError for another `p`.
+        `axis` is NumPy's name of `dim`. Raises DTypeError for integers, ArgumentError for another `p`.
 
         >>> Tensor([3.0, 4.0]).norm().item()
         5.0
@@ -239,7 +242,7 @@ class ReduceMixin(TensorBase):
     def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
         """Return the largest element along axes `dim`, by default all; equal elements share the gradient.
 
-        Raises ShapeError for no elements.
+        `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
 
         >>> Tensor([[1, 4], [3, 2]]).amax(1).tolist()
         [4, 3]
@@ -251,7 +254,7 @@ class ReduceMixin(TensorBase):
     def amin(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
         """Return the smallest element along axes `dim`, by default all; equal elements share the gradient.
 
-        Raises ShapeError for no elements.
+        `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
 
         >>> Tensor([[1, 4], [3, 2]]).amin(1).tolist()
         [1, 2]
@@ -278,8 +281,8 @@ class ReduceMixin(TensorBase):
         """Return the largest element: of all, as `amax`; along one axis `dim`, (values, indices); with a tensor as
         `dim`, `maximum`.
 
-        Along one axis the element at the index gets the gradient; otherwise equal elements share it. Raises ShapeError
-        for no elements.
+        Along one axis the element at the index gets the gradient; otherwise equal elements share it. `axis` and
+        `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
 
         >>> Tensor([3, 1, 2]).max(dim=0).indices.item()
         0
@@ -303,8 +306,8 @@ class ReduceMixin(TensorBase):
         """Return the smallest element: of all, as `amin`; along one axis `dim`, (values, indices); with a tensor as
         `dim`, `minimum`.
 
-        Along one axis the element at the index gets the gradient; otherwise equal elements share it. Raises ShapeError
-        for no elements.
+        Along one axis the element at the index gets the gradient; otherwise equal elements share it. `axis` and
+        `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
 
         >>> Tensor([3, 1, 2]).min().item(), Tensor([3, 1, 2]).min(dim=0).indices.item()
         (1, 1)
@@ -337,7 +340,7 @@ class ReduceMixin(TensorBase):
         """Return the index of the first largest element along axis `dim`, by default in the flattened tensor, as int64.
         nan is the largest.
 
-        Raises ShapeError for no elements.
+        `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
 
         >>> Tensor([[1, 3, 3], [5, 4, 2]]).argmax(1).tolist()
         [1, 0]
@@ -350,7 +353,7 @@ class ReduceMixin(TensorBase):
         """Return the index of the first smallest element along axis `dim`, by default in the flattened tensor, as
         int64. nan is the smallest.
 
-        Raises ShapeError for no elements.
+        `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
 
         >>> Tensor([[1, 3, 1], [5, 4, 2]]).argmin(1).tolist()
         [0, 2]
@@ -384,6 +387,8 @@ class ReduceMixin(TensorBase):
         """Return a bool tensor: True where some element along axes `dim`, by default all, is not zero; False for no
         elements.
 
+        `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`.
+
         >>> Tensor([[0, 1], [0, 0]]).any(1).tolist()
         [True, False]
         """
@@ -391,6 +396,8 @@ class ReduceMixin(TensorBase):
 
     def all(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
         """Return a bool tensor: True where no element along axes `dim`, by default all, is zero; True for no elements.
+
+        `axis` and `keepdims` are NumPy's names of `dim` and `keepdim`.
 
         >>> Tensor([[1, 1], [0, 1]]).all(1).tolist()
         [True, False]
@@ -422,7 +429,7 @@ class ReduceMixin(TensorBase):
     def softmax(self, dim: Axes = -1, dtype: DTypeLike | None = None, *, axis: Axes = None) -> Self:
         """Return exp(self) divided by its sum along axis `dim`, in the same shape and dtype, or in `dtype`.
 
-        Raises DTypeError for integers.
+        `axis`, if given, replaces `dim`. Raises DTypeError for integers.
 
         >>> Tensor([0.0, 0.0]).softmax().tolist()
         [0.5, 0.5]
@@ -435,7 +442,7 @@ class ReduceMixin(TensorBase):
     def log_softmax(self, dim: Axes = -1, dtype: DTypeLike | None = None, *, axis: Axes = None) -> Self:
         """Return the logarithm of `softmax` along `dim`, computed without it: it is finite where softmax rounds to 0.
 
-        Raises DTypeError for integers.
+        `axis`, if given, replaces `dim`. Raises DTypeError for integers.
 
         >>> Tensor([0.0, 200.0]).log_softmax().tolist()
         [-200.0, 0.0]
@@ -457,7 +464,7 @@ class ReduceMixin(TensorBase):
     def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
         """Return log(sum(exp(self))) along axes `dim`, by default all, without overflow; -inf if all elements are -inf.
 
-        Raises DTypeError for integers.
+        `axis` is NumPy's name of `dim`. Raises DTypeError for integers.
 
         >>> round(Tensor([1000.0, 1000.0]).logsumexp(0).item(), 3)
         1000.693

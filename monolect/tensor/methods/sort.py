@@ -199,7 +199,10 @@ class SortMixin(TensorBase):
         return k
 
     def _restored(self, rows: UOp, a: int, n: Any) -> UOp:
-        """Return the first n elements of `rows` (see `_rows`) as axis `a` of a node with the other axes of self."""
+        """Return the first n elements of each of `rows` as axis `a` of a node with the other axes of self.
+
+        `rows` has the shape (r, at least n), with a row for each element of the other axes.
+        """
         if not self._uop.shape:
             return graph.reshape(rows, () if n == 1 else (n,))
         others = [s for i, s in enumerate(self._uop.shape) if i != a]
@@ -208,7 +211,7 @@ class SortMixin(TensorBase):
         return graph.leading(u, (*others[:a], n, *others[a:]))
 
     def _result(self, rows: UOp, found: graphs.radix_sort.Sorted | None, a: int, k: Any) -> ValuesIndices[Self]:
-        """Return (values, int64 indices) with k elements of axis `a`, from the sort `found` of `rows` (see `_rows`).
+        """Return (values, int64 indices) with k elements of axis `a`, from the sort `found` of `rows`, shape (r, n).
 
         If `found` is None, which is so for k = 0, both are zeros of that shape.
         """
@@ -220,7 +223,10 @@ class SortMixin(TensorBase):
         return ValuesIndices(self._wrap(self._restored(values, a, k)), self._wrap(self._restored(indices, a, k)))
 
     def _element_of_rank(self, rows: UOp, at: UOp, a: int, keepdim: bool) -> ValuesIndices[Self]:
-        """Return (values, indices) of the elements of `rows` of axis `a` at the sorted positions `at`, shape (r, 1)."""
+        """Return (values, int64 indices) of the elements that the sorted `rows` of axis `a` have at positions `at`.
+
+        `at` has the shape (r, 1): one position for each row. `keepdim` keeps the axis with size 1.
+        """
         index = _indices_of_ranks(rows, at)
         both = self._result(rows, graphs.radix_sort.Sorted(graphs.gather_scatter.gather_rows(rows, index), index), a, 1)
         return both if keepdim or not self.ndim else ValuesIndices(*(t.squeeze(a) for t in both))

@@ -59,14 +59,20 @@ def _same_shape(x: Any, target: Any, name: str) -> None:
 
 
 def _class_axis(x: Any, name: str) -> int:
-    """Return the axis of the classes: 0 for (C,), else 1. Raises ShapeError for a scalar."""
+    """Return the axis of the classes of the Tensor `x`: 0 for the shape (C,), else 1.
+
+    Raises ShapeError, which names the method `name`, for a scalar.
+    """
     if x.ndim == 0:
         raise ShapeError(f"{name}: rank of the input", expected="(classes,) or (batch, classes, ...)", found=())
     return 0 if x.ndim == 1 else 1
 
 
 def _class_weight(x: Any, weight: Any, axis: int, name: str) -> Any:
-    """Return `weight`, shape (classes,), reshaped to broadcast along the class axis of `x`. Raises ShapeError."""
+    """Return `weight`, shape (classes,), reshaped to broadcast along the class axis, number `axis`, of `x`.
+
+    Raises ShapeError, which names the method `name`, for another shape.
+    """
     if weight.shape != (x.shape[axis],):
         raise ShapeError(f"{name}: weight", expected=(x.shape[axis],), found=weight.shape)
     return weight.reshape(-1, *(1,) * (x.ndim - 1 - axis))

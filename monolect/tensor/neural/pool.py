@@ -377,7 +377,7 @@ class PoolMixin(TensorBase):
     def adaptive_avg_pool1d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the means of `output_size` equal parts of the last axis; None keeps the axis.
 
-        See `adaptive_avg_pool2d`.
+        Raises ArgumentError unless `output_size` divides the axis, DTypeError for integers.
 
         >>> Tensor([[1.0, 5.0, 2.0, 4.0]]).adaptive_avg_pool1d(2).tolist()
         [[3.0, 3.0]]
@@ -388,8 +388,8 @@ class PoolMixin(TensorBase):
     def adaptive_avg_pool2d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the means of equal parts of the last two axes, which get `output_size` parts; None keeps an axis.
 
-        `output_size` is an int or one int for each axis, and must divide the input; 1 averages all elements. Raises
-        ArgumentError.
+        `output_size` is an int or one int for each axis; 1 averages all elements. Raises ArgumentError unless it
+        divides the axes, DTypeError for integers.
 
         >>> Tensor([[1.0, 5.0], [2.0, 4.0]]).adaptive_avg_pool2d(1).tolist()
         [[3.0]]
@@ -400,7 +400,8 @@ class PoolMixin(TensorBase):
     def adaptive_avg_pool3d(self, output_size: int | Sequence[int | None]) -> Self:
         """Return the means of equal parts of the last three axes, which get `output_size` parts; None keeps an axis.
 
-        See `adaptive_avg_pool2d`.
+        Raises ArgumentError unless `output_size`, an int or one for each axis, divides the axes, DTypeError for
+        integers.
 
         >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).adaptive_avg_pool3d((None, 1, 1)).tolist()
         [[[[3.0]]]]
@@ -409,7 +410,9 @@ class PoolMixin(TensorBase):
         return self._avg_pool(3, kernel, kernel, 0, False, True, None)
 
     def adaptive_max_pool1d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the largest elements of `output_size` equal parts of the last axis. See `adaptive_avg_pool2d`.
+        """Return the largest elements of `output_size` equal parts of the last axis; None keeps the axis.
+
+        Raises ArgumentError unless `output_size` divides the axis.
 
         >>> Tensor([[1, 5, 2, 4]]).adaptive_max_pool1d(2).tolist()
         [[5, 4]]
@@ -418,7 +421,10 @@ class PoolMixin(TensorBase):
         return self._max_pool(1, kernel, kernel, 0, 1, False)
 
     def adaptive_max_pool2d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the largest elements of equal parts of the last two axes. See `adaptive_avg_pool2d`.
+        """Return the largest elements of equal parts of the last two axes, which get `output_size` parts.
+
+        `output_size` is an int, or an int or None (keeps the axis) for each axis. Raises ArgumentError unless it
+        divides the axes.
 
         >>> Tensor([[1, 5], [2, 4]]).adaptive_max_pool2d((None, 1)).tolist()
         [[5], [4]]
@@ -427,7 +433,10 @@ class PoolMixin(TensorBase):
         return self._max_pool(2, kernel, kernel, 0, 1, False)
 
     def adaptive_max_pool3d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the largest elements of equal parts of the last three axes. See `adaptive_avg_pool2d`.
+        """Return the largest elements of equal parts of the last three axes, which get `output_size` parts.
+
+        `output_size` is an int, or an int or None (keeps the axis) for each axis. Raises ArgumentError unless it
+        divides the axes.
 
         >>> Tensor([[[[1, 5], [2, 4]]]]).adaptive_max_pool3d(1).tolist()
         [[[[5]]]]
