@@ -30,8 +30,10 @@ def closed_form(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
 
 
 def closed_alone(y: UOp, inputs: tuple[UOp, ...], derivative: ClosedForm) -> UOp:
-    """Apply `closed_form` to a new node around `y`, and return that node; other uses of the interned node `y` are not
-    affected.
+    """Register `derivative(g, y, *inputs)` as the gradients of a new node around `y`, and return that node.
+
+    The new node is a CONTIGUOUS_BACKWARD of `y`. Other uses of the interned node `y` are not affected; in
+    `closed_form`, which registers at `y` itself, they are. The backward walk calls `derivative`.
     """
     return closed_form(node("CONTIGUOUS_BACKWARD", (y,)), inputs, derivative)
 

@@ -39,7 +39,7 @@ def fmod(a: UOp, b: UOp) -> UOp:
 
 
 def floor_remainder(a: UOp, b: UOp) -> UOp:
-    """Return the remainder of floor division of floats, with the sign of b."""
+    """Return the remainder of the floor division a / b of float nodes, with the sign of b."""
     r = fmod(a, b)
     other_sign = build("AND", e("CMPNE", r, 0.0), build("CMPNE", e("CMPLT", r, 0.0), e("CMPLT", b, 0.0)))
     return where(other_sign, build("ADD", r, b), r)

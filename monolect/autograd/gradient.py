@@ -287,7 +287,10 @@ def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) 
 
 
 def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp, UOp | None]:
-    """Return `gradients` of several roots. `grads` maps each root to its gradient; other nodes are added to it."""
+    """Return target -> gradient or None for several roots; `grads` maps each root to its gradient, and is added to.
+
+    With `cut`, the graphs of `targets` are not entered.
+    """
     wanted = frozenset(targets)
     order = _nodes_on_paths(tuple(grads), wanted, cut)
     results: dict[UOp, dict[int, UOp]] = {}  # call -> number of a result -> gradient of the result
@@ -436,10 +439,7 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
 
 
 def _pass(u: UOp, g: UOp, wanted: dict[UOp, bool]) -> list[tuple[UOp, UOp]]:
-    """Return the sources of `u` that are in `wanted`, each with its gradient, from the gradient `g` of `u`.
-
-    Raises GradientError for an op without a derivative.
-    """
+    """Return (source in `wanted`, its gradient) of `u` with the gradient `g`. GradientError: `u` has no derivative."""
     if (c := closed.get(u)) is not None:
         inputs, derivative = c
         found = zip(inputs, derivative(g, u, *inputs), strict=True)

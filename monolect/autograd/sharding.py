@@ -83,7 +83,9 @@ def gradient_at(u: UOp, g: UOp) -> UOp:
 
 
 def added_at(u: UOp, g: UOp, more: UOp) -> UOp:
-    """Return the sum of two gradients of `u`, added on the devices of `u` if one of them is on several."""
+    """Return the sum of two gradients `g` and `more` of `u`, added on the devices of `u` if one of them is on several
+    devices.
+    """
     return build("ADD", gradient_at(u, g), gradient_at(u, more))
 
 

@@ -157,7 +157,10 @@ def _select(words: Words, rows: Sequence[int], lanes: Sequence[int] | None = Non
 
 
 def _min_max(a: Words, b: Words) -> tuple[Words, Words]:
-    """Return (smaller, larger) of each pair of elements; the first word decides, then the second."""
+    """Return (smaller, larger) of each pair of an element of `a` and the element of `b` at the same index.
+
+    Both results are integer words as `a` and `b`; the first word decides, then the second.
+    """
     swap = build("CMPLT", b[0], a[0])
     if len(a) > 1:
         swap = build("OR", swap, build("AND", build("CMPEQ", b[0], a[0]), build("CMPLT", b[1], a[1])))

@@ -46,7 +46,8 @@ def convolve(x: UOp, weight: UOp, conv: ConvGeometry, *, weight_cached: bool = F
 
     The result has the shape (N, Cout, *outputs).
 
-    `weight_cached`: a captured step keeps the transformed weight from one call to the next, which favours Winograd.
+    `conv` has padding, stride, dilation and groups. `weight_cached`: a captured step keeps the transformed weight from
+    one call to the next, which favours Winograd's method.
     """
     y = _by_winograd(x, weight, conv, weight_cached) if settings.WINOGRAD else None
     y = _direct(x, weight, conv) if y is None else y

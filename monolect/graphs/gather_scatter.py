@@ -15,7 +15,10 @@ from monolect.ir.uop import UOp, build
 
 
 def empty(shape: tuple[int, ...], dtype: DType) -> UOp:
-    """Return a CONTIGUOUS node of uninitialized memory, which must be written before it is read."""
+    """Return a CONTIGUOUS node of uninitialized memory for elements of `dtype` in `shape`.
+
+    The memory must be written before it is read.
+    """
     return build("CONTIGUOUS", graph.full(shape, INVALID, dtype))
 
 

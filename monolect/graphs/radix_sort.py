@@ -60,7 +60,10 @@ def sort_rows(x: UOp, descending: bool = False) -> Sorted:
 
 
 def _sort_by_keys(x: UOp, descending: bool) -> Sorted:
-    """Sort the rows of `x`, shape (r, n), by counting or by radix sort of their keys."""
+    """Sort the rows of `x`, shape (r, n), by counting or by radix sort of their keys.
+
+    The order is ascending unless `descending`; equal elements keep their order.
+    """
     key = order.unsigned(order.key(x), descending)
     if is_cheaper_to_count(x.shape[1], key.dtype.bits):
         return _sort_by_counting(x, key)

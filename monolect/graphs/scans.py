@@ -24,7 +24,7 @@ _NEUTRAL = {"ADD": 0, "MUL": 1}
 
 
 def neutral(op: str, d: DType) -> Any:
-    """Return the neutral element of ADD, MUL or MAX for dtype `d`: 0, 1 or the least value."""
+    """Return the neutral element of `op`, ADD, MUL or MAX, for dtype `d`: 0, 1 or the least value."""
     return d.min if op == "MAX" else _NEUTRAL[op]
 
 

@@ -47,7 +47,11 @@ def as_ints(value: Any, n: int, what: str, least: int) -> Ints:
 
 
 def count_windows(size: Any, kernel: int, stride: int, dilation: int) -> Any:
-    """Return the number of windows of `kernel` elements that fit on an axis of `size`; 0 or less if none does."""
+    """Return the number of windows of `kernel` elements that fit on an axis of `size`; 0 or less if none does.
+
+    `stride` is the distance of the starts of two windows, `dilation` that of two elements of a window. For a symbolic
+    `size` the result is an index node.
+    """
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 
@@ -67,7 +71,11 @@ class _Axis(NamedTuple):
 
 
 def _axis(size: int, kernel: int, stride: int, dilation: int) -> _Axis:
-    """Return the sizes and offsets by which `windows` turns an axis of `size` elements into windows of `kernel`."""
+    """Return the sizes and offsets by which `windows` turns an axis of `size` elements into windows of `kernel`
+    elements.
+
+    Windows start `stride` elements apart; the elements of a window are `dilation` apart.
+    """
     out = count_windows(size, kernel, stride, dilation)
     if kernel == 1 or (stride >= kernel and dilation == 1):
         step = (out, stride)
@@ -83,8 +91,9 @@ def _axis(size: int, kernel: int, stride: int, dilation: int) -> _Axis:
 def windows(x: UOp, kernel: Ints, stride: Ints, dilation: Ints, lead: Sequence[int] | None = None) -> UOp:
     """Return the windows of the last axes of `x` as a view: (..., *spatial) -> (*lead, *outputs, *kernel).
 
-    With `lead` the other axes are first broadcast to it; None leaves them as they are. Every axis must hold at least
-    one window.
+    `kernel`, `stride` (between windows) and `dilation` (between the elements of a window) have an int for each of these
+    axes. With `lead` the other axes are first broadcast to it; None leaves them as they are. Every axis must hold at
+    least one window.
     """
     n = len(kernel)
     own = x.shape[: len(x.shape) - n]
@@ -112,8 +121,10 @@ def windows(x: UOp, kernel: Ints, stride: Ints, dilation: Ints, lead: Sequence[i
 
 
 def overlap(outs: Sequence[Any], kernel: Ints, stride: Ints, dilation: Ints) -> bool:
-    """Whether windows overlap and OverlapAdd applies: dilation is 1, the numbers of windows `outs` are ints, and at
-    most MAX_TERMS windows cover an element.
+    """Whether windows overlap and OverlapAdd applies: dilation is 1, the numbers of windows `outs` are ints, and more
+    than one but at most MAX_TERMS windows cover an element.
+
+    `kernel`, `stride` and `dilation` have an int for each axis.
     """
     reach = prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
     return 1 < reach <= MAX_TERMS and all(r == 1 for r in dilation) and all(o.__class__ is int for o in outs)

@@ -130,8 +130,9 @@ def _contiguous(u: UOp, order: Iterable[int], *, restore: bool = False) -> UOp:
 
 
 def _part(u: UOp, axis: int, start: int, n: int, offset_in_tile: int) -> UOp:
-    """Return n tiles from `start` on, at one offset in each tile; `axis` and the next one are (tiles, offset in a
-    tile).
+    """Return n tiles of `u` from tile `start` on, and of each only the elements at `offset_in_tile`.
+
+    `axis` of `u` counts tiles and the next axis the offset in a tile; that axis keeps size 1.
     """
     offsets, sizes = [0] * len(u.shape), list(u.shape)
     offsets[axis : axis + 2], sizes[axis : axis + 2] = (start, offset_in_tile), (n, 1)

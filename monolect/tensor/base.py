@@ -285,7 +285,7 @@ def unpacked(args: tuple) -> tuple:
 
 
 def as_sizes(args: tuple, what: str = "size") -> tuple:
-    """Return the sizes (2, 3) for `f(2, 3)` and for `f((2, 3))`.
+    """Return the sizes (2, 3) for the arguments `args` of `f(2, 3)` and of `f((2, 3))`.
 
     Raises an ArgumentError that calls the value `what` for anything but sizes.
     """
@@ -305,7 +305,7 @@ def check_sizes(shape: tuple) -> tuple:
 
 
 def check_count(shape: tuple) -> None:
-    """Raise ShapeError where one axis, or all axes together, may have more than 2**63 - 1 elements.
+    """Raise ShapeError where one axis of `shape`, or all axes together, may have more than 2**63 - 1 elements.
 
     A broadcast value needs no memory, but its elements are numbered. Intermediate values, such as the triangle of a
     scan, are not checked.

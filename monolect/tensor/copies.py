@@ -65,8 +65,8 @@ class CopyMixin(TensorBase):
     def __reduce_ex__(self, protocol: Any) -> tuple:
         """Return the pickled form: the computed values, the device, `requires_grad` and `grad`.
 
-        A view that shares memory is pickled with its whole base, as by `torch.save`. Raises JitError inside a jitted
-        function.
+        `pickle` calls this method; `protocol` has no effect. A view that shares memory is pickled with the whole Tensor
+        whose memory it shows. Raises JitError inside a jitted function.
 
         >>> import pickle
         >>> a = Tensor([1.0, 2.0])

@@ -494,7 +494,10 @@ def _whole_steps(start: float, end: float, steps: int) -> UOp | None:
 
 
 def from_data_dtype(value: Any) -> DType:
-    """Return the default dtype of a Python or NumPy number: bool, int64 or float32. Raises DTypeError otherwise."""
+    """Return the default dtype of the Python or NumPy number `value`: bool, int64 or float32.
+
+    Raises DTypeError for another object.
+    """
     if is_scalar(value):
         value = value.item()
     if isinstance(value, bool):

@@ -57,7 +57,7 @@ def content_of(x: Any) -> tuple[bytes | None, Any, Any]:
 
 
 def fields(tree: Any) -> tuple[str, ...] | None:
-    """Return the field names of a dataclass instance, None for anything else."""
+    """Return the field names of `tree` if it is an instance of a dataclass, else None."""
     found = getattr(type(tree), "__dataclass_fields__", None)
     return None if found is None else tuple(found)
 
@@ -128,7 +128,7 @@ class ByIdentity:
 
 
 def kind(t: Tensor) -> tuple[UOp, Any, Any, bool]:
-    """Return the part of a capture's cache key for a Tensor whose node is a BUFFER.
+    """Return the part of a capture's cache key for the Tensor `t`, whose node is a BUFFER.
 
     It is (source node that holds the shape, dtype, device, requires_grad). On several devices, `device` is the pair
     (devices, axis that they divide or None).
@@ -168,7 +168,7 @@ def signature(tree: Any, other: Callable[[Any], Any], own: Callable[[Any], Any])
 
 
 def check_results(tree: Any, given: Container[int], what: str) -> None:
-    """Raise JitError for a result that a later call could not build.
+    """Raise JitError if `tree`, the result of a user's function, holds an object that a later call could not build.
 
     Allowed are Tensors, numbers, texts and other constants (such as types, enums and functions without a closure),
     trees of them, and the function's own arguments (`given` holds their ids). `what` names the kind of

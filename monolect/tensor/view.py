@@ -361,7 +361,10 @@ def detached(t: AnyTensor) -> AnyTensor:
 
 # ---- strides ---------------------------------------------------------------------------------------------------------
 def row_major(shape: Sequence[Any]) -> Strides | None:
-    """Return the strides of contiguous elements, in elements; None for symbolic sizes."""
+    """Return the strides of elements in `shape` that are contiguous in row-major order, in elements.
+
+    The result is None if a size is symbolic.
+    """
     out, stride = [], 1
     for n in reversed(shape):
         if n.__class__ is not int:
@@ -372,7 +375,10 @@ def row_major(shape: Sequence[Any]) -> Strides | None:
 
 
 def strides(t: Any) -> Strides | None:
-    """Return the distance in memory between neighbours on each axis of a Tensor, in elements; None if it is unknown."""
+    """Return the distance in memory between neighbours on each axis of the Tensor `t`, in elements.
+
+    The result is None if the distances are unknown: for a symbolic size, or a view without known strides.
+    """
     if not t._is_view:
         return row_major(t.shape)
     window = t._view

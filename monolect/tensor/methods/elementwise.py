@@ -625,7 +625,9 @@ class ElementwiseMixin(TensorBase):
         return close | (a.isnan() & b.isnan()) if equal_nan else close
 
     def allclose(self, other: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-        """Whether `isclose` with these arguments is True for all elements, as a Python bool. The tensors are computed.
+        """Whether |self - other| <= atol + rtol * |other| for all elements, as a Python bool. The tensors are computed.
+
+        With `equal_nan` two nan are close; an infinity is close only to itself.
 
         >>> a, b = Tensor([1.0, 2.0]), Tensor([1.0, 2.1])
         >>> a.allclose(b), a.allclose(b, rtol=0.1)
@@ -718,7 +720,7 @@ class ElementwiseMixin(TensorBase):
         return ~self.bool()
 
     def logical_and(self, other: TensorLike) -> Self:
-        """Return a bool tensor, broadcast: True where both elements are not zero.
+        """Return a bool tensor, broadcast: True where the elements of self and `other` are both not zero.
 
         >>> Tensor([0, 1, 2]).logical_and(Tensor([1, 0, 3])).tolist()
         [False, False, True]
@@ -726,7 +728,7 @@ class ElementwiseMixin(TensorBase):
         return self.bool() & self._truth(other)
 
     def logical_or(self, other: TensorLike) -> Self:
-        """Return a bool tensor, broadcast: True where at least one element is not zero.
+        """Return a bool tensor, broadcast: True where the element of self or that of `other` is not zero.
 
         >>> Tensor([0, 0, 2]).logical_or(Tensor([1, 0, 3])).tolist()
         [True, False, True]
@@ -734,7 +736,7 @@ class ElementwiseMixin(TensorBase):
         return self.bool() | self._truth(other)
 
     def logical_xor(self, other: TensorLike) -> Self:
-        """Return a bool tensor, broadcast: True where exactly one element is not zero.
+        """Return a bool tensor, broadcast: True where exactly one of the elements of self and `other` is not zero.
 
         >>> Tensor([0, 0, 2]).logical_xor(Tensor([1, 0, 3])).tolist()
         [True, False, False]

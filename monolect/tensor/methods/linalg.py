@@ -85,7 +85,9 @@ class LinalgMixin(TensorBase):
         return self._wrap(matmul(check_rank(self._uop, 2, "mv", "self"), b, "mv"))
 
     def dot(self, tensor: TensorBase) -> Self:
-        """Return the inner product of two 1-d tensors of one size, of shape (). Raises ShapeError for other ranks.
+        """Return the inner product of self and `tensor`, both 1-d of one size, of shape ().
+
+        Raises ShapeError for other ranks or different sizes.
 
         >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0])).item()
         11.0

@@ -175,7 +175,9 @@ class ReduceMixin(TensorBase):
         return self._wrap(cast(build("SQRT", _zero_gradient_at_zero(v)), self.dtype))
 
     def var_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
-        """Return (variance, mean) along axes `dim`, by default all; the variance is divided by n - correction.
+        """Return (variance, mean) along axes `dim`, by default all; the sum of squares is divided by n - correction.
+
+        `keepdim` keeps the axes with size 1.
 
         Raises DTypeError for integers.
 
@@ -186,8 +188,9 @@ class ReduceMixin(TensorBase):
         return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def std_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
-        """Return (standard deviation, mean) along axes `dim`, by default all; the variance is divided by n -
-        correction.
+        """Return (standard deviation, mean) along axes `dim`, by default all; `keepdim` keeps them with size 1.
+
+        The sum of squared distances from the mean is divided by n - correction.
 
         Raises DTypeError for integers.
 
@@ -364,7 +367,7 @@ class ReduceMixin(TensorBase):
     def _position(self, u: UOp, dim: Any, keepdim: bool) -> Self:
         """Return the int64 index of the first maximum of `u` along axis `dim`, or of all elements if `dim` is None.
 
-        Raises ShapeError for no elements.
+        `keepdim` keeps the axes with size 1. Raises ShapeError for no elements.
         """
         shape = u.shape
         if dim is None:
@@ -509,7 +512,7 @@ def _refuse_empty(u: UOp, axes: tuple[int, ...]) -> None:
 def _reduce(u: UOp, op: str, axes: tuple[int, ...], keepdim: bool) -> UOp:
     """Return the reduction of `u` by `op`, ADD, MUL or MAX, along `axes`; of no elements, the neutral element of `op`.
 
-    Raises ShapeError for an empty maximum.
+    The axes keep size 1 if `keepdim`. Raises ShapeError for a maximum of no elements, unless `u` is bool.
     """
     if op == "MAX" and u.dtype is not dtypes.bool:  # a maximum of bools is `any`
         _refuse_empty(u, axes)

@@ -99,7 +99,7 @@ class SortMixin(TensorBase):
     def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Return the middle element, the lower of two: of all elements, or (values, indices) along axis `dim`.
 
-        The result is nan if an element is nan. Raises ShapeError for no elements.
+        `keepdim` keeps the axis with size 1. The result is nan if an element is nan. Raises ShapeError for no elements.
 
         >>> Tensor([3.0, 1.0, 2.0, 9.0]).median().item()
         2.0
@@ -117,9 +117,10 @@ class SortMixin(TensorBase):
         """Return the q-th quantiles (0 <= q <= 1) along axis `dim`, by default of all elements; a vector `q` adds a
         first axis.
 
-        `interpolation` is linear, lower, higher, nearest or midpoint. Raises DTypeError for integers, ArgumentError for
-        another interpolation or numbers `q` outside of [0, 1], and ShapeError for no elements or a tensor `q` with more
-        than one axis or another dtype. The values of a tensor `q` are not checked.
+        `keepdim` keeps the axes with size 1. `interpolation` is linear, lower, higher, nearest or midpoint. Raises
+        DTypeError for integers, ArgumentError for another interpolation or numbers `q` outside of [0, 1], and
+        ShapeError for no elements or a tensor `q` with more than one axis or another dtype. The values of a tensor `q`
+        are not checked.
 
         >>> Tensor([1.0, 2.0, 4.0]).quantile(0.75).item()
         3.0
@@ -150,10 +151,10 @@ class SortMixin(TensorBase):
 
     # ---- rows --------------------------------------------------------------------------------------------------------
     def _rows(self, dim: int, fill: Any) -> tuple[int, UOp]:
-        """Return the axis counted from the front, and the tensor as rows along it, shape (r, n); symbolic sizes are
-        padded with `fill`.
+        """Return (axis, rows): axis `dim` counted from the front, and the tensor as rows along it, shape (r, n).
 
-        Raises ShapeError for an axis of 2**31 elements or more.
+        Symbolic sizes are padded with `fill` to their maximum. Raises ShapeError for an axis of 2**31 elements or more,
+        AxisError for a missing axis.
         """
         devices = self.device
         u = self._uop if isinstance(devices, str) else copied(self._uop, devices[0])  # rows are sorted on one device
@@ -167,8 +168,8 @@ class SortMixin(TensorBase):
         return a, graph.reshape(last, (count(last.shape[:-1]), n))
 
     def _flat_elements(self) -> tuple[Any, Any]:
-        """Return all elements as one axis, padded with the largest number if a size is symbolic, and the number of
-        elements.
+        """Return (tensor, n): all elements as one axis, padded with the largest number if a size is symbolic, and the
+        number of elements without padding.
         """
         u = graph.padded_to_max(self._uop, self._largest_number(), range(len(self._uop.shape)))
         return self._wrap(graph.reshape(u, (count(u.shape),))), count(self._uop.shape)
@@ -188,8 +189,8 @@ class SortMixin(TensorBase):
         return self.dtype is dtypes.bool or self.dtype.max
 
     def _checked_count(self, name: str, k: Any, a: int, least: int) -> int:
-        """Return `k`, a number of elements of axis `a`, as an int. Raises ArgumentError below `least`, or if the axis
-        may have fewer than `k` elements.
+        """Return `k`, a number of elements of axis `a`, as an int. Raises ArgumentError, which names the method `name`,
+        if it is no integer or below `least`, or if the axis may have fewer than `k` elements.
         """
         k, n = as_int(k, "k"), self._length(a)
         most = n if n.__class__ is int else min_max(n)[0]

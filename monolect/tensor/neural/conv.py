@@ -72,9 +72,9 @@ class ConvMixin(PoolMixin):
     __slots__ = ()
 
     def _batched(self, n: int, name: str) -> tuple[UOp, bool]:
-        """Return the input with a batch axis before channels and n spatial axes, and whether it had one.
+        """Return (input, batched): self with a batch axis before channels and n spatial axes, and whether it had one.
 
-        Raises ShapeError for another rank.
+        A missing batch axis gets size 1. Raises ShapeError, which names the method `name`, for another rank.
         """
         x = self._uop
         if len(x.shape) not in (n + 1, n + 2):

@@ -145,7 +145,8 @@ class LossMixin(NormMixin):
         """Return the loss of integer target classes; self holds log-probabilities with classes along `axis`.
 
         `weight`: a factor for each class, or None. Targets equal to `ignore` are skipped. `smoothing`: share of the
-        target that all classes get equally. `name`: the method in messages.
+        target that all classes get equally. `reduction`: 'mean', 'sum' or 'none'. `name`: the method in messages.
+        Raises DTypeError for targets that are no integers, ShapeError for other shapes.
         """
         if not target.dtype.is_int:
             raise DTypeError(f"{name}: target", expected="integer classes", found=target.dtype.name)
@@ -173,6 +174,7 @@ class LossMixin(NormMixin):
         """Return the loss of target probabilities; self holds log-probabilities with classes along `axis`.
 
         `weight`: a factor for each class, or None. `smoothing`: share of the target that all classes get equally.
+        `reduction`: 'mean', 'sum' or 'none'. Raises ShapeError unless `target` has the shape of self.
         """
         _same_shape(self, target, "cross_entropy")
         classes = self.shape[axis]

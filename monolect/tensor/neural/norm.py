@@ -203,7 +203,8 @@ class NormMixin(TensorBase):
 
     def _batch_normalized(self, mean: Any, var: Any, momentum: float, eps: float) -> Any:
         """Return self normalized by the statistics of the batch, and (running statistic, its new value) for each of
-        `mean` and `var` that is not None. `momentum` is the share of the batch in the new value.
+        the running `mean` and `var` that is not None. `momentum` is the share of the batch in the new value; `eps` is
+        added to the variance.
 
         Raises ShapeError for fewer than two values in a channel.
         """

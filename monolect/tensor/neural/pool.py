@@ -39,7 +39,8 @@ def _ceil_extra(size: int, kernel: int, stride: int, padding: int, dilation: int
     """Return the number of elements that ceil_mode adds at the end of an axis of `size` so that a last, partial window
     fits.
 
-    That window must start inside the input or the padding before it, not in the padding after it.
+    That window must start inside the input or the padding before it, not in the padding after it. Windows have `kernel`
+    elements that are `dilation` apart and start `stride` apart; `padding` is that at either end.
     """
     out = -(-(size + 2 * padding - dilation * (kernel - 1) - 1) // stride) + 1
     if (out - 1) * stride >= size + padding:
@@ -49,7 +50,7 @@ def _ceil_extra(size: int, kernel: int, stride: int, padding: int, dilation: int
 
 def _covered(size: Any, out: Any, kernel: int, stride: int, padding: int, include_pad: bool) -> list[int] | UOp:
     """Return how many elements each of the `out` windows of an axis of `size` covers, without elements that ceil_mode
-    added, and without padding unless `include_pad`.
+    added, and without padding unless `include_pad`. Windows have `kernel` elements and start `stride` apart.
 
     For an axis of symbolic size, return an index vector, or one count if all windows cover the same number.
     """
@@ -146,8 +147,10 @@ class PoolMixin(TensorBase):
     def _pooled(
         self, n: int, name: str, sizes: tuple[Any, Any, Any, Any], ceil_mode: bool, fill: Any
     ) -> tuple[UOp, UOp, tuple[Ints, Ints, Ints, Ints]]:
-        """Return the windows over the last n axes, (..., *outputs, *kernel), their padded source, and (kernel, stride,
-        padding, dilation) as tuples of n ints.
+        """Return (windows, padded, sizes): the windows over the last n axes, (..., *outputs, *kernel), the padded input
+        that they are a view of, and (kernel, stride, padding, dilation) as tuples of n ints.
+
+        With `ceil_mode` a last window may extend past the end, which is padded for it.
 
         `sizes`: these four as the user gave them; a stride of None is the kernel. `fill`: value of the padding. `name`:
         the method in messages. Raises ShapeError for fewer than n axes or a window larger than the padded input,
