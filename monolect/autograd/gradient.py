@@ -184,9 +184,9 @@ def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool, binding: Ca
 
 
 def _to_graph_at(binding: Callable[[UOp], Any], graph: UOp) -> ClosedForm:
-    """Return the closed form of a value computed from `graph`, which passes the gradient on to `graph`.
+    """Return a derivative, for `closed_form`, of a value computed from `graph`: it passes the gradient on to `graph`.
 
-    The backward walk calls the closed form. It raises GradientError unless `binding(graph)`, the values of the
+    The backward walk calls the derivative. It raises GradientError unless `binding(graph)`, the values of the
     Variables of `graph`, is then what it is now. If `binding(graph)` is None now, nothing is compared.
     """
     if (bound := binding(graph)) is None:
@@ -423,7 +423,8 @@ def refuse_without_graph(u: UOp) -> None:
 def _sources(u: UOp) -> tuple[UOp, ...]:
     """Return the nodes to which a gradient of `u` flows directly.
 
-    They are the inputs of its closed form if it has one, none for an op without a gradient, else mostly its sources.
+    They are the inputs that `closed_form` registered for `u`, if it did; none for a `u` that is no float or passes no
+    gradient on; for an AFTER the buffer and the stored values; else the sources of `u`.
     """
     if u.op in _CALLS:
         return u.src[1:]
@@ -571,7 +572,7 @@ def _index(u: UOp, g: UOp) -> UOp:
 
 
 def _part(u: UOp, g: UOp, k: int) -> UOp:
-    """Return the gradient of source `k` of a STACK: a slice of `g`."""
+    """Return the gradient of source `k` of the STACK `u`: slice `k` of `g`, the gradient of `u`, along axis 0."""
     return reshape(shrink_axis(g, 0, k, 1), u.shape[1:])
 
 
@@ -719,9 +720,9 @@ def _are_disjoint(a: UOp, b: UOp) -> bool:
 
 
 def _after(u: UOp, g: UOp) -> list[tuple[UOp, UOp]]:
-    """Return (source, gradient) pairs of AFTER `u`: each stored value gets the part that it wrote, last write first.
+    """Return (source, gradient) pairs of the AFTER `u` from its gradient `g`, last write first.
 
-    The buffer gets the rest of the gradient.
+    Each stored value gets the part of `g` that it wrote; the buffer gets the rest, if any is left.
     """
     x, out = u.src[0], []
     left: UOp | None = g

@@ -72,7 +72,7 @@ def _check_count(old: Size, new: Size) -> None:
 
 
 def expand(u: UOp, shape: Sequence[Size]) -> UOp:
-    """Return `u` with its size-1 axes repeated to `shape`, which has the same rank."""
+    """Return `u` with its axes of size 1 repeated to the sizes of `shape`, which has the rank of `u`."""
     return build("EXPAND", u, shape_source(shape))
 
 
@@ -162,7 +162,7 @@ def size(n: Size, dtype: DType) -> UOp:
 
 
 def on_axis(u: UOp, axis: int, rank: int) -> UOp:
-    """Return the vector `u` reshaped to `rank` axes, along `axis`."""
+    """Return the vector `u`, shape (n,), reshaped to `rank` axes: size n along `axis`, 1 on the others."""
     return reshape(u, (1,) * axis + u.shape + (1,) * (rank - 1 - axis))
 
 
@@ -172,8 +172,8 @@ def iota(n: Size, dtype: DType = dtypes.index, axis: int = 0, rank: int = 1) -> 
 
 
 def inside(offset: Size, size: Size, total: Size, axis: int, rank: int) -> UOp:
-    """Return the bool mask of offset <= i < offset + size along `axis` of `rank` axes: size `total` there, 1 on the
-    others. Return TRUE if all are inside.
+    """Return a bool node of `rank` axes, of size `total` along `axis` and 1 on the others: the mask that is true for
+    indices i along `axis` with offset <= i < offset + size. Return the constant TRUE if all indices are inside.
     """
     i = iota(total, dtypes.index, axis, rank)
     starts = offset.__class__ is int and offset == 0
@@ -251,7 +251,9 @@ def reduce(u: UOp, op: str, axes: Iterable[int], keep: bool = True) -> UOp:
 
 
 def sum_to(u: UOp, shape: tuple) -> UOp:
-    """Return `u` summed to `shape`, along the axes that broadcasting `shape` to the shape of `u` would repeat."""
+    """Return `u` summed to `shape`, which broadcasts to the shape of `u`: along the axes that this would add or
+    repeat. It is the gradient of a broadcast.
+    """
     if u.shape == shape:
         return u
     extra = len(u.shape) - len(shape)

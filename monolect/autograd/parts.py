@@ -33,7 +33,8 @@ def joined_parts(parts: list[Part], shape: tuple[int, ...], cat: Cat) -> list[Pa
 def _joined_along(axis: int, total: int, parts: list[Part], cat: Cat) -> list[Part]:
     """Concatenate parts that differ only in offset or size along `axis`, if at least MANY_PARTS are disjoint.
 
-    Returns the new list of parts. `total`: size of the axis. `cat` concatenates values along an axis.
+    Returns the new list of parts, each (offset along each axis, value). `total`: size of the axis. `cat` concatenates
+    values along an axis.
     """
     rows: dict[tuple, list[Part]] = {}
     for offsets, g in parts:
@@ -69,7 +70,9 @@ def _between_zeros(axis: int, total: int, parts: list[tuple[int, UOp]], cat: Cat
 
 
 def _disjoint(axis: int, parts: list[Part]) -> list[list[Part]]:
-    """Split `parts` into as few lists as possible whose parts are disjoint along `axis`, sorted by offset."""
+    """Split `parts`, pairs (offset along each axis, value), into as few lists as possible whose parts are disjoint
+    along `axis`; each list is sorted by offset.
+    """
     ends: list[tuple[int, int]] = []  # a heap of (end of the last part, number) of each list
     out: list[list[Part]] = []
     for offsets, g in sorted(parts, key=lambda p: p[0][axis]):

@@ -76,7 +76,7 @@ def moved(u: UOp, devices: Devices, axis: int | None) -> UOp:
 
 
 def gradient_at(u: UOp, g: UOp) -> UOp:
-    """Return the gradient `g` of `u` on the devices of `u`, if one of them is on several."""
+    """Return the gradient `g` of `u`, moved to the devices of `u` if `g` or `u` is on several devices."""
     if not use.found:
         return g
     return to_devices_of(g, u) if isinstance(device_of(g), tuple) or isinstance(device_of(u), tuple) else g
@@ -90,23 +90,32 @@ def added_at(u: UOp, g: UOp, more: UOp) -> UOp:
 
 
 def whole(u: UOp) -> UOp:
-    """Return `u`, whole on each of its devices if it is sharded."""
+    """Return `u`; if it is divided over several devices, its copy that is whole on each of them."""
     return u if axis_of(u) is None else replicated(u, device_of(u))
 
 
 def whole_along(u: UOp, axes: Iterable[int]) -> UOp:
-    """Return `u`, whole on each of its devices if it is sharded along one of `axes`, whose elements an op moves."""
+    """Return `u`; if it is divided over devices along one of `axes`, its copy that is whole on each of them.
+
+    An op that moves elements along these axes needs that.
+    """
     a = axis_of(u)
     return replicated(u, device_of(u)) if a is not None and a in axes else u
 
 
 def whole_to_resize(u: UOp, sizes: Iterable[Any]) -> UOp:
-    """Return `u`, whole on each of its devices if a part or a padding of `sizes` changes its sharded axis."""
+    """Return `u`; if it is divided over devices along an axis whose size differs in `sizes`, its copy that is whole on
+    each of them.
+
+    A part or a padding of `u` with the sizes `sizes` needs that.
+    """
     return whole_along(u, [a for a, (n, m) in enumerate(zip(sizes, u.shape, strict=True)) if n is not m and n != m])
 
 
 def whole_to_reshape(u: UOp, shape: tuple[Any, ...]) -> UOp:
-    """Return `u`, whole on each of its devices if a RESHAPE to `shape` would cut its parts."""
+    """Return `u`; if a RESHAPE to `shape` would cut the parts into which devices divide `u`, its copy that is whole on
+    each device.
+    """
     a = axis_of(u)
     if a is None:
         return u
@@ -134,7 +143,10 @@ def leaves_parts(view: Callable[[UOp], UOp], base: UOp) -> bool:
 
 
 def is_at(u: UOp, devices: Any, axis: int | None) -> bool:
-    """Whether `u` is on `devices`: if they are several, sharded along `axis`, or whole on each for None."""
+    """Whether `u` is on `devices`, one name or a tuple.
+
+    On a tuple it must also be divided along `axis`, or be whole on each device if `axis` is None.
+    """
     return bool(device_of(u) == devices) and (not isinstance(devices, tuple) or axis_of(u) == axis)
 
 

@@ -307,7 +307,7 @@ class _KernelBuilder:
         self.memory = tuple(node("BUFFER", space, BufferArg(k, d, None, "LOCAL")) for k, d in enumerate(sorting.words))
 
     def sink(self) -> UOp:
-        """Build all passes and return the SINK of the kernel."""
+        """Build all passes and return the SINK of the kernel: sort each block, merge pairs of blocks, store rows."""
         loop = self._loop(self.n_blocks)
         words = _sort_block(self._read(loop), self.block)
         if self.n_blocks > 1:

@@ -191,7 +191,8 @@ def _interleave(y: UOp, stride: Ints, counts: Ints, first: Ints, sizes: Ints) ->
 
 
 class _Phase(NamedTuple):
-    """The kernel taps that contribute to one phase of a transposed convolution, on one axis.
+    """The kernel taps that contribute to one phase of a transposed convolution, on one axis; `_phase_elements` computes
+    the phase by them.
 
     For stride s, phase r has the result elements s * j + r. Its `taps` taps have the indices first, first + step, ...
     For element j they multiply the operand's elements j + at, j + at - spacing, ...

@@ -56,7 +56,10 @@ def count_windows(size: Any, kernel: int, stride: int, dilation: int) -> Any:
 
 
 class _Axis(NamedTuple):
-    """The sizes and offsets of the movement ops by which `windows` turns one axis into (window, element) axes."""
+    """The sizes and offsets of the movement ops by which `windows` turns one axis into (window, element) axes.
+
+    `_axis` computes them for one axis, and `windows` builds one view from those of all axes.
+    """
 
     repeats: int  # copies of the source, each in a row of its own
     offset: int  # index of the first source element in its row

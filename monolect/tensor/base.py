@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from monolect.tensor.variable import Variable
 
     class Named(Protocol):
-        """An object that names a device."""
+        """Type of an argument: an object that names a device by its attribute `name`."""
 
         @property
         def name(self) -> str: ...
 
     class Shared(Protocol):
-        """An object that gives its memory through DLPack."""
+        """Type of the argument of `from_dlpack`: an object that gives its memory through DLPack."""
 
         def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
         def __dlpack_device__(self) -> tuple[int, int]: ...
 
     class Arrayed(Protocol):
-        """An object that is an array for NumPy."""
+        """Type of data for a Tensor: an object that NumPy reads as an array by `__array__`."""
 
         def __array__(self) -> np.ndarray: ...
 

@@ -448,7 +448,8 @@ class CreationMixin(TensorBase):
 
     @classmethod
     def from_numpy(cls, array: np.ndarray) -> Self:
-        """Return a tensor of a NumPy array; it shares the array's memory where layout and alignment allow.
+        """Return a tensor of a NumPy array; it shares the array's memory where layout and alignment allow, else the
+        values are copied.
 
         >>> a = np.zeros(16, np.float32)
         >>> t = Tensor.from_numpy(a)

@@ -35,7 +35,9 @@ def _forget(key: int) -> None:
 
 
 def exclude(tensors: Iterable[Any]) -> None:
-    """Keep these deferred tensors out of later batches, since a batch with them failed; `defer` readmits one."""
+    """Keep these deferred tensors out of later batches (the Tensors that one realization computes together), since a
+    batch with them failed; `defer` readmits one. Tensors that are not deferred are ignored.
+    """
     _excluded.update(id(t) for t in tensors if id(t) in _changed)
 
 
@@ -48,7 +50,7 @@ def forget_others(tensors: Iterable[Any]) -> None:
 
 
 def deferred() -> list[Any]:
-    """Return the deferred tensors to compute with the next batch."""
+    """Return the deferred tensors to compute with the next batch: those that are not realized and not excluded."""
     return [t for t in all_deferred() if id(t) not in _excluded] if _changed else []
 
 

@@ -66,7 +66,11 @@ def guarded(f: F, name: str = "") -> F:
 
 
 def guard_methods(cls: type) -> type:
-    """Class decorator: guard the methods that `cls` defines, except private ones and those in UNGUARDED."""
+    """Class decorator: replace each method that `cls` defines by its `guarded` form, whose Python errors become errors
+    of monolect, and return `cls`.
+
+    Private methods and those in UNGUARDED, such as `__add__`, `item` and `numpy`, stay as they are.
+    """
     for name, value in list(vars(cls).items()):
         if name in UNGUARDED or (name.startswith("_") and not name.startswith("__")):
             continue

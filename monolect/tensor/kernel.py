@@ -93,7 +93,8 @@ def native_function(code: Code, *inputs: Tensor, out: Result | list[Result], nam
     the code in the IR.
 
     ctypes prints an exception of a Python callback and does not pass it on; the results then hold the bytes stored so
-    far. Raises ArgumentError for a bad argument, DeviceError on other devices.
+    far. Raises ArgumentError for a `code` that is no address, an input that is no Tensor or a bad `out`, DeviceError on
+    other devices.
 
     >>> signature = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.POINTER(ctypes.c_float)), ctypes.c_int64)
     >>> def plus_one(buffers, thread):

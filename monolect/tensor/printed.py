@@ -53,8 +53,8 @@ class PrintMixin(TensorBase):
         return html(self)
 
     def __format__(self, spec: str) -> str:
-        """Format the only element by `spec`, as in f"{loss:.3f}". Without `spec`, as in f"{loss}", a tensor with axes
-        gives `str`.
+        """Format the only element by `spec`, for example in f"{loss:.3f}". Without `spec` a tensor with axes gives the
+        text of `str`.
 
         Raises ShapeError for a `spec` and several elements.
         """

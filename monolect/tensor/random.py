@@ -108,7 +108,10 @@ class _State:
                 c.is_disturbed = True
 
     def advance(self) -> list[Any]:
-        """Advance `stored` past the numbers drawn; return the Tensors to compute with the next batch."""
+        """Advance `stored` past the numbers drawn; return the Tensors to compute with the next batch.
+
+        The list is empty if no numbers were drawn that `stored` does not count yet.
+        """
         if not self.is_pending():
             return []
         self._note_owner()
@@ -160,7 +163,7 @@ def pending() -> list[Any]:
 
 
 def states_of(tensors: Iterable[Any]) -> list[_State]:
-    """Return the states whose `stored` is one of `tensors`."""
+    """Return the random states of the devices whose stored state Tensor is one of `tensors`."""
     given = {*map(id, tensors)}
     return [state for state in _states.values() if id(state.stored) in given]
 
@@ -206,7 +209,7 @@ def names() -> dict[int, str]:
 
 
 def tensors() -> list[Any]:
-    """Return the state Tensor of each device."""
+    """Return the Tensors that hold the random states, uint64 (numbers used, key), one for each device."""
     return [state.stored for state in _states.values()]
 
 

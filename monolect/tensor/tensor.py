@@ -120,8 +120,8 @@ def _all_leaf_nodes() -> set[UOp]:
 
 
 class _Watched(threading.local):
-    """Hold, for each thread, the nodes that `monolect.grad` differentiates by; a computed value keeps a graph that
-    leads to one.
+    """Hold, for each thread, the nodes that `monolect.grad` differentiates by while it runs. A value that is computed
+    then keeps its graph if that leads to one of them.
     """
 
     nodes: tuple[UOp, ...] = ()
@@ -131,7 +131,7 @@ watched = _Watched()
 
 
 def leaves() -> list[Tensor]:
-    """Return the tensors with `requires_grad`."""
+    """Return the living Tensors whose `requires_grad` is set, the leaves of `backward`."""
     return [t for r in _leaf_tensors.valuerefs() if (t := r()) is not None]
 
 
@@ -381,8 +381,8 @@ class Tensor(
             _leaves[u] = _paused.pop(u)
 
     def _part_from_graphs(self) -> None:
-        """Refer to the same value by another node if a graph may have this one: values that were written down while
-        this tensor was no leaf have no gradient for it, and the others have.
+        """Give this tensor another node of the same value if a graph may have the present one. So values computed while
+        this tensor was no leaf pass no gradient to it.
         """
         u = self._uop
         if getrefcount(u) <= ONE_REF + 1 or changes.captures or changes.is_inside or is_on_disk(self.device):
@@ -673,8 +673,8 @@ class Tensor(
             defer(self)
 
     def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
-        """Return the node of `base` after a store of `value`, broadcast, into its view `view`. A mapped file is written
-        at once.
+        """Return the node `base` after a store of `value`, broadcast, into `view`, a node that is a view of it. A
+        mapped file is written at once.
         """
         if is_on_disk(self.device) and is_realized(base):
             self._fitting(view, value, elsewhere=True)

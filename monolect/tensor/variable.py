@@ -99,7 +99,9 @@ class Variable:
         return (Variable, (self.name, self.min, self.max, self.multiple_of))
 
     def bind(self, value: SupportsIndex) -> AbstractContextManager[Variable]:
-        """Bind the Variable to `value` for realizations inside the `with` block; a result keeps the shape it had there.
+        """Return a context manager that binds the Variable to `value` for realizations inside its `with` block.
+
+        A result keeps the shape that it had there.
 
         Tensors assigned in the block that depend on the Variable are computed when it ends, at the latest. A new value
         needs no compilation. Each thread and each asyncio task has its own binding. Raises ArgumentError for a value

@@ -198,7 +198,9 @@ def shows_steered(t: Any) -> bool:
 
 
 def _shows_all(t: Any) -> bool:
-    """Whether the view `t` is known to show each element of its root, once."""
+    """Whether the view `t` is known to show each element of its root once; the root is the Tensor that is not a view
+    and whose memory `t` shows.
+    """
     shape = t.shape
     while t._is_view:
         if t._view.writes is None:
@@ -225,7 +227,7 @@ def settle(t: Any, before: UOp, value: UOp) -> None:
 
 
 def _follows_variable(t: Any) -> bool:
-    """Whether the view `t` is another part of its root for another value of a Variable."""
+    """Whether the view `t` shows another part of memory for another value of a Variable."""
     root, path = path_of(t)
     u = new_buffer(root.shape, root.dtype, root.device, root.shard_axis)
     for make, *_ in path:
@@ -278,7 +280,7 @@ def as_leaf(t: Any, note: Callable[[UOp], None]) -> None:
 
 
 def as_frozen(t: Any) -> None:
-    """Give the view `t` the node again that it had before `as_leaf`."""
+    """Undo `as_leaf`: the view `t` gets the node again that it had before. Nothing happens if `t` was no leaf."""
     window = t._view
     if window.note is not None:
         window.make, window.note = window.unmarked, None
@@ -286,7 +288,9 @@ def as_frozen(t: Any) -> None:
 
 
 def same_view_of(parent: AnyTensor, t: TensorBase) -> AnyTensor:
-    """Return a view of `parent` that selects the same elements as the view `t` does of its base."""
+    """Return a view of the Tensor `parent` that selects the same elements as the view `t` does of its own parent, which
+    has the same shape.
+    """
     window = t._view
     return shown(parent, window.make, window.restride, window.writes or False)
 

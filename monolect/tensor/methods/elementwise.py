@@ -153,7 +153,9 @@ def in_float32(formula: Callable[..., UOp]) -> Callable[..., UOp]:
 
 
 def computes_in_float32(method: Method) -> Method:
-    """Decorate a method: float operands narrower than float32 are computed in float32 and rounded once."""
+    """Decorate a method of Tensor: if the common dtype of its Tensor operands is a float narrower than float32, they
+    are cast to float32 for the method, and its result is cast back.
+    """
 
     @wraps(method)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -308,7 +310,9 @@ class ElementwiseMixin(TensorBase):
             raise DTypeError(f"'{what}' is not defined on bool", expected="a number (or ~, ^ for bool)", found="bool")
 
     def _scalar(self, value: Any) -> Self:
-        """Return the operand `value` as a tensor."""
+        """Return the operand `value`, a tensor, number or array, as a tensor; a Python number gets the dtype that it
+        has in an operation with self.
+        """
         return self._wrap(operand(self, self._uop, value))
 
     def _in_common(self, *others: Any) -> list[Self]:
@@ -369,7 +373,10 @@ class ElementwiseMixin(TensorBase):
     negative = neg
 
     def _quotient(self, other: Any, reverse: bool = False) -> Self:
-        """Return the float quotient `self / other`, or `other / self` if `reverse`."""
+        """Return the float quotient `self / other`, or `other / self` if `reverse`; integers become float32.
+
+        Raises ShapeError for shapes that do not broadcast, DeviceError for operands on different devices.
+        """
         a, b = float_pair(self, other)
         if reverse:
             a, b = b, a
@@ -744,7 +751,7 @@ class ElementwiseMixin(TensorBase):
         return self.bool() ^ self._truth(other)
 
     def _truth(self, other: Any) -> Self:
-        """Return `other` as a bool tensor."""
+        """Return `other`, a tensor or number, as a bool tensor: True where it is not zero."""
         if isinstance(other, _NUMBERS) or is_scalar(other):  # the dtype of self may not hold it
             return self._wrap(const(bool(other), dtypes.bool))
         return self._scalar(other).bool()

@@ -656,7 +656,7 @@ def _elu(x: UOp, alpha: float, width: float, slope: float) -> UOp:
 
 
 def _fill_value(self: Any, u: UOp, value: Any) -> UOp:
-    """Return `value` in the dtype of `u`.
+    """Return the operand `value` of a method of `self`, a number or tensor, as a node in the dtype of `u`.
 
     A number is converted in one step, since an intermediate dtype may not hold it.
     """

@@ -75,9 +75,10 @@ class InPlaceMixin(TensorBase):
     __irshift__ = _augmented(">>", operator.rshift)
 
     def _value_to_write(self: Any, value: Any) -> Any:
-        """Return `value` as a tensor.
+        """Return `value`, a tensor, number, list or array, as a tensor; a Tensor is returned as it is.
 
-        Python floats become the dtype of self in one step, since float32 may not hold them.
+        Other values go to the device of self. Python floats become the dtype of self in one step, since float32 may not
+        hold them.
         """
         if isinstance(value, TensorBase):
             return value

@@ -432,7 +432,10 @@ def selection(tensor: Any, key: Any, writes: bool = False) -> _Selection:
 
 
 def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Selection:
-    """Return the _Selection for any `key` of `tensor`, of shape `sizes`, to be read or, with `writes`, stored to."""
+    """Return the _Selection for any `key` of `tensor`, of shape `sizes`, to be read or, with `writes`, stored to.
+
+    Raises ArgumentError for an item that is no index, IndexRangeError for an index outside its axis or too many items.
+    """
     items = _expanded(key if isinstance(key, tuple) else (key,), len(sizes))
     parts: list[_AxisPart] = []
     shape: list[Any] = []
@@ -559,7 +562,7 @@ def _sliced(u: UOp, parts: list[_AxisPart]) -> UOp:
 
 
 def _vector(index: Any) -> Any:
-    """Return `index` as a vector, one number or several. Raises ShapeError for more axes."""
+    """Return the Tensor `index` as a vector; a scalar gets the shape (1,). Raises ShapeError for more than one axis."""
     if index.ndim > 1:
         raise ShapeError("the index must be a vector", expected="at most 1 axis", found=index.shape)
     return index.flatten()
@@ -664,7 +667,7 @@ def _is_inside(positions: UOp, n: Any) -> bool:
 
 
 def _nearest(positions: UOp, n: Any) -> UOp:
-    """Return positions clamped to an axis of `n` elements."""
+    """Return the node `positions` clamped to 0..n-1; the same node if that is known to change nothing."""
     return (
         positions if _is_inside(positions, n) else build("MAX", build("MAX", positions, idx(0)) * -1, idx(1) - n) * -1
     )

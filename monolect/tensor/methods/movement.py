@@ -690,7 +690,7 @@ def _rolled(u: UOp, axis: int, by: Any) -> UOp:
 
 
 def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], int]:
-    """Return the tensors and the axis that a call names: `a.cat(b)`, `Tensor.cat([a, b])` or `Tensor.cat([a, b], 1)`.
+    """Return (tensors, axis) of a call such as `a.cat(b)`, `Tensor.cat([a, b])` or `Tensor.cat([a, b], 1)`.
 
     `first` and `others` are its positional arguments, `dim` the axis if these have none. `name` is the method in
     messages. Raises ArgumentError for other objects than Tensors.
@@ -707,7 +707,9 @@ def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[l
 
 
 def _widths(pad: Any, rank: int) -> list[tuple[Any, Any]]:
-    """Return (before, after) of each of `rank` axes; `pad` is an int, widths from the last axis on, or such pairs."""
+    """Return (before, after) of each of `rank` axes from `pad`: an int for all, widths from the last axis on, or a pair
+    for each axis. Raises ShapeError for another number of widths.
+    """
     if isinstance(pad, int):
         return [(pad, pad)] * rank
     pad = tuple(pad)
