@@ -14,6 +14,7 @@ from monolect.ir.check.interp import evaluate
 from monolect.ir.ops import BufferArg
 from monolect.ir.placement import axis, device
 from monolect.ir.uop import build, node, shape_source, toposort
+from monolect.runtime import profile
 from monolect.schedule.rewrites.shard import shard
 
 DEVICES = tuple(["cpu", *(f"cpu:{k}" for k in range(1, 8))])
@@ -207,6 +208,20 @@ def test_random_numbers_do_not_depend_on_the_placement() -> None:
 
     for got, wanted in zip(drawn(lambda t: t.shard(PAIR, 1)), drawn(lambda t: t), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("devices", [PAIR, "cpu:1"])
+def test_state_that_a_loop_carries_is_computed_once(devices: tuple[str, ...] | str) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s) * 0.3 for s in ((8, 8), (4, 8), (8, 2))]
+    weight, x, out = (Tensor(a).to(devices).realize() for a in arrays)
+    state, expected, counts = x * 0, np.zeros((4, 8)), []
+    for _ in range(12):
+        state = (state @ weight + x).tanh()
+        expected = np.tanh(expected @ arrays[0] + arrays[1])
+        np.testing.assert_allclose((state @ out).numpy(), expected @ arrays[2], rtol=1e-12)
+        counts.append(profile.counts["schedules"])
+    assert counts[4] == counts[-1]  # no step has a program of its own
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------

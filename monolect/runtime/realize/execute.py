@@ -131,7 +131,7 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
             groups.setdefault(dev, []).append(r)
     if "" in groups:
         sharded = groups.pop("")
-        done.update(zip(sharded, _run_sharded(sharded, as_symbolic), strict=True))
+        done.update(zip(sharded, _run_sharded(sharded, as_symbolic, also), strict=True))
     for dev, values in groups.items():
         for batch in independent(values):
             done.update(zip(batch, _run_batch(batch, dev, as_symbolic, also), strict=True))
@@ -142,15 +142,7 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     """Run values of one device as one batch, from a cached or a new plan; return a BUFFER with storage for each."""
     batch_key, buffers, known = structure(batch)
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
-        try:
-            outs = _run_batch([*batch, *more], dev, as_symbolic)
-        except AllocationError:
-            pass  # out of memory: run the batch without the optional values
-        else:
-            for u, b in zip(more, outs[len(batch) :], strict=True):
-                note_stored(u, b)
-                also.append((u, b))
-            return outs[: len(batch)]
+        return _with_held(batch, more, lambda values: _run_batch(values, dev, as_symbolic), also)
     plan_key = (batch_key, dev, settings.choices)
     plan = None if batch_key is None else _cached(plan_key)
     if plan is None:
@@ -183,6 +175,22 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
         plan_key = (values, dev, settings.choices)  # unlike a key from `structure`, it keeps the graph alive
     plan = _plan_for(plan_key, "make_plan", values, len(buffers), dev, batch_key)
     return run_plan(plan, buffers, as_symbolic, batch)
+
+
+def _with_held(
+    batch: list[UOp], more: list[UOp], compute: Callable[[list[UOp]], list[UOp]], also: list[tuple[UOp, UOp]]
+) -> list[UOp]:
+    """Return the values of `batch` from `compute`, and append to `also` (node, memory) of the nodes `more`, which it
+    stores besides if memory suffices.
+    """
+    try:
+        outs = compute([*batch, *more])
+    except AllocationError:
+        return compute(batch)  # out of memory: without the optional values
+    for u, b in zip(more, outs[len(batch) :], strict=True):
+        note_stored(u, b)
+        also.append((u, b))
+    return outs[: len(batch)]
 
 
 def _callified(values: UOp) -> UOp:
@@ -255,10 +263,14 @@ def _run_compound(batch: list[UOp], dev: str, as_symbolic: bool, key: tuple | No
     return realize([substitute(r, {b: done.get(b, b)}) for r, b in zip(batch, bases, strict=True)], as_symbolic)
 
 
-def _run_sharded(batch: list[UOp], as_symbolic: bool) -> list[UOp]:
+def _run_sharded(batch: list[UOp], as_symbolic: bool, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
     """Run a batch of values that reads or computes values on several devices, or on further devices of an engine."""
     from monolect.runtime.sharded import realize_sharded, wholes_of  # imported only for such values
 
+    if also is not None:
+        known = structure(batch)[2]
+        if known != batch and (more := to_store(batch, known, device(batch[0]))):
+            return _with_held(batch, more, lambda values: _run_sharded(values, as_symbolic), also)
     captures = listening.captures
     first = [len(capture) for capture in captures]
 

@@ -12,6 +12,7 @@ Invariant: a stored value was to be computed by the batch anyway.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from monolect.ir.placement import device
 from monolect.ir.rewrite.normal import count
@@ -22,8 +23,8 @@ from monolect.runtime.buffer import is_realized
 SMALL_BYTES = 1 << 20  # bytes; a value up to this size, or up to that of inputs and roots together, may be stored
 
 
-def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: str) -> list[UOp]:
-    """Return the nodes that `batch` shall store besides its roots.
+def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: Any) -> list[UOp]:
+    """Return the nodes that `batch`, values on the device or devices `dev`, shall store besides its roots.
 
     `known`: the nodes of the batch that a Tensor holds or held, and BUFFERs of state that a loop carries. The first
     batch with such nodes stores none of them: it sets `recomputed` on those that a Tensor still holds. A later batch
@@ -69,7 +70,7 @@ def _is_held(u: UOp) -> bool:
     return u.holder is not None and u.holder() is not None
 
 
-def _is_computed(u: UOp, dev: str) -> bool:
+def _is_computed(u: UOp, dev: Any) -> bool:
     """Return whether `u` is a computed value of `dev` with a known size above 0: no realized buffer or view, no
     index.
     """
