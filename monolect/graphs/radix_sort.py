@@ -254,8 +254,9 @@ def _top_indices(key: UOp, k: int) -> UOp | None:
 def _extract_maxima(key: UOp, index: UOp, k: int) -> UOp:
     """Return the elements of `index` at the k largest elements of each row of `key`, shape (r, n) -> (r, k), int32.
 
-    `index`: an int32 number for each element of `key`, shape (1, n) or (r, n), rising along a row. Of equal keys the
-    first comes first. It takes k reductions; each finds the maximum of the remaining keys.
+    `key`: signed integers of at most 32 bits. `index`: an int32 number for each element of `key`, shape (1, n) or
+    (r, n), rising along a row. Of equal keys the first comes first. It takes k reductions; each finds
+    the maximum of the remaining keys.
     """
     back = e("SUB", const(dtypes.int32.max, dtypes.int32), index)
     words = build("CONTIGUOUS", build("OR", e("SHL", cast(key, dtypes.int64), 32), cast(back, dtypes.int64)))

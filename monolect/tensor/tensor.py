@@ -479,9 +479,10 @@ class Tensor(
         return new
 
     def _realize_with(self, others: tuple[Tensor, ...]) -> UOp:
-        """Compute this tensor, `others` and the pending tensors; return the node with the value of this one.
+        """Compute this tensor, `others`, the pending random states and the deferred tensors (`tensor/deferred.py`) in
+        one batch; return the node with the value of this one.
 
-        If the deferred tensors cannot be computed, they are excluded and the others are computed without them.
+        If that fails outside of a capture, the deferred tensors are excluded and the rest is computed without them.
         """
         requested = (self, *others, *random_state.pending())
         late = deferred()

@@ -52,7 +52,7 @@ def _covered(size: Any, out: Any, kernel: int, stride: int, padding: int, includ
     """Return how many elements each of the `out` windows of an axis of `size` covers, without elements that ceil_mode
     added, and without padding unless `include_pad`. Windows have `kernel` elements and start `stride` apart.
 
-    For an axis of symbolic size, return an index vector, or one count if all windows cover the same number.
+    For an axis of symbolic size, return a 1-d index node, or a list of one count if all windows cover the same number.
     """
     if size.__class__ is not int:
         if include_pad or not padding:
