@@ -155,15 +155,17 @@ class Registry:
 Device = Registry()
 
 
+PROCESS_KINDS = frozenset(("mpi",))  # kinds of devices of which each is of another process of a job
+
+
 def is_here(name: str) -> bool:
     """Whether the device `name` is of this process, and not of another process of the job."""
-    return getattr(Device[name], "is_here", True)
+    return process_of(name) is None or bool(Device[name].is_here)
 
 
 def process_of(name: str) -> int | None:
     """Return the rank of the process of the device `name`; None if each process has such a device."""
-    found: int | None = getattr(Device[name], "rank", None) if name else None
-    return found
+    return int(Device[name].rank) if name.partition(":")[0] in PROCESS_KINDS else None
 
 
 def maker_of(devices: tuple[str, ...]) -> str:

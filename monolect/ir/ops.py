@@ -53,6 +53,12 @@ class _Invalid:
 INVALID = _Invalid()
 
 
+def _shown(arg: Any) -> str:
+    """Return the `repr` of a ParamArg or BufferArg without an axis of 0, which has no meaning on one device."""
+    names = arg._fields if arg.axis != 0 else arg._fields[:-1]
+    return f"{type(arg).__name__}({', '.join([f'{name}={getattr(arg, name)!r}' for name in names])})"
+
+
 class ParamArg(NamedTuple):
     """Argument of a PARAM: a placeholder for memory or for a symbolic size, which is bound at slot number `slot`.
 
@@ -69,6 +75,9 @@ class ParamArg(NamedTuple):
     min: int | None = None
     max: int | None = None
     axis: int | None = 0
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
     @property
     def symbol(self) -> tuple:
@@ -88,6 +97,9 @@ class BufferArg(NamedTuple):
     device: Any
     addrspace: str = "GLOBAL"
     axis: int | None = 0
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
 
 class LoadArg(NamedTuple):

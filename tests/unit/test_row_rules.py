@@ -335,13 +335,20 @@ def reshaped(u, *shape):
 
 def test_a_buffer_is_divided_among_its_devices() -> None:
     assert axis(sharded(8, 3)) == 0
-    for shape in ((3,), (6, 4), (), (1, 4)):
-        with pytest.raises(IRError, match="not divided among the devices"):
-            sharded(*shape)
+    assert axis(sharded(3)) == 0  # the last device has no element
+    with pytest.raises(IRError, match="the axis that the devices divide"):
+        sharded()
+    for divided, shown in ((1, 1), (None, None)):
+        b = node("BUFFER", (shape_source((6, 4)),), BufferArg(0, F32, FOUR, "GLOBAL", divided))
+        assert axis(b) == shown
+    for wrong in (2, -1, "a"):
+        with pytest.raises(IRError, match="the axis that the devices divide"):
+            node("BUFFER", (shape_source((6, 4)),), BufferArg(0, F32, FOUR, "GLOBAL", wrong))
     x = node("BUFFER", (shape_source((6,)),), BufferArg(0, F32, "a"))
     assert axis(node("LOAD", (x,), LoadArg(("a", "b"), "GLOBAL"))) == 0
+    assert axis(node("LOAD", (x,), LoadArg(FOUR, "GLOBAL"))) == 0  # of 2, 2, 2 and 0 elements
     with pytest.raises(DeviceError, match="LOAD to several devices"):
-        axis(node("LOAD", (x,), LoadArg(FOUR, "GLOBAL")))
+        axis(node("LOAD", (node("BUFFER", (shape_source(()),), BufferArg(1, F32, "a")),), LoadArg(FOUR, "GLOBAL")))
 
 
 def test_a_reshape_keeps_the_shard_boundary_or_says_which_copy_to_write() -> None:

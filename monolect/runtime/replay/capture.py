@@ -498,7 +498,9 @@ class Capture:
         new = _buffer_of(r.tensor)
         if new.shape != r.uop.shape or new.dtype is not r.uop.dtype or _placement_of(new) != _placement_of(r.uop):
             expected, found = (f"{b.dtype.name} {b.shape} on {b.arg.device}" for b in (r.uop, new))
-            raise JitError("a captured tensor changed its dtype, shape or devices", expected=expected, found=found)
+            raise JitError(
+                "a captured tensor changed its dtype or shape, or its devices", expected=expected, found=found
+            )
         for k, u in ((k, parts_of(new)[i]) for k, i in r.slots):
             self.constants[k] = u
             self._bind(k, u.storage.address)
