@@ -183,6 +183,17 @@ def test_the_last_parts_are_shorter_or_empty(size: int, n: int, sizes: list[int]
     assert x.shard_axis == 1
 
 
+@pytest.mark.parametrize("devices", [("c", "c:1"), ("cpu", "c"), ("python", "python:1"), ("cpu", "python", "cpu:1")])
+def test_devices_of_several_kinds(devices: tuple[str, ...]) -> None:
+    values = np.arange(24.0).reshape(6, 4)
+    found = (Tensor(values).shard(devices) * 2 + Tensor(values).shard(devices).sum(0)).realize()
+    assert tuple(device(p) for p in found.uop.storage.parts) == devices
+    np.testing.assert_array_equal(found.numpy(), values * 2 + values.sum(0))
+    f = jit(lambda t: (t.T @ t).sum() + t.sum(1).amax())
+    for _ in range(3):
+        assert f(Tensor(values).shard(devices)).item() == (values.T @ values).sum() + values.sum(1).max()
+
+
 def test_devices_of_one_process_share_threads() -> None:
     x = Tensor(np.ones((1 << 12, 1 << 8))).shard(DEVICES[:4])
     assert (x * 2).sum().item() == 2 << 20
