@@ -40,7 +40,7 @@ from monolect.autograd.graph import (
     wholes,
 )
 from monolect.autograd.parts import Part, joined_parts
-from monolect.autograd.sharding import added_at, gradient_at, to_devices_of
+from monolect.autograd.sharding import added_at, gradient_at, passed_to, to_devices_of
 from monolect.base.errors import GradientError
 from monolect.base.settings import switched
 from monolect.ir.bounds import size_max
@@ -315,7 +315,7 @@ def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp,
             if d.origin is None and d.op != "BUFFER":
                 d.origin = _backward_origin(u, grads.get(u))
             had = grads.get(s)
-            grads[s] = d if had is None else added_at(s, had, d)
+            grads[s] = passed_to(s, d) if had is None else added_at(s, had, d)
     return {t: gradient_at(t, grads[t]) if t in order and t in grads else None for t in targets}
 
 

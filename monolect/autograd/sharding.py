@@ -82,6 +82,13 @@ def gradient_at(u: UOp, g: UOp) -> UOp:
     return to_devices_of(g, u) if isinstance(device_of(g), tuple) or isinstance(device_of(u), tuple) else g
 
 
+def passed_to(u: UOp, g: UOp) -> UOp:
+    """Return the gradient `g` of `u` on the one device of `u`. If `u` is on several devices, `g` is returned unchanged:
+    it stays divided as it is until another gradient of `u` is added.
+    """
+    return gradient_at(u, g) if use.found and isinstance(device_of(u), str) else g
+
+
 def added_at(u: UOp, g: UOp, more: UOp) -> UOp:
     """Return the sum of two gradients `g` and `more` of `u`, added on the devices of `u` if one of them is on several
     devices.
@@ -157,6 +164,7 @@ __all__ = [
     "gradient_at",
     "leaves_parts",
     "moved",
+    "passed_to",
     "to_devices_of",
     "replicated",
     "sharded",

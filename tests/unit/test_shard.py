@@ -183,6 +183,19 @@ def test_the_last_parts_are_shorter_or_empty(size: int, n: int, sizes: list[int]
     assert x.shard_axis == 1
 
 
+def test_gradients_of_a_value_on_one_device_that_meets_several() -> None:
+    values, other = np.arange(12.0).reshape(3, 4)[::-1].copy(), np.ones((3, 4))
+    for f in (lambda t: t.sort(0)[0], lambda t: t.cumsum(1), lambda t: t[np.array([2, 0, 1])], lambda t: t.T.T * 2):
+        grads = []
+        for place in (lambda t: t, lambda t: t.replicate(PAIR), lambda t: t.shard(PAIR, 1)):
+            x = Tensor(values, requires_grad=True)
+            (f(x) + place(Tensor(other))).square().sum().backward()
+            assert x.grad is not None and x.grad.device == "cpu"
+            grads.append(x.grad.numpy())
+        np.testing.assert_allclose(grads[1], grads[0], rtol=1e-12)
+        np.testing.assert_allclose(grads[2], grads[0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("devices", [("c", "c:1"), ("cpu", "c"), ("python", "python:1"), ("cpu", "python", "cpu:1")])
 def test_devices_of_several_kinds(devices: tuple[str, ...]) -> None:
     values = np.arange(24.0).reshape(6, 4)
