@@ -85,7 +85,7 @@ STEPS: dict[str, Step] = {
     "part": lambda t, o, r: t[: r.randrange(1, t.shape[0] + 1)] if t.ndim else t,
     "flip": lambda t, o, r: t.flip(axis(t, r)) if t.ndim else t,
     "cumsum": lambda t, o, r: t.cumsum(axis(t, r)) if t.ndim else t,
-    "sort": lambda t, o, r: t.sort(axis(t, r))[0] if t.ndim else t,
+    "sort": lambda t, o, r: t.sort(axis(t, r))[0].to(t.device) if t.ndim else t,  # it runs on the first device
     "square": lambda t, o, r: t.square(),
     "detached": lambda t, o, r: t * t.detach(),
 }
