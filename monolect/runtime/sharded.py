@@ -20,7 +20,7 @@ from monolect.ir.placement import engine
 from monolect.ir.rewrite.calls import is_body
 from monolect.ir.uop import UOp, build, node, rebuild, toposort
 from monolect.runtime import profile
-from monolect.runtime.buffer import Shards, base_of, parts_of, with_storage
+from monolect.runtime.buffer import Shards, parts_of, with_storage
 from monolect.schedule.callify import resolve_functions
 from monolect.schedule.rewrites.shard import is_on_several, moves, shard
 
@@ -34,39 +34,26 @@ class Sharded(NamedTuple):
     names: dict[UOp, UOp]
 
 
-def realize_sharded(
-    batch: Sequence[UOp], run: Callable[[list[UOp]], list[UOp]], default: str, is_captured: bool
-) -> Sharded:
+def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp]], list[UOp]], default: str) -> Sharded:
     """Return the values of `batch` as BUFFERs with storage. `run`: computes values on engines as one batch.
 
-    `default`: the device of values that have none. If `is_captured`, results share no memory with operands.
+    `default`: the device of values that have none. Each part of each result has memory of its own, also if an operand
+    or another result has the same part: a BUFFER is in the storage of one BUFFER on several devices.
     """
     roots = resolve_functions([*batch])
     if "cmds" in settings.tracing:
         for name, moved, user in moves(roots):
             profile.moved(name, moved, user)
-    local = _local_values(roots)
-    names = [device_of(r) if is_on_several(r) else (device_of(r) or default,) for r in roots]
-    wanted = [
-        (v, name) for values, there in zip(local, names, strict=True) for v, name in zip(values, there, strict=True)
-    ]
-    done: dict[tuple[UOp, str], UOp] = {}
-    if not is_captured:
-        done = {(v, name): _buffer(v) for v, name in wanted if _is_in_memory(v) and device_of(v) == name}
-    todo = [pair for pair in dict.fromkeys(wanted) if pair not in done]
-    values, aliases = _on_engines([v for v, _ in todo])
-    results = dict(aliases)
-    if todo:
-        computed = run(_separate([(v, engine(name)) for v, (_, name) in zip(values, todo, strict=True)]))
-        for (v, name), found in zip(todo, computed, strict=True):
-            b = _buffer(found)
-            if b.arg.device != name:
-                results[b] = with_storage(b.shape, b.dtype, name, b.storage)
-            done[v, name] = results.get(b, b)
-    parts = iter([done[pair] for pair in wanted])
-    return Sharded(
-        [_assembled(r, [next(parts) for _ in there]) for r, there in zip(roots, names, strict=True)], results
-    )
+    devices = [device_of(r) if is_on_several(r) else (device_of(r) or default,) for r in roots]
+    flat = [name for names in devices for name in names]
+    values, names = _on_engines([v for local in _local_values(roots) for v in local])
+    parts = []
+    for name, b in zip(flat, run(_separate(values, [*map(engine, flat)])), strict=True):
+        if b.arg.device != name:
+            names[b] = with_storage(b.shape, b.dtype, name, b.storage)
+        parts.append(names.get(b, b))
+    rest = iter(parts)
+    return Sharded([_assembled(r, [next(rest) for _ in there]) for r, there in zip(roots, devices, strict=True)], names)
 
 
 def wholes_of(parts: Sequence[UOp], buffers: Sequence[UOp]) -> tuple[UOp, ...]:
@@ -127,14 +114,14 @@ def _alias(b: UOp, name: str) -> UOp:
     return new
 
 
-def _separate(values: Sequence[tuple[UOp, str]]) -> list[UOp]:
-    """Return nodes that compute each value into memory of its own, from pairs (value, engine of its memory).
+def _separate(values: Sequence[UOp], engines: Sequence[str]) -> list[UOp]:
+    """Return nodes that compute each of `values` into memory of its own, on its engine.
 
     A value that is wanted twice is computed once and copied.
     """
     first: dict[UOp, UOp] = {}
     out: list[UOp] = []
-    for k, (v, name) in enumerate(values):
+    for k, (v, name) in enumerate(zip(values, engines, strict=True)):
         if v in first:
             out.append(node("LOAD", (first[v],), LoadArg(name, "GLOBAL"), k))  # the tag keeps it distinct
             continue
@@ -146,15 +133,10 @@ def _separate(values: Sequence[tuple[UOp, str]]) -> list[UOp]:
 
 
 def _is_in_memory(u: UOp) -> bool:
-    """Whether `u` is a realized node whose memory holds its elements in row-major order, so that it can be a part."""
+    """Whether `u` is a realized node whose memory holds its elements in row-major order."""
     while u.op == "RESHAPE":
         u = u.src[0]
     return u.op == "BUFFER" and u.storage is not None
-
-
-def _buffer(u: UOp) -> UOp:
-    """Return the BUFFER of a realized node whose memory holds its elements in row-major order."""
-    return u if u.op == "BUFFER" else with_storage(u.shape, u.dtype, device_of(u), base_of(u).storage)
 
 
 def _assembled(u: UOp, parts: list[UOp]) -> UOp:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 from weakref import ref
 
 from monolect.autograd.operands import same_device
-from monolect.autograd.sharding import replicated, to_devices_of, use
+from monolect.autograd.sharding import gradient_at, replicated
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, DeviceError, DTypeError, IRError, ShapeError
@@ -378,11 +378,10 @@ def on_device(u: UOp, device: Any) -> UOp:
 
 
 def on_device_of(u: UOp, like: UOp) -> UOp:
-    """Return `u`, moved to the device of `like` if `u` has no device, such as the constant gradient of a sum; where
-    `like` is on several devices, divided as it is.
+    """Return `u`, moved to the device of `like` if `u` has no device, such as the constant gradient of a sum; where one
+    of them is on several devices, placed as `like` is.
     """
-    if use.found and isinstance(device_of(like), tuple):
-        return to_devices_of(u, like)
+    u = gradient_at(like, u)
     return u if device_of(u) is not None else on_device(u, device_of(like))
 
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 from monolect.autograd.gradient import gradients, reach, refuse_without_graph, release_graph, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
-from monolect.autograd.sharding import leaves_parts, to_devices_of, whole
+from monolect.autograd.sharding import leaves_parts, passed_to, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import as_dtype
@@ -683,7 +683,7 @@ class Tensor(
                 late[0].realize(*late[1:])
             write(view, value)
             return base
-        return build("AFTER", base, build("STORE", view, self._fitting(view, value)))
+        return build("AFTER", base, build("STORE", view, passed_to(base, self._fitting(view, value))))
 
     def _fitting(self, target: UOp, value: UOp, elsewhere: bool = False) -> UOp:
         """Return `value` broadcast to the shape of the node `target`, to which it will be assigned.

@@ -98,6 +98,7 @@ SHAPES = [
     ((7, 5), (5, 7), (5,)),
     ((3, 2, 5), (5, 3), (1,)),
     ((5,), (5, 9), ()),
+    ((4, 1), (1, 5), (1, 1)),
 ]
 
 
@@ -140,23 +141,26 @@ def test_programs_do_not_depend_on_where_their_operands_are(
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),
-    st.lists(st.sampled_from(PLACEMENTS), min_size=3, max_size=3),
+    st.lists(st.sampled_from(PLACEMENTS), min_size=4, max_size=4),
     st.sampled_from((2, 3, 4)),
-    st.lists(st.sampled_from(("call", "lazy", "alias", "realized", "assigned")), min_size=3, max_size=7),
+    st.lists(st.sampled_from(("call", "lazy", "alias", "realized", "assigned", "copied")), min_size=3, max_size=7),
     st.integers(0, 9999),
 )
 def test_captured_steps_do_not_depend_on_where_their_tensors_are(
     shapes: tuple[tuple[int, ...], ...], steps: list[str], where: list[str], n: int, around: list[str], seed: int
 ) -> None:
-    """The step reads one operand, updates the other, and is called between uses of both."""
+    """The step reads two operands, updates the third, and is called between uses of all. The last two have one shape
+    and may have parts of equal values.
+    """
     arrays = [np.random.default_rng(seed + k).normal(size=s) for k, s in enumerate(shapes)]
 
     def run(how: list[str], is_captured: bool) -> list[np.ndarray]:
         how = ["one" if h == "other" and "one" in how else h for h in how]
+        values = [*arrays, arrays[2] * 2]
         given = [
-            placed(assigned(a) if seed % 2 else Tensor(a), h, DEVICES[:n]) for a, h in zip(arrays, how, strict=True)
+            placed(assigned(a) if seed % 2 else Tensor(a), h, DEVICES[:n]) for a, h in zip(values, how, strict=True)
         ]
-        read, state = given[1], given[2]
+        _, read, state, twin = given
 
         def step(x: Tensor) -> tuple[Tensor, Tensor]:
             rng, t = Random(seed), x
@@ -165,11 +169,13 @@ def test_captured_steps_do_not_depend_on_where_their_tensors_are(
             state.assign(state * 0.5 + t.mean().to(state.device))
             if state.ndim and steps[0] < "m":
                 state[rng.randrange(state.shape[0]) :] = t.mean().to(state.device)
-            return t, state * 2
+            return t, state * 2 + twin
 
         f = jit(step) if is_captured else step
         results: list[Tensor] = []
         for k, what in enumerate(around):
+            if what == "copied":
+                twin.assign(state)
             x = placed(Tensor(arrays[0] + k), how[0], DEVICES[:n])
             results += f(x)
             if what == "lazy":
@@ -180,7 +186,7 @@ def test_captured_steps_do_not_depend_on_where_their_tensors_are(
                 results.append((state + k).realize())
             elif what == "assigned":
                 read.assign(read + 1)
-        return [t.numpy() for t in (*results, state, read)]
+        return [t.numpy() for t in (*results, state, read, twin)]
 
-    for got, wanted in zip(run(where, True), run(["one"] * 3, False), strict=True):
+    for got, wanted in zip(run(where, True), run(["one"] * 4, False), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)

@@ -308,6 +308,38 @@ def _adds_to_a_view(t: Tensor) -> None:
     v += 1
 
 
+ASSIGNED: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "a row": lambda t, x: t.__setitem__(2, x[2]),
+    "rows": lambda t, x: t.__setitem__(slice(1, 3), x[1:3]),
+    "a row that is computed": lambda t, x: t.__setitem__(2, x[2] * 1),
+    "a view of a row": lambda t, x: t[3].assign(x[4]),
+    "a column": lambda t, x: t.T.__setitem__(0, x.T[1]),
+    "all": lambda t, x: t.assign(x),
+    "a sum": lambda t, x: t.__iadd__(x),
+}
+
+
+@pytest.mark.parametrize("name", ASSIGNED)
+def test_values_of_any_placement_are_assigned(name: str) -> None:
+    values = np.arange(14.0).reshape(7, 2)
+    places: list[Callable[[Tensor], Tensor]] = [
+        lambda t: t,
+        lambda t: t.replicate(DEVICES[:3]),
+        lambda t: t.shard(DEVICES[:3]),
+        lambda t: t.shard(DEVICES[:3], 1),
+    ]
+    wanted = Tensor(values.copy())
+    ASSIGNED[name](wanted, Tensor(values + 1))
+    for place in places:
+        for other in places:
+            t, x = place(Tensor(values)).realize(), other(Tensor(values + 1)).realize()
+            there = t.device, t.shard_axis
+            ASSIGNED[name](t, x)
+            np.testing.assert_array_equal(t.numpy(), wanted.numpy())
+            assert (t.device, t.shard_axis) == there
+            np.testing.assert_array_equal((x[-1] * t[0]).numpy(), values[-1] * wanted.numpy()[0] + wanted.numpy()[0])
+
+
 WRITES: dict[str, Callable[[Tensor], object]] = {
     "rows": lambda t: t.__setitem__(slice(1, 3), 5),
     "a column": lambda t: t.__setitem__((slice(None), 1), 7.0),

@@ -211,3 +211,26 @@ def test_a_model_trains_as_without_a_capture(kind: str, way: str) -> None:
     np.testing.assert_allclose(losses, wanted, rtol=1e-12)
     for p, q in zip(parameters, wanted_parameters, strict=True):
         np.testing.assert_allclose(p, q, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("is_realized", [True, False])
+@pytest.mark.parametrize(("axis", "other"), [(1, 0), (0, 1), (None, 0), (None, 1), (0, None)])
+def test_tensors_with_equal_parts_have_memory_of_their_own(
+    axis: int | None, other: int | None, is_realized: bool
+) -> None:
+    """The only element of a divided tensor is all of it, so its part may equal that of a tensor placed otherwise."""
+    state, copy = (
+        Tensor([[2.0]]).replicate(PAIR) if a is None else Tensor([[2.0]]).shard(PAIR, a) for a in (axis, other)
+    )
+    if is_realized:
+        state.realize(copy)
+    copy.assign(state)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        state[:, 0] = state[:, 0] + x
+        return copy + state
+
+    for k in range(1, 5):
+        assert step(Tensor([1.0])).item() == 4.0 + k
+        assert (state.item(), copy.item()) == (2.0 + k, 2.0)

@@ -280,15 +280,13 @@ def _run_sharded(batch: list[UOp], as_symbolic: bool, also: list[tuple[UOp, UOp]
             return compute(values, as_symbolic)
         return _run_compound(values, next((n for n in map(device, values) if is_here(n)), Device.default), as_symbolic)
 
-    found = realize_sharded(batch, computed, Device.default, bool(captures))
+    found = realize_sharded(batch, computed, Device.default)
     if captures:
         read, made = [b for b in toposort(*batch) if b.op == "BUFFER"], [*map(base_of, found.values)]
         for capture, n in zip(captures, first, strict=True):
-            capture[n:] = [
-                Run(r.plan, inputs, fresh, wholes_of(inputs, read), wholes_of(fresh, made))
-                for r in capture[n:]
-                for inputs, fresh in [[tuple([found.names.get(b, b) for b in x]) for x in (r.inputs, r.fresh)]]
-            ]
+            for k, r in enumerate(capture[n:], n):
+                inputs, fresh = (tuple([found.names.get(b, b) for b in bs]) for bs in (r.inputs, r.fresh))
+                capture[k] = Run(r.plan, inputs, fresh, wholes_of(inputs, read), wholes_of(fresh, made))
     return found.values
 
 

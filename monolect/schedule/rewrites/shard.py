@@ -8,8 +8,8 @@ holds it, of which the last may be shorter or empty. Any other value is whole on
 devices has a node for its part on each. Only LOADs to a device move data: those that the graph has, of operands that
 are on one device only, and those that combine a reduction along the shard axis.
 
-Invariant: after the pass no value has a tuple device. The first device combines partial sums in the order of the
-devices, so that a replicated value has the same bits on all of them.
+Invariant: after the pass no value has a tuple device. Each element of a reduction along the shard axis is combined
+once, in the order of the devices, so that a replicated value has the same bits on all of them.
 """
 
 from __future__ import annotations

@@ -411,7 +411,8 @@ def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
 
     `tensor`: the Tensor of `u`, whose class and device index arrays of the key get; it may be None if `key` is an int.
     """
-    if key.__class__ is int and u.op == "BUFFER" and u.shape and u.shape[0].__class__ is int:
+    on_one = u.op == "BUFFER" and u.arg.device.__class__ is str
+    if on_one and key.__class__ is int and u.shape and u.shape[0].__class__ is int:
         n, *rest = u.shape  # fast path for one element or row
         if -n <= key < n != 1:
             zeros = [0] * len(rest)
