@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # A seed that is chosen here, and not inside hypothesis, can be printed, so that a failure can be repeated.
     if config.getoption("--hypothesis-seed", None) is None:
-        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+        config.option.hypothesis_seed = os.environ.get("TEST_SEED") or str(random.SystemRandom().randrange(2**32))
 
 
 @pytest.hookimpl(wrapper=True)

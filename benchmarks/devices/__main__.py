@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.host.steps import training_step
 from monolect import Tensor, distributed, jit, nn
 
 ROUNDS = 9
@@ -70,17 +71,7 @@ def host_cost() -> None:
         if len(devices) > 1:
             nn.parallel.replicate(model, devices)
             x, y = x.shard(devices), y.shard(devices)
-        optimizer = nn.optim.SGD(model.parameters(), lr=0.01)
-
-        @jit
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            optimizer.zero_grad()
-            loss = model(x).cross_entropy(y)
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        x, y = x.realize(), y.realize()
+        step, x, y = jit(training_step(model, nn.optim.SGD)), x.realize(), y.realize()
         for _ in range(5):
             step(x, y)
         return lambda: [step(x, y) for _ in range(200)]

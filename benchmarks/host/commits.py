@@ -60,15 +60,7 @@ def _calls() -> dict[str, Callable[[], Callable[[], Any]]]:
 
     def trained(make: Callable[..., Any], captured: bool) -> Callable[[], Any]:
         model = nn.Sequential(nn.Linear(*steps.SIZES[:2]), nn.ReLU(), nn.Linear(*steps.SIZES[1:]))
-        optimizer = make(model.parameters(), lr=0.0)
-
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            optimizer.zero_grad()
-            loss = model(x).cross_entropy(y)
-            loss.backward()
-            optimizer.step()
-            return loss
-
+        step = steps.training_step(model, make)
         f = jit(step) if captured else lambda x, y: step(x, y).realize()
         x, y = Tensor(steps.X).realize(), Tensor(steps.Y).realize()
         return lambda: f(x, y)

@@ -21,13 +21,9 @@ WEIGHTS = [
 
 
 # ---- a training step -------------------------------------------------------------------------------------------------
-def ours_train() -> Callable[[Tensor, Tensor], Tensor]:
-    """A step of plain SGD on a network of two layers; it returns the loss."""
-    model = nn.Sequential(nn.Linear(*SIZES[:2]), nn.ReLU(), nn.Linear(*SIZES[1:]))
-    for layer, (w, b) in zip((model[0], model[2]), WEIGHTS, strict=True):
-        layer.weight.assign(Tensor(w))
-        layer.bias.assign(Tensor(b))
-    optimizer = nn.optim.SGD(model.parameters(), lr=RATE)
+def training_step(model: nn.Module, make: Callable[..., nn.optim.Optimizer]) -> Callable[[Tensor, Tensor], Tensor]:
+    """A step that trains `model` on a batch by the optimizer of `make`, at a rate of RATE; it returns the loss."""
+    optimizer = make(model.parameters(), lr=RATE)
 
     def step(x: Tensor, y: Tensor) -> Tensor:
         optimizer.zero_grad()
@@ -37,6 +33,15 @@ def ours_train() -> Callable[[Tensor, Tensor], Tensor]:
         return loss
 
     return step
+
+
+def ours_train() -> Callable[[Tensor, Tensor], Tensor]:
+    """A step of plain SGD on a network of two layers; it returns the loss."""
+    model = nn.Sequential(nn.Linear(*SIZES[:2]), nn.ReLU(), nn.Linear(*SIZES[1:]))
+    for layer, (w, b) in zip((model[0], model[2]), WEIGHTS, strict=True):
+        layer.weight.assign(Tensor(w))
+        layer.bias.assign(Tensor(b))
+    return training_step(model, nn.optim.SGD)
 
 
 def torch_train() -> Call:

@@ -27,10 +27,9 @@ from monolect.capture.environment.dependencies import Dependencies
 from monolect.capture.environment.guards import EMPTY, is_plain
 from monolect.capture.gradients import is_supplied
 from monolect.capture.returned import Leaf
-from monolect.ir.uop import UOp, new_buffer_like, next_serial, substitute
+from monolect.ir.uop import UOp, new_buffer_like, next_serial
 from monolect.runtime import profile
 from monolect.runtime.binding import value_of
-from monolect.runtime.buffer import Shards
 from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.capture import Capture, Fresh, Output
 from monolect.runtime.replay.in_progress import NotKept, under_way
@@ -246,7 +245,7 @@ class _Writer:
         """
         names = self.names
         if output.source == "parts":
-            names[f"whole_{name}"] = _joined(output)
+            names[f"whole_{name}"] = output.joined
             return f"whole_{name}({', '.join(self.node(f'{name}_{p}', part) for p, part in enumerate(output.at))})"
         if output.source == "constant":
             names[f"kept_{name}"] = output.node
@@ -254,7 +253,7 @@ class _Writer:
         whole = f"y{output.at}" if output.source == "fresh" else self.given(output.at)
         if output.node is output.base:
             return whole
-        names[f"view_{name}"] = lambda new: _shown(output, new)
+        names[f"view_{name}"] = output.shown
         return f"view_{name}({whole})"
 
     def new_versions(self) -> tuple[list[str], list[str]]:
@@ -456,26 +455,6 @@ def _result_buffer(k: int, result: Fresh, names: dict[str, Any], origin: Any, de
         f" if {' or '.join(held)}: y{k} = last{k}[1] = fresh{k}(); n{k} = y{k}.storage",
         f" else: y{k}.serial = next_serial()",  # a recycled node counts as a new one
     ]
-
-
-def _shown(output: Output, new: UOp) -> UOp:
-    """Return the view of `output` with the node `new` as its base."""
-    if output.node is output.base:
-        return new
-    u = substitute(output.node, {output.base: new})
-    u.origin = new.origin
-    return u
-
-
-def _joined(output: Output) -> Callable[..., UOp]:
-    """Return the function that makes the node of `output`, which is on several devices, from its parts."""
-
-    def joined(*parts: UOp) -> UOp:
-        u = new_buffer_like(output.base)
-        u.storage, u.origin = Shards(parts, output.base.arg.axis), parts[0].origin
-        return _shown(output, u)
-
-    return joined
 
 
 def _tree_expression(template: Any, leaves: Sequence[str]) -> str:

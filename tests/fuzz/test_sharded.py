@@ -156,7 +156,7 @@ def test_captured_steps_do_not_depend_on_where_their_tensors_are(
 
     def run(how: list[str], is_captured: bool) -> list[np.ndarray]:
         how = ["one" if h == "other" and "one" in how else h for h in how]
-        values = [*arrays, arrays[2] * 2]
+        values = [*arrays, np.asarray(arrays[2] * 2)]
         given = [
             placed(assigned(a) if seed % 2 else Tensor(a), h, DEVICES[:n]) for a, h in zip(values, how, strict=True)
         ]

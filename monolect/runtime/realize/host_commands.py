@@ -19,7 +19,7 @@ import numpy as np
 from monolect.backend.base import Commands, Peered, Program
 from monolect.backend.common.host.memory import HOST
 from monolect.backend.common.host.native import NativeDevice
-from monolect.backend.registry import Device
+from monolect.backend.registry import Device, process_of
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError
 from monolect.command.forms import (
@@ -181,7 +181,7 @@ class _CopyPart:
         home, there = (Device[str(o.base.arg.device)] for o in (self.source, self.to))
         to, source = (self.host.number[o.base] for o in (self.to, self.source))
         a, b = (value_of(o.offset, self.host.env) for o in (self.source, self.to))
-        if (rank := getattr(home, "rank", None)) is not None and rank != getattr(there, "rank", None):
+        if (rank := process_of(home.name)) is not None and rank != process_of(there.name):
             self._between_processes(home, there, source, to, a, b)
         elif type(home) is type(there) and isinstance(there, Peered) and not a and not b:
             there.copy_from(self.host.memory[to], home, self.host.memory[source], self.n_bytes)
@@ -194,7 +194,7 @@ class _CopyPart:
         process has a device `there`. The other arguments are those of `_by_the_host`.
         """
         link = home.transport
-        goal = getattr(there, "rank", None)
+        goal = process_of(there.name)
         if home.is_here:
             data = _bytes(home, self.host, source)[a : a + self.n_bytes]
             for rank in range(link.size) if goal is None else (goal,):

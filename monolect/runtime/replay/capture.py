@@ -133,6 +133,20 @@ class Output(NamedTuple):
         first = self.at[0] if self.source == "parts" else self
         return first.at if first.source == "fresh" else None
 
+    def joined(self, *parts: UOp) -> UOp:
+        """Return the node of a result on several devices from its part on each."""
+        b = new_buffer_like(self.base)
+        b.storage, b.origin = Shards(parts, b.arg.axis), parts[0].origin
+        return self.shown(b)
+
+    def shown(self, new: UOp) -> UOp:
+        """Return `node` with the memory `new`, whose origin it gets, in place of `base`."""
+        if self.node is self.base:
+            return new
+        u = substitute(self.node, {self.base: new})
+        u.origin = new.origin
+        return u
+
 
 class Fresh(NamedTuple):
     """The rule for memory that each call allocates: a placeholder BUFFER (`mark`), its size in bytes, and its shape if
@@ -214,15 +228,18 @@ class Capture:
         self.outputs = [self._value(next(outs)) if u is None else self._on_several(u, outs) for u in results]
         old_slots, held = iter(moves), iter(slots.get("state", ()))
         self.moves: list[State] = []
+        self.in_place: list[State] = []
         for t in outside.moves:
-            u = outside.args[t] if t.__class__ is int and outside.args else None if t.__class__ is int else t._uop
-            if u is None or u.arg.device.__class__ is not tuple:
-                self.moves.append(State(t, next(old_slots), self._value(next(outs))))
-            else:
-                k = [next(old_slots) for _ in u.arg.device][0]
-                self.moves.append(State(t, k, self._on_several(mark(u), outs)))
+            u = t._uop if t.__class__ is not int else outside.args[t] if outside.args else None
+            n_devices = 1 if u is None else len(_devices(u))
+            (k, *_) = [next(old_slots) for _ in range(n_devices)]
+            self.moves.append(
+                State(t, k, self._value(next(outs)) if n_devices == 1 else self._on_several(mark(u), outs))
+            )
         self.brought = [s for s in self.moves if s.number >= self.n_args]
-        self.in_place = [State(t, [next(held) for _ in _devices(t._uop)][0]) for t in outside.in_place]
+        for t in outside.in_place:
+            (k, *_) = [next(held) for _ in _devices(t._uop)]
+            self.in_place.append(State(t, k))
         self.assigned = [*outside.moves, *outside.in_place]  # arguments by number
         self.read = [*dict.fromkeys(outside.reads)]
         seen = [*outside.in_place, *outside.reads, *(state.tensor for state in self.brought)]
@@ -485,9 +502,7 @@ class Capture:
         if v.source == "constant":
             return v.node
         if v.source == "parts":
-            parts = tuple([Capture._rebuilt(part, lists) for part in v.at])
-            new = with_storage(v.base.shape, v.base.dtype, v.base.arg.device, Shards(parts, v.base.arg.axis))
-            return new if v.node is v.base else substitute(v.node, {v.base: new})
+            return v.joined(*[Capture._rebuilt(part, lists) for part in v.at])
         new = lists[v.source][v.at] if v.source != "read" else parts_of(lists["read"][v.at[0]].uop)[v.at[1]]
         return new if v.node is v.base else substitute(v.node, {v.base: new})
 

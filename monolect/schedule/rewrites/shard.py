@@ -31,7 +31,7 @@ MIN_SCATTERED_BYTES = 1 << 16  # bytes of a value from which its sum over severa
 
 _LOCAL = frozenset(("PERMUTE", "FLIP", "CAST", "BITCAST", "CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"))
 _EFFECTS = frozenset(("AFTER", "GROUP"))
-_VIEWS = frozenset(("RESHAPE", "PERMUTE", "SHRINK", "FLIP", "BITCAST", "AFTER", "CONTIGUOUS_BACKWARD", "DETACH"))
+_VIEWS = _LOCAL - {"CAST", "CONTIGUOUS"} | {"RESHAPE", "SHRINK", "PAD", "INDEX", "AFTER"}  # of the target of a STORE
 
 
 _declared: WeakKeyDictionary[UOp, tuple[UOp, ...]] = WeakKeyDictionary()  # parts of BUFFERs without storage
@@ -144,7 +144,7 @@ class _Node:
     def check_target(self) -> None:
         """Check that the target of a STORE is memory on each device. Raises DeviceError."""
         for v in self.local[self.u.src[0]]:
-            while v.op in _VIEWS or v.op in ("INDEX", "PAD"):
+            while v.op in _VIEWS:
                 v = v.src[0]
             if v.op not in ("BUFFER", "PARAM", "CONTIGUOUS"):
                 expected = "an assignment of the whole tensor, or a part of each device's elements"
