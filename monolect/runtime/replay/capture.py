@@ -231,11 +231,11 @@ class Capture:
         self.in_place: list[State] = []
         for t in outside.moves:
             u = t._uop if t.__class__ is not int else outside.args[t] if outside.args else None
-            n_devices = 1 if u is None else len(_devices(u))
-            (k, *_) = [next(old_slots) for _ in range(n_devices)]
-            self.moves.append(
-                State(t, k, self._value(next(outs)) if n_devices == 1 else self._on_several(mark(u), outs))
-            )
+            if u is None or u.arg.device.__class__ is not tuple:
+                self.moves.append(State(t, next(old_slots), self._value(next(outs))))
+            else:
+                (k, *_) = [next(old_slots) for _ in u.arg.device]
+                self.moves.append(State(t, k, self._on_several(mark(u), outs)))
         self.brought = [s for s in self.moves if s.number >= self.n_args]
         for t in outside.in_place:
             (k, *_) = [next(held) for _ in _devices(t._uop)]
