@@ -45,14 +45,15 @@ if TYPE_CHECKING:
     from monolect.capture.function import function
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
+    from monolect.tensor.devices.mesh import Mesh
     from monolect.tensor.kernel import custom_kernel, native_function
     from monolect.tensor.tensor import Tensor
     from monolect.tensor.variable import Variable
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
-    "nn", "value_and_grad",
+    "Context", "Device", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit",
+    "native_function", "nn", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -75,6 +76,7 @@ if _settings.settings.DISABLE:
 # Name -> module that it is imported from at its first use, so that `import monolect` is fast.
 _LATE = {
     "Device": "monolect.backend.registry",
+    "Mesh": "monolect.tensor.devices.mesh",
     "Tensor": "monolect.tensor.tensor",
     "custom_kernel": "monolect.tensor.kernel",
     "dtypes": "monolect.base.dtype",

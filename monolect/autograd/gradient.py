@@ -37,10 +37,9 @@ from monolect.autograd.graph import (
     shrink_axis,
     sum_to,
     where,
-    wholes,
 )
 from monolect.autograd.parts import Part, joined_parts
-from monolect.autograd.sharding import added_at, gradient_at, passed_to, to_devices_of
+from monolect.autograd.sharding import added_at, gradient_at, on_all_of, passed_to, to_devices_of
 from monolect.base.errors import GradientError
 from monolect.base.settings import switched
 from monolect.ir.bounds import size_max
@@ -566,8 +565,8 @@ def _permute(u: UOp, g: UOp) -> UOp:
 
 def _index(u: UOp, g: UOp) -> UOp:
     """Return the gradient of the first source of the INDEX `u`: a scatter that adds, as it may read elements twice."""
-    x, (g, *indices) = u.src[0], wholes(g, *u.src[1:])
-    zeros = build("CONTIGUOUS", full(x.shape, 0, x.dtype))
+    zeros, g, *indices = on_all_of(u, full(u.src[0].shape, 0, u.src[0].dtype), g, *u.src[1:])
+    zeros = build("CONTIGUOUS", zeros)
     return build("AFTER", zeros, build("ATOMICADD", build("INDEX", zeros, *indices), g))
 
 

@@ -6,7 +6,7 @@ from monolect.autograd import gradient
 from monolect.autograd.graph import cast
 from monolect.base.dtype import promote
 from monolect.base.errors import DeviceError, ShapeError
-from monolect.ir.placement import device
+from monolect.ir.placement import axis, device, on_one_mesh
 from monolect.ir.uop import UOp
 
 
@@ -14,7 +14,7 @@ def same_device(*uops: UOp) -> None:
     """Raise DeviceError unless all operands are on the same device; constants have none.
 
     If one operand is on several devices, others may be on one device: they are copied later. Two operands on
-    different sets of several devices raise.
+    different sets of several devices raise, and so do two on different meshes of the same devices.
     """
     found = None
     for u in uops:
@@ -28,6 +28,8 @@ def same_device(*uops: UOp) -> None:
                     "operands live on different devices", expected=f"both on {found!r} (use .to)", found=repr(d)
                 )
             found = d
+    if isinstance(found, tuple) and any(isinstance(axis(u), tuple) for u in uops):
+        on_one_mesh("an operator", uops, len(found))
 
 
 def join(us: list[UOp], axis: int) -> UOp:

@@ -1,7 +1,7 @@
-"""Build the graphs that move a value to several devices: sharded along an axis, or whole on each.
+"""Build the graphs that move a value to several devices: divided in a layout, or whole on each.
 
-Each is a composition of the ops of the specification: a LOAD to a tuple of devices (its COPY) divides axis 0, and
-REPLICATED drops an axis; each device holds one element along it.
+Each is a LOAD to the devices, the specification's COPY with a layout. An operand that an op needs whole on each device
+is copied before it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from math import prod
 from typing import Any
 
 from monolect.base.errors import DeviceError
+from monolect.ir.layout import Layout, axes_of, mapped
 from monolect.ir.ops import LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
-from monolect.ir.uop import UOp, build, shape_source
+from monolect.ir.uop import UOp, build
 
 Devices = str | tuple[str, ...]
 
@@ -31,48 +32,34 @@ class _Use:
 use = _Use()
 
 
-def copied(u: UOp, devices: Devices) -> UOp:
-    """Return `u` on the device `devices`, or divided along axis 0 over the tuple `devices`.
+def moved(u: UOp, devices: Devices, layout: Layout) -> UOp:
+    """Return `u` on `devices`: on one, or on several in `layout`: divided along an axis, whole on each if None, or
+    divided over a mesh.
 
     Raises DeviceError if `u` is to be divided and has no axis.
     """
     use.found = use.found or isinstance(devices, tuple)
-    if is_at(u, devices, 0):
+    if is_at(u, devices, layout):
         return u
-    out = build("LOAD", u, arg=LoadArg(devices, "GLOBAL"))
-    device_of(out)  # raises if there is no axis
+    out = build("LOAD", u, arg=LoadArg(devices, "GLOBAL", axis=layout if isinstance(devices, tuple) else 0))
+    device_of(out)  # raises if there is no such axis
     return out
 
 
-def sharded(u: UOp, devices: tuple[str, ...], axis: int) -> UOp:
-    """Return `u` divided along `axis` over `devices`."""
-    if is_at(u, devices, axis):
-        return u
-    rest = [a for a in range(len(u.shape)) if a != axis]
-    divided = copied(build("PERMUTE", u, arg=(axis, *rest)), devices)
-    return build("PERMUTE", divided, arg=(*range(1, axis + 1), 0, *range(axis + 1, len(u.shape))))
+def copied(u: UOp, devices: Devices) -> UOp:
+    """Return `u` on the device `devices`, or divided along axis 0 over the tuple `devices`."""
+    return moved(u, devices, 0)
 
 
 def replicated(u: UOp, devices: tuple[str, ...]) -> UOp:
     """Return `u` whole on each of `devices`."""
-    if is_at(u, devices, None):
-        return u
-    n = len(devices)
-    one = build("RESHAPE", u, shape_source((1, *u.shape)))
-    return build("REPLICATED", copied(build("EXPAND", one, shape_source((n, *u.shape))), devices), arg=0)
+    return moved(u, devices, None)
 
 
 def to_devices_of(u: UOp, like: UOp) -> UOp:
-    """Return `u` on the devices of `like`, sharded along the same axis; unchanged if `like` has no device."""
+    """Return `u` on the devices of `like`, in its layout; unchanged if `like` has no device."""
     devices = device_of(like)
     return u if devices is None else moved(u, devices, axis_of(like))
-
-
-def moved(u: UOp, devices: Devices, axis: int | None) -> UOp:
-    """Return `u` on `devices`: on several, sharded along `axis`, or whole on each if `axis` is None."""
-    if not isinstance(devices, tuple):
-        return copied(u, devices)
-    return replicated(u, devices) if axis is None else sharded(u, devices, axis)
 
 
 def gradient_at(u: UOp, g: UOp) -> UOp:
@@ -101,13 +88,23 @@ def whole(u: UOp) -> UOp:
     return u if axis_of(u) is None else replicated(u, device_of(u))
 
 
+def on_all_of(u: UOp, *values: UOp) -> tuple[UOp, ...]:
+    """Return `values`, each whole on each of the devices of `u`; unchanged if all are on one device or on none."""
+    if not use.found or not any(isinstance(device_of(v), tuple) for v in (u, *values)):
+        return values
+    return tuple([moved(v, device_of(u), None) for v in values])
+
+
 def whole_along(u: UOp, axes: Iterable[int]) -> UOp:
-    """Return `u`; if it is divided over devices along one of `axes`, its copy that is whole on each of them.
+    """Return `u`; if it is divided over devices along some of `axes`, its copy that is not divided along them.
 
     An op that moves elements along these axes needs that.
     """
-    a = axis_of(u)
-    return replicated(u, device_of(u)) if a is not None and a in axes else u
+    layout, kept = axis_of(u), frozenset(axes)
+    if not axes_of(layout) & kept:
+        return u
+    devices = device_of(u)
+    return moved(u, devices, mapped(layout, len(devices), lambda a, _: None if a in kept else a))
 
 
 def whole_to_resize(u: UOp, sizes: Iterable[Any]) -> UOp:
@@ -120,17 +117,22 @@ def whole_to_resize(u: UOp, sizes: Iterable[Any]) -> UOp:
 
 
 def whole_to_reshape(u: UOp, shape: tuple[Any, ...]) -> UOp:
-    """Return `u`; if a RESHAPE to `shape` would cut the parts into which devices divide `u`, its copy that is whole on
-    each device.
+    """Return `u`; if a RESHAPE to `shape` would cut the parts into which devices divide an axis of `u`, its copy that
+    is not divided along that axis.
     """
-    a = axis_of(u)
-    if a is None:
+    layout = axis_of(u)
+    if layout is None:
         return u
-    before, n = prod(u.shape[:a]), len(device_of(u))
-    is_even = u.shape[a].__class__ is int and u.shape[a] % n == 0
-    at = (m for i, m in enumerate(shape) if prod(shape[:i]) == before and m.__class__ is int)
-    fits = any(m == u.shape[a] or (is_even and m > 1 and m % n == 0) for m in at)
-    return u if fits else replicated(u, device_of(u))
+    devices = device_of(u)
+    return moved(u, devices, mapped(layout, len(devices), lambda a, n: a if _is_kept(u.shape, a, n, shape) else None))
+
+
+def _is_kept(old: tuple[Any, ...], axis: int, n: int, new: tuple[Any, ...]) -> bool:
+    """Whether a RESHAPE from the shape `old` to `new` keeps the `n` parts of `axis`."""
+    before, size = prod(old[:axis]), old[axis]
+    is_even = size.__class__ is int and size % n == 0
+    at = (m for i, m in enumerate(new) if prod(new[:i]) == before and m.__class__ is int)
+    return any(m == size or (is_even and m > 1 and m % n == 0) for m in at)
 
 
 def leaves_parts(view: Callable[[UOp], UOp], base: UOp) -> bool:
@@ -149,12 +151,9 @@ def leaves_parts(view: Callable[[UOp], UOp], base: UOp) -> bool:
     return u is not base
 
 
-def is_at(u: UOp, devices: Any, axis: int | None) -> bool:
-    """Whether `u` is on `devices`, one name or a tuple.
-
-    On a tuple it must also be divided along `axis`, or be whole on each device if `axis` is None.
-    """
-    return bool(device_of(u) == devices) and (not isinstance(devices, tuple) or axis_of(u) == axis)
+def is_at(u: UOp, devices: Any, layout: Layout) -> bool:
+    """Whether `u` is on `devices`, one name, or a tuple in `layout`."""
+    return bool(device_of(u) == devices) and (not isinstance(devices, tuple) or axis_of(u) == layout)
 
 
 __all__ = [
@@ -164,10 +163,10 @@ __all__ = [
     "gradient_at",
     "leaves_parts",
     "moved",
+    "on_all_of",
     "passed_to",
     "to_devices_of",
     "replicated",
-    "sharded",
     "use",
     "whole",
     "whole_along",

@@ -19,6 +19,7 @@ from monolect.base.disk.files import write_whole
 from monolect.base.errors import ArgumentError, FileFormatError
 from monolect.base.numpy import np
 from monolect.interop.safetensors import safe_load, safe_save
+from monolect.ir.layout import box
 from monolect.runtime.buffer import parts_of, to_numpy
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
@@ -60,11 +61,17 @@ def save_checkpoint(tensors: Mapping[str, Tensor], folder: str | os.PathLike[str
                 own[name] = t
             continue
         parts = parts_of(t.contiguous().realize().uop)
-        keys = [f"{name}/part-{k + 1}-of-{len(parts)}" for k in range(len(parts))]
-        own |= {key: to_numpy(p) for key, p in zip(keys, parts, strict=True) if is_here(p.arg.device)}
-        at = [files[process_of(p.arg.device) or 0] for p in parts]
+        boxes = [box(t.shape, t.shard_axis, k, len(parts)) for k in range(len(parts))]
+        writers = [
+            k for k, b in enumerate(boxes) if b not in boxes[:k]
+        ]  # of devices with one part, the first writes it
+        keys = [f"{name}/part-{k + 1}-of-{len(writers)}" for k in range(len(writers))]
+        held = [parts[k] for k in writers]
+        own |= {key: to_numpy(p) for key, p in zip(keys, held, strict=True) if is_here(p.arg.device)}
+        at = [files[process_of(p.arg.device) or 0] for p in held]
         index["weight_map"] |= dict(zip(keys, at, strict=True))
-        index["parts"][name] = {"axis": t.shard_axis, "shape": list(t.shape), "keys": keys}
+        offsets = [[start for start, _ in boxes[k]] for k in writers]
+        index["parts"][name] = {"shape": list(t.shape), "keys": keys, "offsets": offsets}
     safe_save(own, there / files[rank])
     if link is not None:
         link.gather(b"")  # all files are written
@@ -87,7 +94,9 @@ def load_checkpoint(folder: str | os.PathLike[str], device: Any = None) -> dict[
     try:
         index = json.loads((there / INDEX).read_text())
         file_of: dict[str, str] = dict(index["weight_map"])
-        divided = {n: (int(d["axis"]), tuple(d["shape"]), list(d["keys"])) for n, d in index["parts"].items()}
+        divided = {
+            n: (tuple(d["shape"]), list(d["keys"]), [tuple(o) for o in d["offsets"]]) for n, d in index["parts"].items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         expected = "an index that `save_checkpoint` writes"
         raise FileFormatError(f"{there / INDEX} cannot be read", expected=expected, found=repr(e)[:80]) from None
@@ -99,21 +108,32 @@ def load_checkpoint(folder: str | os.PathLike[str], device: Any = None) -> dict[
     if missing := sorted(set(file_of) - set(found)):
         raise FileFormatError(f"{there}: a tensor is missing", expected=missing[0], found=f"{len(found)} others")
     out = {name: found[name] for name in file_of if name in found and not _is_part(name, divided)}
-    for name, (axis, shape, keys) in divided.items():
+    for name, (shape, keys, offsets) in divided.items():
         parts = [found[k].numpy() for k in keys if k in found]
-        sizes = [(*p.shape[:axis], shape[axis], *p.shape[axis + 1 :]) for p in parts if axis < p.ndim]
-        if len(parts) != len(keys) or set(sizes) != {shape} or sum(p.shape[axis] for p in parts) != shape[axis]:
-            got = [p.shape for p in parts]
-            raise FileFormatError(
-                f"{there}: the parts of {name} do not fit", expected=f"{shape} along {axis}", found=got
-            )
-        out[name] = Tensor(np.concatenate(parts, axis), device=device)
+        out[name] = Tensor(_whole(f"{there}: the parts of {name}", shape, parts, offsets), device=device)
     return out
 
 
-def _is_part(key: str, divided: Mapping[str, tuple[int, tuple[int, ...], list[str]]]) -> bool:
+def _whole(what: str, shape: tuple[int, ...], parts: list[np.ndarray], offsets: list[tuple[int, ...]]) -> np.ndarray:
+    """Return the array of `shape` whose parts begin at `offsets`. Raises FileFormatError, which begins with `what`,
+    unless they fill it.
+    """
+    boxes = [tuple(zip(o, p.shape, strict=False)) for o, p in zip(offsets, parts, strict=False)]
+    filled = np.zeros(shape, bool)
+    for b in boxes:
+        filled[tuple(slice(max(o, 0), o + m) for o, m in b)] = True
+    fits = bool(parts) and len(parts) == len(offsets) and filled.all() and sum(p.size for p in parts) == filled.size
+    if not fits or any(p.ndim != len(shape) or p.dtype != parts[0].dtype for p in parts):
+        raise FileFormatError(f"{what} do not fit", expected=shape, found=[p.shape for p in parts])
+    whole = np.empty(shape, parts[0].dtype)
+    for b, p in zip(boxes, parts, strict=True):
+        whole[tuple(slice(o, o + m) for o, m in b)] = p
+    return whole
+
+
+def _is_part(key: str, divided: Mapping[str, tuple[Any, list[str], Any]]) -> bool:
     """Whether `key` names a part of one of the `divided` tensors."""
-    return any(key in keys for _, _, keys in divided.values())
+    return any(key in keys for _, keys, _ in divided.values())
 
 
 def _link(tensors: Any) -> Any:

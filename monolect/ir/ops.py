@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from monolect.base.dtype import DType, dtypes
 from monolect.base.errors import IRError
 from monolect.base.numpy import np
+from monolect.ir.layout import Layout, is_layout
 
 
 class Stage(Flag):
@@ -54,7 +55,7 @@ INVALID = _Invalid()
 
 
 def _shown(arg: Any) -> str:
-    """Return the `repr` of a ParamArg or BufferArg without an axis of 0, which has no meaning on one device."""
+    """Return the `repr` of a ParamArg, BufferArg or LoadArg without an axis of 0, which has no meaning on one device."""
     names = arg._fields if arg.axis != 0 else arg._fields[:-1]
     return f"{type(arg).__name__}({', '.join([f'{name}={getattr(arg, name)!r}' for name in names])})"
 
@@ -62,9 +63,9 @@ def _shown(arg: Any) -> str:
 class ParamArg(NamedTuple):
     """Argument of a PARAM: a placeholder for memory or for a symbolic size, which is bound at slot number `slot`.
 
-    The PARAM of a symbolic size (a Variable) also has a `name` and the inclusive bounds `min` and `max`. If `device` is
-    a tuple, the devices divide the memory along `axis`; if `axis` is None, each device holds all of it. `name`, `min`
-    and `max` are None for memory. An `addrspace` of None means GLOBAL, and for a scalar no address space.
+    The PARAM of a symbolic size (a Variable) also has a `name` and the inclusive bounds `min` and `max`. `device`,
+    `axis`: as in BufferArg. `name`, `min` and `max` are None for memory. An `addrspace` of None means GLOBAL, and for a
+    scalar no address space.
     """
 
     slot: int
@@ -74,10 +75,7 @@ class ParamArg(NamedTuple):
     name: str | None = None
     min: int | None = None
     max: int | None = None
-    axis: int | None = 0
-
-    def __repr__(self) -> str:
-        return _shown(self)
+    axis: Layout = 0
 
     @property
     def symbol(self) -> tuple:
@@ -88,27 +86,25 @@ class ParamArg(NamedTuple):
 class BufferArg(NamedTuple):
     """Argument of a BUFFER: a piece of memory with the unique number `slot`.
 
-    If `device` is a tuple, the devices divide the memory along `axis`; if `axis` is None, each device holds all of it.
-    `addrspace`: "GLOBAL" memory of the device, "LOCAL" memory of a workgroup or thread, or registers ("REG").
+    If `device` is a tuple, `axis` is the layout of the memory: the axis that the devices divide, None if each device
+    holds all of it, or pairs for a mesh of several axes (`ir/layout.py`). `addrspace`: "GLOBAL" memory of the device,
+    "LOCAL" memory of a workgroup or thread, or registers ("REG").
     """
 
     slot: int
     dtype: DType
     device: Any
     addrspace: str = "GLOBAL"
-    axis: int | None = 0
-
-    def __repr__(self) -> str:
-        return _shown(self)
+    axis: Layout = 0
 
 
 class LoadArg(NamedTuple):
     """Argument of a LOAD that does more than read an element; the argument of a plain LOAD is None.
 
-    `device`, `addrspace`: copy the memory to this device and address space. `prefetch_bytes`: also prefetch the cache
-    line this many bytes after the address. `pipelined`: load one loop iteration ahead of the use, through registers
-    ("registers") or directly to local memory ("async"). `rounded`: the LOAD reads a float64 accumulator, whose value
-    may be rounded to the dtype of the terms.
+    `device`, `addrspace`: copy the memory to this device and address space; to a tuple of devices with the layout
+    `axis`, as in BufferArg. `prefetch_bytes`: also prefetch the cache line this many bytes after the address.
+    `pipelined`: load one loop iteration ahead of the use, through registers ("registers") or directly to local memory
+    ("async"). `rounded`: the LOAD reads a float64 accumulator, whose value may be rounded to the dtype of the terms.
     """
 
     device: Any = None
@@ -116,6 +112,10 @@ class LoadArg(NamedTuple):
     prefetch_bytes: int = 0
     pipelined: str | None = None
     rounded: bool = False
+    axis: Layout = 0
+
+
+ParamArg.__repr__ = BufferArg.__repr__ = LoadArg.__repr__ = _shown  # type: ignore[method-assign]
 
 
 class TmaCopyArg(NamedTuple):
@@ -411,8 +411,8 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
     if space not in SPACES and (space is not None or arg.__class__ is BufferArg):
         raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(space))
     if device.__class__ is tuple and arg.__class__ is BufferArg:
-        if arg.axis is not None and (arg.axis.__class__ is not int or not 0 <= arg.axis < len(shape)):
-            raise _fail("the axis that the devices divide", f"0..{len(shape) - 1} or None", arg.axis)
+        if not is_layout(arg.axis, len(device), len(shape)):
+            raise _fail("the layout of memory on several devices", f"one for {len(device)} of {shape}", arg.axis)
     return shape
 
 

@@ -1,17 +1,23 @@
-"""Derive where the value of a node is stored: its device, its address space, and the axis along which several devices
-divide it (its sharded axis). These three are the placement of the node.
+"""Derive where the value of a node is stored: its device, its address space, and how several devices divide it: the
+axis that they divide (its sharded axis), or a layout for a mesh. These three are the placement of the node.
 
+On a mesh the rules hold for each axis of the mesh by itself.
 Source: the specification's table of derived properties (device, addrspace, axis).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
 from monolect.base.errors import DeviceError
+from monolect.ir.layout import Layout, axes_of, common_counts, is_layout, layout_of, mapped, refined
 from monolect.ir.ops import ELEMENTWISE, ParamArg
 from monolect.ir.uop import UOp, node, shape_source
+
+Placement = tuple[Any, str | None, Layout]  # (device, address space, layout)
 
 HOST_KINDS = frozenset(("cpu", "c"))  # kinds of devices whose kernels run on the host's processor
 
@@ -60,9 +66,9 @@ def addrspace(u: UOp) -> str | None:
     return (u._placement or _placement(u))[1]
 
 
-def axis(u: UOp) -> int | None:
-    """Return the axis along which several devices divide the value of `u`; None if one device holds all of it, or each
-    device does.
+def axis(u: UOp) -> Layout:
+    """Return the axis along which several devices divide the value of `u`, or its layout on a mesh; None if one device
+    holds all of it, or each device does.
     """
     return (u._placement or _placement(u))[2]
 
@@ -76,7 +82,7 @@ def param_like(u: UOp, slot: int) -> UOp:
 _known_placements: dict[tuple, tuple] = {}  # interned triples, because each node keeps one
 
 
-def _placement(u: UOp) -> tuple[Any, str | None, int | None]:
+def _placement(u: UOp) -> Placement:
     """Compute the placement of `u`, (device, address space, sharded axis), without recursion; each node caches its
     placement.
     """
@@ -89,11 +95,11 @@ def _placement(u: UOp) -> tuple[Any, str | None, int | None]:
         elif v._placement is None:
             derived = _derive(v)
             v._placement = _known_placements.setdefault(derived, derived)
-    known: tuple[Any, str | None, int | None] = u._placement
+    known: Placement = u._placement
     return known
 
 
-def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
+def _derive(u: UOp) -> Placement:
     """Compute the placement of `u`, (device, address space, sharded axis), from the cached placements of its
     sources. Raises DeviceError for operands on different devices, for an op that would move elements between shards,
     and for a LOAD of a scalar to several devices.
@@ -106,9 +112,11 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
     if op == "LOAD":
         d, space, ax = u.src[0]._placement
         to, there = (None, None) if u.arg is None else (u.arg.device, u.arg.addrspace)
-        if isinstance(to, tuple) and not u.shape:
-            raise DeviceError("LOAD to several devices", expected="an axis to divide", found=u.shape)
-        return (to or d), there, (0 if isinstance(to, tuple) else None if to else ax)
+        if not isinstance(to, tuple):
+            return (to or d), there, None if to else ax
+        if not is_layout(u.arg.axis, len(to), len(u.shape)):
+            raise DeviceError("LOAD to several devices", expected="an axis to divide", found=(u.arg.axis, u.shape))
+        return to, there, u.arg.axis
     if op in ELEMENTWISE or op == "STACK":  # both keep the position of the axis from the right
         return _combine(u)
     if not u.src:
@@ -123,26 +131,58 @@ def _derive(u: UOp) -> tuple[Any, str | None, int | None]:
     d, space, ax = args[0]._placement
     if d is None:  # src[0] is a constant or memory without a device yet: take the device of another source
         d = next((there for s in args if (there := s._placement[0]) is not None), None)
-    moved = _move_axis(u, ax, len(d) if isinstance(d, tuple) else 1)
+    moved = mapped(ax, len(d), lambda a, n: _move_axis(u, a, n)) if isinstance(d, tuple) else None
     return d, space if op in ("INDEX", "AFTER", "SHRINK", "RESHAPE", "BITCAST") else None, moved
 
 
-def _combine(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Return the placement (device, None, sharded axis) of an elementwise op or STACK `u`, from those of its operands.
+def _combine(u: UOp) -> Placement:
+    """Return the placement (device, None, layout) of an elementwise op or STACK `u`, from those of its operands.
 
     The address space is None because the node is a computed value. If one operand is on a single device and another on
     several, the first is copied to the several devices. The result is sharded along the axis of its largest sharded
     operand; the others are resharded. Axes are counted from the right, because shapes are right-aligned.
     Raises DeviceError for operands on different devices.
     """
-    d, most, from_right = None, -1, None
+    d: Any = None
+    most, from_right, sharded = -1, None, []
     for s in u.src:
         sd, _, sax = s._placement
         if sd is not d and sd is not None:
             d = sd if d is None else joint_device(u.op, d, sd)
-        if sax is not None and (n := _stored_elements(s)) > most:
-            most, from_right = n, len(s.shape) - sax
+        if sax is not None:
+            sharded.append(s)
+            if sax.__class__ is int and (n := _stored_elements(s)) > most:
+                most, from_right = n, len(s.shape) - sax
+    if any(s._placement[2].__class__ is tuple for s in sharded):
+        return d, None, _combined(u, sharded, len(d))
     return d, None, None if from_right is None else len(u.shape) - from_right
+
+
+def _combined(u: UOp, sharded: list[UOp], n: int) -> Layout:
+    """Return the layout of an elementwise op or STACK `u` on a mesh of `n` devices, from its sharded operands: for each
+    axis of the mesh, the axis that the largest operand sharded over it divides.
+    """
+    counts, axes = on_one_mesh(u.op, sharded, n)
+    found: list[int | None] = [None] * len(counts)
+    for k in range(len(counts)):
+        over_k = [(s, a) for s, of_s in zip(sharded, axes, strict=True) if (a := of_s[k]) is not None]
+        if over_k:
+            s, a = max(over_k, key=lambda pair: _stored_elements(pair[0]))
+            found[k] = len(u.shape) - len(s.shape) + a
+    return layout_of(zip(counts, found, strict=True))
+
+
+def on_one_mesh(what: str, operands: Sequence[UOp], n: int) -> tuple[tuple[int, ...], list[list[int | None]]]:
+    """Return the numbers of parts of a mesh of `n` devices that all operands' meshes are coarser forms of, and the axis
+    that each operand divides over each of its axes. Raises DeviceError, which names `what`, if there is no such mesh.
+    """
+    layouts = [axis(s) for s in operands]
+    counts = common_counts(layouts, n)
+    axes = [counts and refined(x, n, counts, s.shape) for x, s in zip(layouts, operands, strict=True)]
+    if counts is None or not all(axes):
+        expected = "operands on one mesh; `shard` or `replicate` one of them before"
+        raise DeviceError(f"{what}: operands on different meshes", expected=expected, found=layouts)
+    return counts, axes  # type: ignore[return-value]
 
 
 def _stored_elements(u: UOp) -> int:
@@ -170,39 +210,42 @@ def joint_device(op: str, a: Any, b: Any) -> Any:
     raise DeviceError(f"{op}: operands live on different devices", expected=a, found=b)
 
 
-def _indexed(u: UOp) -> tuple[Any, str | None, int | None]:
-    """Return the placement (device, address space, sharded axis) of an INDEX `u` with index operands.
+def _indexed(u: UOp) -> Placement:
+    """Return the placement (device, address space, layout) of an INDEX `u` with index operands.
 
     The result is sharded along the sharded axis of its data, if no index is applied to that axis, or along the sharded
     axis of one of the indices. Raises DeviceError if an index is applied to the sharded axis of the data, if two
-    operands are sharded, or if the devices of the operands conflict.
+    operands are sharded over the same devices, or if the devices of the operands conflict.
     """
     data, *indices = u.src
     d, space, ax = data._placement
     for there in (i._placement[0] for i in indices):
         if d is None or isinstance(d, tuple) or isinstance(there, tuple):  # indices of one device may be elsewhere
             d = joint_device("INDEX", d, there)
-    if ax is not None and ax < len(indices):
-        raise DeviceError("INDEX into the sharded axis", expected="the axis whole on each device", found=f"axis {ax}")
-    before, found = 0, None if ax is None else ax - len(indices) + sum(len(i.shape) for i in indices)
-    for i in indices:
-        if (of_index := i._placement[2]) is not None:
-            if found is not None:
-                expected, axes = "one of them whole on each device", f"axes {found} and {of_index}"
-                raise DeviceError("INDEX: two operands are sharded", expected=expected, found=axes)
-            found = before + of_index
-        before += len(i.shape)
-    return d, space, found
+    if cut := sorted(a for a in axes_of(ax) if a < len(indices)):
+        raise DeviceError(
+            "INDEX into the sharded axis", expected="the axis whole on each device", found=f"axis {cut[0]}"
+        )
+    if all(s._placement[2] is None for s in u.src):
+        return d, space, None
+    *starts, end = accumulate((len(i.shape) for i in indices), initial=0)  # of each index: its axis 0 in the result
+    counts, axes = on_one_mesh(u.op, u.src, len(d))
+    found: list[int | None] = [None] * len(counts)
+    for start, of_s in zip((end - len(indices), *starts), axes, strict=True):
+        for k, a in enumerate(of_s):
+            if a is not None and found[k] is not None:
+                expected, both = "one of them whole on each device", f"axes {found[k]} and {start + a}"
+                raise DeviceError("INDEX: two operands are sharded", expected=expected, found=both)
+            found[k] = found[k] if a is None else start + a
+    return d, space, layout_of(zip(counts, found, strict=True))
 
 
-def _move_axis(u: UOp, ax: int | None, n: int) -> int | None:
-    """Return the axis along which `u` is sharded over `n` devices, if its first source is sharded along axis `ax`.
+def _move_axis(u: UOp, ax: int, n: int) -> int | None:
+    """Return the axis along which `u` is sharded into `n` parts, if its first source is sharded along axis `ax`.
 
     `u`: a movement op, REDUCE, REPLICATED, or an op that keeps the axes of its first source. Returns None if `u` is not
     sharded. Raises DeviceError if computing `u` would need elements of other devices.
     """
-    if ax is None:
-        return None
     op, old, new = u.op, u.src[0].shape, u.shape
     if op == "PERMUTE":
         return u.arg.index(ax)
@@ -252,4 +295,4 @@ def _moved(u: UOp, ax: int, expected: str) -> DeviceError:
     return DeviceError(f"{u.op} moves the shard boundary", expected=f"{expected}; or {copy}", found=found)
 
 
-__all__ = ["VIEWS", "addrspace", "axis", "device", "is_memory", "joint_device", "memory_of"]
+__all__ = ["VIEWS", "addrspace", "axis", "device", "is_memory", "joint_device", "memory_of", "on_one_mesh"]

@@ -22,6 +22,7 @@ from typing import Any
 from monolect.base.compiled import mypyc_attr
 from monolect.base.dtype import DType, as_python, dtypes
 from monolect.base.errors import IRError, ShapeError
+from monolect.ir.layout import Layout
 from monolect.ir.ops import INVALID, ROWS, BufferArg
 
 next_serial = count().__next__
@@ -313,11 +314,10 @@ def broadcast_to(u: UOp, shape: tuple) -> UOp:
     return build("EXPAND", build("RESHAPE", u, shape_source((*ones, *u.shape))), shape_source(shape))
 
 
-def new_buffer(shape: Iterable[Any], dtype: DType, device: Any, axis: int | None = 0) -> UOp:
+def new_buffer(shape: Iterable[Any], dtype: DType, device: Any, axis: Layout = 0) -> UOp:
     """Return a BUFFER of shape `shape` and dtype `dtype`, with a slot that no other BUFFER of this process has.
 
-    `device`: a device name, or a tuple of names. A tuple of devices divides the BUFFER along `axis`; if `axis` is None,
-    each device holds all of it.
+    `device`: a device name, or a tuple of names, which divides the BUFFER in the layout `axis` (`ir/layout.py`).
     """
     divided = axis if device.__class__ is tuple else 0
     return node("BUFFER", (shape_source(shape),), BufferArg(next(_slots), dtype, device, "GLOBAL", divided))

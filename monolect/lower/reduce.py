@@ -12,12 +12,12 @@ Invariant: no REDUCE over ranges is left; each RANGE is closed at one point of t
 
 from __future__ import annotations
 
-from monolect.base.dtype import DType
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
 from monolect.ir.ops import BufferArg, broadcast
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
-from monolect.ir.uop import UOp, broadcast_to, build, const, idx, node, rebuild, shape_source, toposort
+from monolect.ir.rewrite.normal import neutral
+from monolect.ir.uop import UOp, broadcast_to, build, idx, node, rebuild, shape_source, toposort
 from monolect.lower.peel_last import PEELED
 
 ROWS = Family(
@@ -27,11 +27,6 @@ ROWS = Family(
 
 # reductions that share a loop: (outer RANGEs, reduced RANGEs, number of nested reductions)
 Group = tuple[frozenset[UOp], tuple[UOp, ...], int]
-
-
-def neutral(op: str, d: DType) -> UOp:
-    """Return the constant of dtype `d` that leaves the other operand of `op` (ADD, MUL or MAX) unchanged."""
-    return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
 
 
 class ReduceLowering:
@@ -186,4 +181,4 @@ def lower_reduce(sink: UOp) -> UOp:
     return ReduceLowering(sink).run()
 
 
-__all__ = ["ReduceLowering", "lower_reduce", "neutral"]
+__all__ = ["ReduceLowering", "lower_reduce"]

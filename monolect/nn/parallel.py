@@ -16,6 +16,7 @@ from monolect.nn.layers import Linear
 from monolect.nn.module import Module
 from monolect.nn.state import get_state_dict
 from monolect.tensor.base import DeviceLike, as_device
+from monolect.tensor.devices.mesh import Mesh
 from monolect.tensor.tensor import Tensor
 
 
@@ -51,31 +52,64 @@ def replicate(model: object, devices: Sequence[DeviceLike]) -> None:
     move(model, lambda t: t.replicate(devices))
 
 
-def shard(model: object, devices: Sequence[DeviceLike]) -> None:
+def shard(model: object, devices: Sequence[DeviceLike], over: str | None = None) -> None:
     """Divide each tensor of `model` over `devices` along its first axis that divides; others are whole on each.
 
     A layer gathers its parameters when it uses them. Gradients and the state of optimizers are divided as the
-    parameters are (ZeRO stage 3).
+    parameters are (ZeRO stage 3). `over`: the axis of a Mesh to divide over; what its other axes divide stays.
 
     >>> model = nn.Linear(3, 4)
     >>> nn.parallel.shard(model, ("cpu", "cpu:1"))
     >>> model.weight.shard_axis, model.bias.shard_axis
     (0, 0)
     """
-    n = len(devices)
+    mesh = None if over is None else _mesh(devices, over)
+    n = len(devices) if mesh is None else mesh.shape[mesh.names.index(over)]
 
     def divided(t: Tensor) -> Tensor:
-        axis = next((a for a, size in enumerate(t.shape) if size % n == 0 and size), None)
-        return t.replicate(devices) if axis is None else t.shard(devices, axis)
+        taken = {} if mesh is None else _axes(t, mesh)
+        axis = next((a for a, m in enumerate(t.shape) if m % n == 0 and m and a not in taken.values()), None)
+        return on_mesh(t, devices, axis, over)
 
     move(model, divided)
 
 
-def tensor_parallel(layers: Sequence[Module], devices: Sequence[DeviceLike]) -> None:
+def on_mesh(t: Tensor, devices: Sequence[DeviceLike], axis: int | None, over: str | None = None) -> Tensor:
+    """Return `t` with `axis` divided over `devices`, or whole on each if it is None.
+
+    `over`: the axis of the Mesh `devices` that divides `axis`; what its other axes divide stays. Raises ArgumentError
+    if `devices` is no Mesh with that axis.
+
+    >>> mesh = Mesh(("data", "model"), (2, 2), ("cpu", "cpu:1", "cpu:2", "cpu:3"))
+    >>> t = nn.parallel.on_mesh(Tensor.ones(4, 6), mesh, 0, "data")
+    >>> mesh.axes_of(nn.parallel.on_mesh(t, mesh, 1, "model"))
+    {'data': 0, 'model': 1}
+    """
+    if over is None:
+        return t.replicate(devices) if axis is None else t.shard(devices, axis)
+    mesh = _mesh(devices, over)
+    axes = {name: a for name, a in _axes(t, mesh).items() if name != over}
+    return t.shard(mesh, axes if axis is None else {**axes, over: axis})
+
+
+def _mesh(devices: Sequence[DeviceLike], over: str) -> Mesh:
+    """Return `devices`, a Mesh with the axis `over`. Raises ArgumentError for any other."""
+    if not isinstance(devices, Mesh) or over not in devices.names:
+        raise ArgumentError("an axis of a mesh", expected=f"a Mesh with the axis {over!r}", found=devices)
+    return devices
+
+
+def _axes(t: Tensor, mesh: Mesh) -> dict[str, int]:
+    """Return which axis of `t` each axis of `mesh` divides; {} for a tensor elsewhere."""
+    return mesh.axes_of(t) if t.device == tuple(mesh) else {}
+
+
+def tensor_parallel(layers: Sequence[Module], devices: Sequence[DeviceLike], over: str | None = None) -> None:
     """Divide Linear layers in pairs: the first of a pair by its outputs, the second by its inputs, so that only the
     result of the second is added up over the devices.
 
-    Modules that are no Linear stay where they are. Raises ArgumentError for an odd number of Linear layers.
+    Modules that are no Linear stay where they are. `over`: the axis of a Mesh to divide over; what its other axes
+    divide stays. Raises ArgumentError for an odd number of Linear layers.
 
     >>> first, second = nn.Linear(4, 8), nn.Linear(8, 4)
     >>> nn.parallel.tensor_parallel([first, nn.ReLU(), second], ("cpu", "cpu:1"))
@@ -88,8 +122,8 @@ def tensor_parallel(layers: Sequence[Module], devices: Sequence[DeviceLike]) -> 
     if len(linear) % 2:
         raise ArgumentError("tensor_parallel", expected="pairs of Linear layers", found=f"{len(linear)} layers")
     for first, second in zip(linear[::2], linear[1::2], strict=True):
-        move(first, lambda t: t.shard(devices, 0))
-        move(second, lambda t: t.shard(devices, 1) if t.ndim == 2 else t.replicate(devices))
+        move(first, lambda t: on_mesh(t, devices, 0, over))
+        move(second, lambda t: on_mesh(t, devices, 1 if t.ndim == 2 else None, over))
 
 
 class Pipeline(Module):
@@ -123,4 +157,4 @@ class Pipeline(Module):
         return first.cat(*others) if others else first
 
 
-__all__ = ["Pipeline", "move", "replicate", "shard", "tensor_parallel"]
+__all__ = ["Pipeline", "move", "on_mesh", "replicate", "shard", "tensor_parallel"]

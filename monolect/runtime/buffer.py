@@ -18,6 +18,7 @@ from monolect.base.dtype import from_numpy as dtype_of
 from monolect.base.dtype import to_numpy as numpy_of
 from monolect.base.errors import AllocationError, DeviceError, InternalError
 from monolect.base.numpy import np
+from monolect.ir.layout import Layout, assembled
 from monolect.ir.placement import device
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like
@@ -28,11 +29,9 @@ VIEWS = frozenset(("RESHAPE", "PERMUTE", "FLIP", "EXPAND", "SHRINK", "REPLICATED
 
 
 class Shards:
-    """The storage of a BUFFER on several devices. `parts`: for each device a BUFFER with its part of `axis`; with all
-    elements if `axis` is None.
-    """
+    """The storage of a BUFFER on several devices: `parts`, a BUFFER for each device, in the layout `axis`."""
 
-    def __init__(self, parts: tuple[UOp, ...], axis: int | None):
+    def __init__(self, parts: tuple[UOp, ...], axis: Layout):
         self.parts, self.axis = parts, axis
 
     @property
@@ -48,7 +47,8 @@ class Shards:
         if self.axis is None:
             whole = here[0]
         else:
-            whole = np.concatenate(here if len(here) == len(self.parts) else self._gathered(here), self.axis)
+            parts = here if len(here) == len(self.parts) else self._gathered(here)
+            whole = assembled(parts, self.axis, np.concatenate)
         return np.ascontiguousarray(whole).reshape(-1).view(np.uint8).view(dtype)
 
     def _gathered(self, here: list[np.ndarray]) -> list[np.ndarray]:

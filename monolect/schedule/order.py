@@ -14,7 +14,8 @@ from monolect.base.errors import InternalError
 from monolect.ir.ops import BufferArg
 from monolect.ir.placement import device
 from monolect.ir.rewrite.calls import stored_slots
-from monolect.ir.uop import UOp, node, shape_source
+from monolect.ir.rewrite.normal import neutral
+from monolect.ir.uop import UOp, broadcast_to, node, shape_source, substitute_all, toposort
 from monolect.schedule.kernels import KernelBuilder, Known
 from monolect.schedule.materialize import is_empty
 from monolect.schedule.partition import Partition
@@ -41,8 +42,21 @@ def partition(values: UOp, device_name: str, local_bytes: int) -> UOp:
         clear_caches()
 
 
+def _without_empty_reductions(roots: list[UOp]) -> list[UOp]:
+    """Return the roots with reductions over no elements replaced by their neutral value: a loop without iterations is
+    none that the kernels of its operands could share.
+    """
+    reductions = [u for u in toposort(*roots) if u.op == "REDUCE"]
+    empty = [u for u in reductions if any(n.__class__ is int and n == 0 for n in u.src[0].shape) and 0 not in u.shape]
+    if not empty:
+        return roots
+    new = {u: broadcast_to(neutral(u.arg[0], u.dtype), u.shape) for u in empty}
+    return [*substitute_all(tuple(roots), new)]
+
+
 def _partition(roots: list[UOp], device_name: str, local_bytes: int) -> UOp:
     """Partition the values `roots`, build each kernel, and return SINK(results..., GROUP(CALLs))."""
+    roots = _without_empty_reductions(roots)
     part = Partition(roots, device_name, local_bytes).run()
     buffers = buffers_of(part)
     alive = [k for k, kernel in enumerate(part.kernels) if kernel is not None]

@@ -51,9 +51,10 @@ from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device,
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
+from monolect.tensor.devices.files import is_pending, write
+from monolect.tensor.devices.methods import DevicesMixin, compute_device
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
-from monolect.tensor.methods.devices import DevicesMixin, compute_device, is_pending, write
 from monolect.tensor.methods.elementwise import ElementwiseMixin
 from monolect.tensor.methods.exchange import ExchangeMixin
 from monolect.tensor.methods.functions import FunctionsMixin

@@ -1,7 +1,7 @@
 """Programs on sharded tensors compute what they compute on one device, and so do their gradients.
 
-A program is a chain of methods on a few operands. Each operand is on one device, sharded along an axis, or whole on
-each of several devices; the operands of the plain program are on one.
+A program is a chain of methods on a few operands. Each operand is on one device, sharded along an axis or over a mesh
+of two axes, or whole on each of several devices; the operands of the plain program are on one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monolect import GradientError, Tensor, jit
+from monolect import GradientError, Mesh, Tensor, jit
 
-DEVICES = ("cpu", "cpu:1", "cpu:2", "cpu:3")
-PLACEMENTS = ("one", "other", "whole", "axis 0", "axis 1", "axis 2")
+DEVICES = ("cpu", "cpu:1", "cpu:2", "cpu:3", "cpu:4", "cpu:5")
+ON_A_MESH = ("mesh 0 1", "mesh 1 0", "mesh 0 -", "mesh 1 -", "mesh 2 -", "mesh - 0", "mesh 0 0", "mesh 2 1")
+PLACEMENTS = ("one", "other", "whole", "axis 0", "axis 1", "axis 2", *ON_A_MESH)
+COUNTS = (2, 3, 4, 6)
 
 
 def assigned(a: np.ndarray) -> Tensor:
@@ -32,10 +34,21 @@ def placed(t: Tensor, how: str, devices: tuple[str, ...]) -> Tensor:
         return t
     if how == "other":
         return t.to(devices[-1])
+    if how in ON_A_MESH and len(devices) > 3:
+        axes = [None if a == "-" or int(a) >= t.ndim else int(a) for a in how.split()[1:]]
+        return t.shard(Mesh(("a", "b"), (2, len(devices) // 2), devices), axes)
     axis = int(how[-1]) if how.startswith("axis") else None
     if axis is None or axis >= t.ndim:
         return t.replicate(devices)
     return t.shard(devices, axis)
+
+
+def together(how: list[str]) -> list[str]:
+    """The placements with at most one operand on a single device, and all operands on a mesh if one is."""
+    how = ["one" if h == "other" and "one" in how else h for h in how]  # one device beside the several
+    if set(how).isdisjoint(ON_A_MESH):
+        return how
+    return [f"mesh {h[-1]} -" if h.startswith("axis") else h for h in how]
 
 
 Step = Callable[[Tensor, list[Tensor], Random], Tensor]
@@ -87,6 +100,7 @@ STEPS: dict[str, Step] = {
     "cumsum": lambda t, o, r: t.cumsum(axis(t, r)) if t.ndim else t,
     "sort": lambda t, o, r: t.sort(axis(t, r))[0].to(t.device) if t.ndim else t,  # it runs on the first device
     "square": lambda t, o, r: t.square(),
+    "rows by index": lambda t, o, r: t[np.array([r.randrange(t.shape[0]) for _ in range(3)])] if t.ndim else t,
     "detached": lambda t, o, r: t * t.detach(),
 }
 SHAPES = [
@@ -106,7 +120,7 @@ SHAPES = [
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6),
     st.lists(st.sampled_from(PLACEMENTS), min_size=3, max_size=3),
-    st.sampled_from((2, 3, 4)),
+    st.sampled_from(COUNTS),
     st.integers(0, 9999),
 )
 def test_programs_do_not_depend_on_where_their_operands_are(
@@ -115,7 +129,7 @@ def test_programs_do_not_depend_on_where_their_operands_are(
     arrays = [np.random.default_rng(seed + k).normal(size=s) for k, s in enumerate(shapes)]
 
     def run(how: list[str]) -> list[np.ndarray]:
-        how = ["one" if h == "other" and "one" in how else h for h in how]  # one device beside the several
+        how = together(how)
         made = [assigned(a) if seed % 2 else Tensor(a) for a in arrays]
         leaves = [placed(t, h, DEVICES[:n]).detach() for t, h in zip(made, how, strict=True)]
         for x in leaves:
@@ -142,7 +156,7 @@ def test_programs_do_not_depend_on_where_their_operands_are(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),
     st.lists(st.sampled_from(PLACEMENTS), min_size=4, max_size=4),
-    st.sampled_from((2, 3, 4)),
+    st.sampled_from(COUNTS),
     st.lists(st.sampled_from(("call", "lazy", "alias", "realized", "assigned", "copied")), min_size=3, max_size=7),
     st.integers(0, 9999),
 )
@@ -155,7 +169,7 @@ def test_captured_steps_do_not_depend_on_where_their_tensors_are(
     arrays = [np.random.default_rng(seed + k).normal(size=s) for k, s in enumerate(shapes)]
 
     def run(how: list[str], is_captured: bool) -> list[np.ndarray]:
-        how = ["one" if h == "other" and "one" in how else h for h in how]
+        how = together(how)
         values = [*arrays, np.asarray(arrays[2] * 2)]
         given = [
             placed(assigned(a) if seed % 2 else Tensor(a), h, DEVICES[:n]) for a, h in zip(values, how, strict=True)

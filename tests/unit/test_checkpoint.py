@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monolect import ArgumentError, FileFormatError, Tensor, nn
+from monolect import ArgumentError, FileFormatError, Mesh, Tensor, nn
 from monolect.interop import checkpoint
 from monolect.interop.checkpoint import INDEX, load_checkpoint, save_checkpoint
 
@@ -20,6 +20,8 @@ def tensors() -> dict[str, Tensor]:
     return {
         "rows": Tensor(VALUES).shard(FOUR),
         "columns": Tensor(VALUES).shard(FOUR[:2], 1),
+        "blocks": Tensor(VALUES).shard(Mesh(("a", "b"), (2, 2), FOUR), {"a": 1, "b": 0}),
+        "rows, twice": Tensor(VALUES).shard(Mesh(("a", "b"), (2, 2), FOUR), {"b": 0}),
         "whole": Tensor(VALUES).replicate(FOUR),
         "one": Tensor([1, 2, 3]),
         "scalar": Tensor(2.5),

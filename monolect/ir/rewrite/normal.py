@@ -14,7 +14,7 @@ from __future__ import annotations
 from math import e, log, log2, pi, prod
 from typing import Any
 
-from monolect.base.dtype import as_python, dtypes, to_numpy
+from monolect.base.dtype import DType, as_python, dtypes, to_numpy
 from monolect.base.numpy import np
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.ops import INVALID, ROWS
@@ -487,9 +487,13 @@ def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:
             if not axes:
                 return src[0]
     elif _is_empty(src) and (allowed is None or allowed("reduce_nothing")):
-        d = src[0].dtype  # the result of a loop without iterations is the neutral element
-        return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
+        return neutral(op, src[0].dtype)  # the result of a loop without iterations
     return node("REDUCE", src, (op, axes))
+
+
+def neutral(op: str, d: DType) -> UOp:
+    """Return the neutral element of reductions by `op` in the dtype `d`, as a CONST."""
+    return const({"ADD": 0, "MUL": 1, "MAX": d.min}[op], d)
 
 
 def _is_empty(src: tuple[UOp, ...]) -> bool:

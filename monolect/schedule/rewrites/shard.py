@@ -4,9 +4,9 @@ Before: MUL(BUFFER on (a, b), CONST)                 one graph over a tuple of d
 After:  MUL(BUFFER on a, CONST), MUL(BUFFER on b, CONST)
 
 A value that is sharded along an axis has on each device a part of that axis: equal parts of the smallest size that
-holds it, of which the last may be shorter or empty. Any other value is whole on each device. A BUFFER on several
-devices has a node for its part on each. Only LOADs to a device move data: those that the graph has, of operands that
-are on one device only, and those that combine a reduction along the shard axis.
+holds it, of which the last may be shorter or empty (`ir/layout.py`). Any other value is whole on each device. A BUFFER
+on several devices has a node for its part on each. Only LOADs to a device move data: those that the graph has, of
+operands that are on one device only or divided differently, and those that combine a reduction along the shard axis.
 
 Invariant: after the pass no value has a tuple device. Each element of a reduction along the shard axis is combined
 once, in the order of the devices, so that a replicated value has the same bits on all of them.
@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from monolect.autograd import graph
 from monolect.base.errors import DeviceError
+from monolect.ir.layout import Layout, axes_of, box, mapped, neighbours, pairs_of, part_shape
 from monolect.ir.ops import ELEMENTWISE, LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
@@ -79,23 +80,27 @@ def moves(roots: Sequence[UOp]) -> list[tuple[str, UOp, UOp]]:
     for u in toposort(*roots):
         here = _Node(u, {})
         if u.op == "LOAD" and u.arg is not None and u.arg.device is not None:
-            source = u.src[0]
-            if is_on_several(source):
-                is_whole = axis_of(source) is None
-                name = ("broadcast" if here.devices else "copy") if is_whole else "copy" if here.devices else "gather"
-            else:
-                is_one = source.op == "EXPAND"  # one value, for each device
-                name = "copy" if not here.devices else "broadcast" if is_one else "scatter"
-            found.append((name, source, u))
-        elif u.op == "REDUCE" and here.devices and (a := axis_of(u.src[0])) is not None and a in u.arg[1]:
+            found.append((_name_of_copy(u), u.src[0], u))
+        elif u.op == "REDUCE" and here.devices and axes_of(axis_of(u.src[0])).intersection(u.arg[1]):
             found.append(("allreduce", u, u))
         elif here.devices and (u.op in ELEMENTWISE or u.op in ("STACK", "STORE", "INDEX")):
             for k, s in enumerate(u.src):
                 if is_on_several(s) and s.dtype.kind != "v" and not (u.op == "STORE" and k == 0):
-                    now, at = axis_of(s), here.axis_in(s, k)
-                    if now is not None and now != at:
-                        found.append(("allgather" if at is None else "alltoall", s, u))
+                    now, at = axes_of(axis_of(s)), axes_of(here.layout_in(s, k))
+                    if now - at:
+                        found.append(("alltoall" if at - now else "allgather", s, u))
     return found
+
+
+def _name_of_copy(u: UOp) -> str:
+    """Return the name of the collective that the LOAD `u` to a device or to several is."""
+    source, is_to_several = u.src[0], isinstance(u.arg.device, tuple)
+    now, at = axes_of(axis_of(source)), axes_of(u.arg.axis) if is_to_several else frozenset()
+    if not is_on_several(source):
+        return "copy" if not is_to_several else "scatter" if at else "broadcast"
+    if not is_to_several:
+        return "gather" if now else "copy"
+    return "copy" if now <= at else "alltoall" if at else "allgather"
 
 
 class _Node:
@@ -106,7 +111,7 @@ class _Node:
         found = device_of(u)
         self.devices: tuple[str, ...] = found if isinstance(found, tuple) else ()
         self.n = len(self.devices)
-        self.axis = axis_of(u) if self.devices else None
+        self.layout: Layout = axis_of(u) if self.devices else None
 
     def values(self) -> list[UOp]:
         """Return the value on each device, or the one value."""
@@ -157,58 +162,57 @@ class _Node:
             return self.local[s][i if is_on_several(s) else 0]
         if self.u.op == "STORE" and k == 0 and is_on_several(s):
             return self.local[s][i]
-        at = self.axis_in(s, k)
-        if is_on_several(s):
-            values, now = self.local[s], axis_of(s)
-            if now is None:
-                return part(values[i], at, i, self.n)
-            if now == at:
-                return values[i]
-            return joined([copy(part(v, at, i, self.n), self.devices[i]) for v in values], now)  # resharded
-        v = part(self.local[s][0], at, i, self.n)
-        home = device_of(v)
-        return v if home is None or home == self.devices[i] else copy(v, self.devices[i])
+        at = self.layout_in(s, k)
+        if is_on_several(s) or device_of(s) is not None:
+            return fetched(s, self.local[s], at, i, self.devices)
+        return part(self.local[s][0], at, i, self.n)
 
-    def axis_in(self, s: UOp, k: int) -> int | None:
-        """Return the axis of source `k`, the node `s`, along which this node is sharded; None if it has none."""
-        if self.axis is None:
-            return None
+    def layout_in(self, s: UOp, k: int) -> Layout:
+        """Return the layout of source `k`, the node `s`, that this node needs: its own, over the axes of the source."""
+        return mapped(self.layout, self.n, lambda a, _: self.axis_in(s, k, a))
+
+    def axis_in(self, s: UOp, k: int, axis: int) -> int | None:
+        """Return the axis of source `k`, the node `s`, that `axis` of this node is; None if it has none."""
         u = self.u
         if u.op == "INDEX":
-            return self.axis_in_index(k)
+            return self.axis_in_index(k, axis)
         shape = u.src[0].shape if u.op == "STORE" else u.shape
-        at = self.axis - (len(shape) - len(s.shape))
-        return at if at >= 0 and (s.shape[at] != 1 or shape[self.axis] == 1) else None
+        at = axis - (len(shape) - len(s.shape))
+        return at if at >= 0 and (s.shape[at] != 1 or shape[axis] == 1) else None
 
-    def axis_in_index(self, k: int) -> int | None:
-        """Return the axis of source `k` of an INDEX along which the result is sharded; None if it has none."""
-        data, *indices = self.u.src
+    def axis_in_index(self, k: int, axis: int) -> int | None:
+        """Return the axis of source `k` of an INDEX that `axis` of the result is; None if it has none."""
+        _, *indices = self.u.src
         first = 0
         for j, i in enumerate(indices, 1):
-            if self.axis is not None and first <= self.axis < first + len(i.shape):
-                return self.axis - first if k == j else None
+            if first <= axis < first + len(i.shape):
+                return axis - first if k == j else None
             first += len(i.shape)
-        return self.axis - first + len(indices) if k == 0 and self.axis is not None else None
+        return axis - first + len(indices) if k == 0 else None
 
     # ---- movement ----------------------------------------------------------------------------------------------------
     def moved(self, v: UOp, i: int) -> UOp:
         """Return a movement op of `v`, the value on device `i`; it repeats a sharded axis of size 1 on each device."""
         u = self.u
-        if u.op == "EXPAND" and self.axis is None and (a := axis_of(u.src[0])) is not None:
-            v = joined([copy(p, self.devices[i]) for p in self.local[u.src[0]]], a)
+        if u.op == "EXPAND":
+            v = fetched(u.src[0], self.local[u.src[0]], self.layout, i, self.devices)
         *offsets, sizes = u.src[1:]
-        return build(u.op, v, *offsets, shape_source(part_shape(sizes.sizes, self.axis, i, self.n)))
+        return build(u.op, v, *offsets, shape_source(part_shape(sizes.sizes, self.layout, i, self.n)))
 
     def replicated(self, v: UOp) -> UOp:
         """Return element 0 of the axis of a REPLICATED, of the local value `v`."""
         a, source = self.u.arg, self.u.src[0]
         shape = (*v.shape[:a], 1, *v.shape[a + 1 :])
-        if self.devices and axis_of(source) == a and source.shape[a] != self.n:
-            expected, found = f"{self.n} elements, one a device", f"axis {a} of {source.shape}"
+        if a in axes_of(axis_of(source)) and source.shape[a] != (n := self.parts_along(a)):
+            expected, found = f"{n} elements, one a device", f"axis {a} of {source.shape}"
             raise DeviceError("REPLICATED of an axis of several elements a device", expected=expected, found=found)
         if shape != v.shape:
             v = build("SHRINK", v, shape_source((0,) * len(shape)), shape_source(shape))
         return build("RESHAPE", v, shape_source((*shape[:a], *shape[a + 1 :])))
+
+    def parts_along(self, axis: int) -> int:
+        """Return the number of parts of `axis` of source 0."""
+        return prod(count for count, a in pairs_of(axis_of(self.u.src[0]), self.n) if a == axis)
 
     # ---- what moves data ---------------------------------------------------------------------------------------------
     def reduced(self) -> list[UOp]:
@@ -216,75 +220,96 @@ class _Node:
         u = self.u
         source = u.src[0]
         partial = [rebuild(u, (self.local[source][i], *u.src[1:])) for i in range(self.n)]
-        if axis_of(source) is None or axis_of(source) not in u.arg[1]:
+        summed = [k for k, (_, a) in enumerate(pairs_of(axis_of(source), self.n)) if a in u.arg[1]]
+        if not summed:
             return partial
-        return totals(u.arg[0], partial, self.devices)
+        out: dict[int, UOp] = {}
+        for i in range(self.n):
+            if i not in out:
+                group = neighbours(axis_of(source), i, self.n, summed)
+                names = [self.devices[j] for j in group]
+                out |= zip(group, totals(u.arg[0], [partial[j] for j in group], names), strict=True)
+        return [out[i] for i in range(self.n)]
 
     def copied(self) -> list[UOp]:
-        """Return the LOAD to another device or to several: a COPY of the specification, which shards along axis 0."""
+        """Return the LOAD to another device or to several: a COPY of the specification, in the layout of its arg."""
         u = self.u
-        source = u.src[0]
-        to = u.arg.device
-        names = to if isinstance(to, tuple) else (to,)
         if len(u.src) > 1:
             raise DeviceError(
                 "a gated copy to or from several devices", expected="no gate", found=f"{len(u.src)} sources"
             )
-        return [self.fetched(source, i, name, len(names)) for i, name in enumerate(names)]
-
-    def fetched(self, source: UOp, i: int, name: str, n: int) -> UOp:
-        """Return part `i` of `n` along axis 0 of `source`, copied to the device `name`; all of it if `n` is 1."""
-        values = self.local[source]
-        at = 0 if n > 1 else None
-        if not is_on_several(source):
-            return copy(part(values[0], at, i, n), name)
-        home = device_of(source)
-        shard_axis = axis_of(source)
-        if shard_axis is None:
-            nearest = home.index(name) if name in home else 0
-            return copy(part(values[nearest], at, i, n), name)
-        if shard_axis == 0 and n > 1:
-            if n != len(home):
-                raise DeviceError(
-                    "a copy between tuples of different lengths", expected=f"{len(home)} devices", found=n
-                )
-            return copy(values[i], name)
-        return joined([copy(part(v, at, i, n), name) for v in values], shard_axis)
+        names = self.devices or (u.arg.device,)
+        return [fetched(u.src[0], self.local[u.src[0]], self.layout, i, names) for i in range(len(names))]
 
 
-def span(size: Any, i: int, n: int) -> tuple[Any, Any]:
-    """Return (offset, size) of part `i` of `n` of an axis of `size`; the last parts are shorter or empty if it does not
-    divide. A symbolic size must divide.
+def fetched(s: UOp, values: Sequence[UOp], layout: Layout, i: int, names: Sequence[str]) -> UOp:
+    """Return the part of the value `s` that device `i` of `names` has in `layout`, copied to that device.
+
+    `values`: the local values of `s`. Only elements of the part are copied, from the device itself where it has them.
     """
-    if size.__class__ is not int:
-        return size // n * i, size // n
-    step = -(-size // n)
-    start = min(i * step, size)
-    return start, min(step, size - start)
+    name, now = names[i], axis_of(s)
+    home = device_of(s) if is_on_several(s) else (device_of(s),)
+    nearest = home.index(name) if name in home else 0
+    wanted = box(s.shape, layout, i, len(names))
+    held = [box(s.shape, now, j, len(home)) for j in range(len(home))]
+    differ = [a for a in range(len(s.shape)) if not _same_span(wanted[a], held[nearest][a])]
+
+    def gathered(j: int, axes: Sequence[int], cuts: Sequence[tuple[int, Any, Any]]) -> UOp:
+        """Return the wanted elements along `axes` of device `j` and of those that differ from it along `axes`. `cuts`:
+        (axis, offset, size) of the wanted elements along the other axes.
+        """
+        if not axes:
+            v = values[j]
+            for a, start, size in cuts:
+                v = cut(v, a, start, size)
+            return copy(v, name)
+        (a, *rest), (start, size) = axes, wanted[axes[0]]
+        along = [k for k, (_, b) in enumerate(pairs_of(now, len(home))) if b == a]
+        if not along:
+            return gathered(j, rest, [*cuts, (a, start, size)])
+        others = neighbours(now, j, len(home), along)
+        if s.shape[a].__class__ is not int:
+            v = joined([gathered(q, rest, cuts) for q in others], a)
+            return v if _same_span((start, size), (0, s.shape[a])) else cut(v, a, start, size)
+        pieces = []
+        for q in others:
+            at, n = held[q][a]
+            first, end = max(start, at), min(start + size, at + n)
+            if first < end:
+                pieces.append(gathered(q, rest, cuts if end - first == n else [*cuts, (a, first - at, end - first)]))
+        return joined(pieces, a) if pieces else gathered(j, rest, [*cuts, (a, 0, 0)])
+
+    return gathered(nearest, differ, [])
 
 
-def part_shape(shape: tuple[Any, ...], axis: int | None, i: int, n: int) -> tuple[Any, ...]:
-    """Return the shape of part `i` of `n` along `axis`; `shape` if `axis` is None."""
-    return shape if axis is None else (*shape[:axis], span(shape[axis], i, n)[1], *shape[axis + 1 :])
+def _same_span(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
+    """Whether two pairs of offset and size are equal; symbolic ones are if they are the same nodes."""
+    return all(x is y or (x.__class__ is int and y.__class__ is int and x == y) for x, y in zip(a, b, strict=True))
 
 
-def part(v: UOp, axis: int | None, i: int, n: int) -> UOp:
-    """Return part `i` of `n` of `v` along `axis`; all of it if `axis` is None or `n` is 1.
+def part(v: UOp, layout: Layout, i: int, n: int) -> UOp:
+    """Return the part of `v` that device `i` of `n` has in `layout`."""
+    for a, (start, size) in enumerate(box(v.shape, layout, i, n)):
+        if not _same_span((start, size), (0, v.shape[a])):
+            v = cut(v, a, start, size)
+    return v
+
+
+def cut(v: UOp, axis: int, start: Any, size: Any) -> UOp:
+    """Return `size` elements of `v` along `axis` from `start`.
 
     The part is taken below views that repeat elements, so that a copy of it moves each element once.
     """
-    if axis is None or n == 1:
-        return v
-    shape = part_shape(v.shape, axis, i, n)
+    shape = (*v.shape[:axis], size, *v.shape[axis + 1 :])
     if v.op == "EXPAND":
-        below = v.src[0] if v.src[0].shape[axis] != v.shape[axis] else part(v.src[0], axis, i, n)
+        below = v.src[0] if v.src[0].shape[axis] != v.shape[axis] else cut(v.src[0], axis, start, size)
         return build("EXPAND", below, shape_source(shape))
     if v.op == "PERMUTE":
-        return build("PERMUTE", part(v.src[0], v.arg[axis], i, n), arg=v.arg)
+        return build("PERMUTE", cut(v.src[0], v.arg[axis], start, size), arg=v.arg)
     if v.op == "RESHAPE" and (below_axis := _same_axis(v, axis)) is not None:
-        return build("RESHAPE", part(v.src[0], below_axis, i, n), shape_source(shape))
+        return build("RESHAPE", cut(v.src[0], below_axis, start, size), shape_source(shape))
     offsets = [0] * len(v.shape)
-    offsets[axis] = span(v.shape[axis], i, n)[0]
+    offsets[axis] = start
     return build("SHRINK", v, shape_source(offsets), shape_source(shape))
 
 
@@ -335,6 +360,8 @@ def joined(values: Sequence[UOp], axis: int) -> UOp:
     applied to the concatenation.
     """
     first = values[0]
+    if len(values) == 1:
+        return first
     if any(v.shape != first.shape for v in values):
         return build("CONTIGUOUS", graph.joined([v for v in values if v.shape[axis] != 0], axis))
     shape = (*first.shape[:axis], first.shape[axis] * len(values), *first.shape[axis + 1 :])

@@ -16,8 +16,8 @@ from monolect.base.errors import DTypeError, GradientError
 from monolect.base.numpy import is_array
 from monolect.ir.uop import UOp
 from monolect.tensor.base import AnyTensor, Data, TensorBase, TensorLike, on_device, on_device_of, refused_shape
+from monolect.tensor.devices.methods import compute_device
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.devices import compute_device
 
 
 def _kind_rank(dtype: Any) -> int:

@@ -1,31 +1,24 @@
 """Move tensors to other devices: to several at once, sharded or whole on each, and to files.
 
-What it is for: `shard`, `replicate`, and the two ops that both are made of, `copy` and `replicated`. Writing to
-`disk:path`, which is a device, is here too: results that must outlast the process, or do not fit into memory at once.
-`Tensor.from_file` reads.
-What it is not: lazy for files. A write happens at the call. A new file appears as a whole or not at all. An assignment
-writes into the file in place, so a process that dies in the middle leaves part of it.
-Invariant: a lazy tensor that reads the file has the values from before a later write.
+What it is for: `shard`, `replicate`, and the two ops of the specification, `copy` and `replicated`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from monolect.autograd import sharding
-from monolect.autograd.graph import broadcast_to, cast
-from monolect.backend.registry import DISK_PREFIX, is_on_disk, maker_of
-from monolect.base.disk.files import write_whole
+from monolect.autograd.graph import cast
+from monolect.backend.registry import is_on_disk, maker_of
 from monolect.base.dtype import DType, as_dtype, dtypes
-from monolect.base.errors import DeviceError, FileFormatError, IndexRangeError, ShapeError
-from monolect.base.numpy import np
+from monolect.base.errors import ArgumentError, DeviceError
+from monolect.ir.layout import Layout, axes_of, mapped
 from monolect.ir.placement import axis as axis_of
-from monolect.ir.uop import UOp, build, toposort
-from monolect.runtime.buffer import base_of, is_realized, open_disk, to_numpy, with_storage
-from monolect.runtime.realize.execute import realize
-from monolect.runtime.replay.in_progress import refuse_while_capturing
+from monolect.ir.uop import build
 from monolect.tensor.base import DeviceLike, DTypeLike, TensorBase, as_device
+from monolect.tensor.devices.files import written_file
+from monolect.tensor.devices.mesh import Mesh, ShardAxis
 from monolect.tensor.guard import guard_methods
 
 
@@ -79,8 +72,10 @@ class DevicesMixin(TensorBase):
         return self.to("cpu")
 
     @property
-    def shard_axis(self) -> int | None:
+    def shard_axis(self) -> Layout:
         """The axis along which the devices share this tensor; None if each has all of it, or there is one device.
+
+        On a mesh: a tuple of pairs (number of parts, axis or None), see `Mesh.axes_of`.
 
         >>> Tensor.ones(2, 4).shard(("cpu", "cpu:1"), 1).shard_axis
         1
@@ -110,20 +105,31 @@ class DevicesMixin(TensorBase):
         """
         return self._wrap(build("REPLICATED", self._uop, arg=self._axis(axis)))
 
-    def shard(self, devices: Sequence[DeviceLike], axis: int = 0) -> Self:
+    def shard(self, devices: Sequence[DeviceLike], axis: ShardAxis = 0) -> Self:
         """Return this tensor with `axis` divided over several devices.
 
-        The shape is unchanged. Parts are equal, but the last ones are shorter or empty where the axis does not divide.
-        Raises AxisError for a missing axis, and DeviceError for unknown devices or an axis of symbolic size.
+        Over a Mesh, `axis` may be a dict from names of its axes to axes of this tensor, or a sequence with an axis or
+        None for each of its axes; each device has all of an axis that no name maps to. The shape is unchanged. Parts
+        are equal, but the last ones are shorter or empty where the axis does not divide. Raises AxisError for a missing
+        axis, DeviceError for unknown devices or an axis of symbolic size, and ArgumentError for names that are not the
+        mesh's.
 
         >>> x = Tensor.ones(4, 6).shard(("cpu", "cpu:1"))
         >>> (x @ Tensor.ones(6, 2)).shard_axis
         0
         """
-        a, names = self._axis(axis), as_devices(devices)
-        if self._uop.shape[a].__class__ is not int:
-            raise DeviceError("shard", expected=f"axis {a} of a constant size", found=self.shape)
-        return self._wrap(sharding.sharded(self._uop, names, a))
+        names = as_devices(devices)
+        layout = self._axis(axis) if isinstance(axis, int) else self._layout_on(devices, axis)
+        for a in axes_of(layout):
+            if self._uop.shape[a].__class__ is not int:
+                raise DeviceError("shard", expected=f"axis {a} of a constant size", found=self.shape)
+        return self._wrap(sharding.moved(self._uop, names, layout))
+
+    def _layout_on(self, mesh: Any, axes: Sequence[int | None] | Mapping[str, int]) -> Layout:
+        """Return the layout on a Mesh of `axes`, which may be negative. Raises ArgumentError if `mesh` is none."""
+        if not isinstance(mesh, Mesh):
+            raise ArgumentError("shard: axes of a mesh", expected="a Mesh as the devices", found=type(mesh).__name__)
+        return mapped(mesh.layout(axes), len(mesh), lambda a, _: self._axis(a))
 
     def replicate(self, devices: Sequence[DeviceLike]) -> Self:
         """Return this tensor whole on each of several devices. Raises DeviceError for unknown devices.
@@ -141,55 +147,4 @@ def compute_device(device: Any) -> Any:
     return maker_of(device) if isinstance(device, tuple) else None if is_on_disk(device) else device
 
 
-def written_file(u: UOp, device: str) -> UOp:
-    """Write the elements of `u` in row-major order to the file behind `device`, and return the BUFFER that maps the
-    file.
-
-    Raises FileFormatError if the file cannot be written, ShapeError for no elements, JitError in a captured step.
-    """
-    refuse_while_capturing("writing a file", u)
-    path = device.removeprefix(DISK_PREFIX)
-    if 0 in u.shape:
-        raise ShapeError(
-            "a tensor without elements cannot be written to a file", expected="one element or more", found=u.shape
-        )
-    (found,) = realize([u])
-    array = to_numpy(found)
-    try:
-        write_whole(path, [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data])
-    except OSError as error:
-        raise FileFormatError(f"cannot write {path}: {error}", expected="a path in a writable folder") from None
-    return with_storage(array.shape, u.dtype, device, open_disk(device).storage)
-
-
-def write(target: UOp, value: UOp) -> None:
-    """Store `value`, broadcast and converted, into `target`, a view of a mapped file.
-
-    Raises FileFormatError if the file changed its size or cannot be written, IndexRangeError for a slice with steps,
-    JitError in a captured step.
-    """
-    refuse_while_capturing("writing to a file", target)
-    base = base_of(target)
-    if not is_realized(base):
-        raise IndexRangeError("a write to a part of a file needs a view", expected="slices of step 1", found=base.op)
-    path = str(base.arg.device).removeprefix(DISK_PREFIX)
-    (value,) = realize([broadcast_to(cast(value, target.dtype), target.shape)])
-    array = to_numpy(value)
-    if base_of(value).arg.device == base.arg.device:  # both are parts of one file and may overlap
-        array = array.copy()
-    try:
-        memory = np.memmap(path, dtype=np.uint8, mode="r+")
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"cannot write {path}: {error}", expected="a writable, non-empty file") from None
-    if (expected := base.storage.view(np.uint8).size) != memory.size:
-        raise FileFormatError(f"{path} changed its size", expected=f"{expected} bytes", found=memory.size)
-    to_numpy(target, memory)[...] = array
-    memory.flush()
-
-
-def is_pending(u: UOp, device: Any) -> bool:
-    """Whether `u` is not yet computed and reads the file behind `device`."""
-    return not is_realized(u) and any(s.op == "BUFFER" and s.arg.device == device for s in toposort(u))
-
-
-__all__ = ["DevicesMixin", "compute_device", "is_pending", "write", "written_file"]
+__all__ = ["DevicesMixin", "compute_device"]

@@ -1,0 +1,1 @@
+"""Tensors on other devices: moves, meshes of several devices, and files."""
