@@ -40,9 +40,7 @@ ANY = T | K | P | C
 
 
 class _Invalid:
-    """The class of INVALID, the value of the elements that PAD adds. A WHERE or gate must discard it, and a STORE of it
-    has no effect.
-    """
+    """The class of INVALID, the value that PAD adds. A WHERE or gate must discard it; a STORE of it has no effect."""
 
     def __repr__(self) -> str:
         return "invalid"
@@ -63,9 +61,8 @@ def _shown(arg: Any) -> str:
 class ParamArg(NamedTuple):
     """Argument of a PARAM: a placeholder for memory or for a symbolic size, which is bound at slot number `slot`.
 
-    The PARAM of a symbolic size (a Variable) also has a `name` and the inclusive bounds `min` and `max`. `device`,
-    `axis`: as in BufferArg. `name`, `min` and `max` are None for memory. An `addrspace` of None means GLOBAL, and for a
-    scalar no address space.
+    The PARAM of a symbolic size (a Variable) also has a `name` and the inclusive bounds `min` and `max`, None for
+    memory. `device`, `axis`: as in BufferArg. An `addrspace` of None means GLOBAL, and for a scalar no address space.
     """
 
     slot: int
@@ -76,6 +73,9 @@ class ParamArg(NamedTuple):
     min: int | None = None
     max: int | None = None
     axis: Layout = 0
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
     @property
     def symbol(self) -> tuple:
@@ -97,6 +97,9 @@ class BufferArg(NamedTuple):
     addrspace: str = "GLOBAL"
     axis: Layout = 0
 
+    def __repr__(self) -> str:
+        return _shown(self)
+
 
 class LoadArg(NamedTuple):
     """Argument of a LOAD that does more than read an element; the argument of a plain LOAD is None.
@@ -114,17 +117,15 @@ class LoadArg(NamedTuple):
     rounded: bool = False
     axis: Layout = 0
 
-
-ParamArg.__repr__ = BufferArg.__repr__ = LoadArg.__repr__ = _shown  # type: ignore[method-assign]
+    def __repr__(self) -> str:
+        return _shown(self)
 
 
 class TmaCopyArg(NamedTuple):
-    """Argument of TMACOPY, a copy by the GPU's tensor memory accelerator (TMA): a tensor map and the shape of a box in
-    it.
+    """Argument of TMACOPY, a copy by the GPU's tensor memory accelerator (TMA): a tensor map and the shape of a box.
 
     `strides` (in elements), `sizes` (extents) and `box` (box sizes) have a number per axis, innermost axis first.
-    Element `start` of the tensor has coordinate 0 on all axes. Successive boxes fill `n_buffers` blocks of local memory
-    round-robin.
+    Element `start` of the tensor has coordinate 0 on all axes. Boxes fill `n_buffers` blocks of local memory in turn.
     """
 
     start: int
@@ -410,9 +411,8 @@ def _memory_shape(src: tuple, arg: Any) -> tuple:
         return shape  # fast path
     if space not in SPACES and (space is not None or arg.__class__ is BufferArg):
         raise _fail("unknown address space", "one of " + ", ".join(SPACES), repr(space))
-    if device.__class__ is tuple and arg.__class__ is BufferArg:
-        if not is_layout(arg.axis, len(device), len(shape)):
-            raise _fail("the layout of memory on several devices", f"one for {len(device)} of {shape}", arg.axis)
+    if device.__class__ is tuple and arg.__class__ is BufferArg and not is_layout(arg.axis, len(device), len(shape)):
+        raise _fail("the layout of memory on several devices", f"one for {len(device)} of {shape}", arg.axis)
     return shape
 
 
