@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -223,3 +225,15 @@ def test_training_over_a_mesh_follows_the_losses_of_one_device() -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
     _both(model)
     assert MESH.axes_of(model[0].weight) == {"model": 0, "data": 1}
+
+
+def test_the_example_trains_over_a_mesh_as_on_one_device(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = importlib.util.spec_from_file_location("train_gpt", Path(__file__).parents[2] / "examples" / "train_gpt.py")
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    small = "--steps 3 --batch 4 --context 8 --width 16 --heads 2 --layers 1".split()
+    wanted = example.main(small)
+    for over in (["--mesh", "data=2,model=2"], ["--mesh", "data=2,model=2", "--shard"], ["--mesh", "model=2"]):
+        assert example.main(small + over) == pytest.approx(wanted, rel=1e-4)
+    assert "step 2: loss" in capsys.readouterr().out
