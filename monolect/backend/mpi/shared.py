@@ -20,14 +20,15 @@ import numpy as np
 
 from monolect.base.errors import DistributedError
 
-SLOT_BYTES = 4 << 20  # bytes of a slot; a larger one costs cache misses, a smaller one more barriers
-HOST_BYTES = 16 << 20  # bytes of one slot of all processes; more processes have smaller slots
+SLOT_BYTES = 16 << 20  # bytes of a slot; a smaller one costs barriers, which are slow if processors are shared
+HOST_BYTES = 64 << 20  # bytes of one slot of all processes; more processes have smaller slots
 SMALL_BYTES = 1 << 15  # bytes up to which reading all values takes less time than a second barrier
 LINE_BYTES = 64  # bytes of a cache line; parts begin on one
 PAGE_BYTES = 4096
 SHARED_FOLDER = Path("/dev/shm")  # where Linux has such memory; a container may limit its size
 
-Combine = Callable[[np.ndarray, Sequence[np.ndarray]], None]  # (result, partial values in order), arrays of bytes
+# (results, which get equal values, partial values in order), all of them arrays of bytes
+Combine = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 Wait = Callable[[Callable[[], str]], None]  # wait until the function, which names missing processes, returns ""
 
 
@@ -45,11 +46,10 @@ class SharedMemory:
         n = host.Get_size()
         self.me: int = host.Get_rank()
         self.members: list[int] = host.allgather(comm.Get_rank())  # empty if the host has no memory to share
-        slot = min(SLOT_BYTES, HOST_BYTES // n) // PAGE_BYTES * PAGE_BYTES
-        result = _rounded(slot // n, PAGE_BYTES)
+        slot = host.bcast(min(SLOT_BYTES, HOST_BYTES // n, _room() // (2 * (n + 1)))) // PAGE_BYTES * PAGE_BYTES
+        result = _rounded(-(-slot // n), PAGE_BYTES)
         counters = _rounded(8 * (n + 1), PAGE_BYTES)
-        n_bytes = counters + 2 * slot + 2 * result
-        self.window = _window(host, n_bytes)
+        self.window: Any = _window(host, counters + 2 * slot + 2 * result) if slot >= SMALL_BYTES else None
         if self.window is None:
             self.members = []
             return
@@ -80,7 +80,7 @@ class SharedMemory:
             self._arrive(group)
             self._meet(group, wait)
             self._check_sizes(group, data.size)
-            combine(into, [data if k == self.me else self.slots[k][0][: data.size] for k in group])
+            combine([into], [data if k == self.me else self.slots[k][0][: data.size] for k in group])
         else:
             self._in_chunks(data, into, combine, group, wait)
         self._arrive(group)
@@ -99,15 +99,16 @@ class SharedMemory:
                     if k != place:
                         slot[a:b] = chunk[a:b]
             if 1 <= t <= n_chunks:
-                chunk = data[(t - 1) * step : t * step]
+                chunk, result = data[(t - 1) * step : t * step], into[(t - 1) * step : t * step]
                 a, b = [*spans(chunk.size, len(group))][place]
                 if a < b:
                     parts = [chunk[a:b] if k == me else self.slots[k][before][a:b] for k in group]
-                    combine(self.results[me][before][: b - a], parts)
+                    combine([result[a:b], self.results[me][before][: b - a]], parts)
             if t >= 2:
                 chunk = into[(t - 2) * step : (t - 1) * step]
                 for k, (a, b) in zip(group, spans(chunk.size, len(group)), strict=True):
-                    chunk[a:b] = self.results[k][now][: b - a]
+                    if k != me:
+                        chunk[a:b] = self.results[k][now][: b - a]
             if t <= n_chunks:
                 self._arrive(group)
                 self._meet(group, wait)
@@ -143,15 +144,18 @@ class SharedMemory:
             )
 
 
+def _room() -> int:
+    """Return the bytes that processes may share; writing to more would end a process."""
+    return disk_usage(SHARED_FOLDER).free // 2 if SHARED_FOLDER.exists() else HOST_BYTES
+
+
 def _window(host: Any, n_bytes: int) -> Any:
     """Return a window of `n_bytes` of each process of the communicator `host`; None if one of them cannot have it."""
     from mpi4py import MPI
 
     found = None
-    has_room = not SHARED_FOLDER.exists() or disk_usage(SHARED_FOLDER).free > n_bytes * host.Get_size()
-    if all(host.allgather(has_room)):  # without room the system would end a process that writes to the memory
-        with suppress(MPI.Exception):
-            found = MPI.Win.Allocate_shared(n_bytes, 1, comm=host)
+    with suppress(MPI.Exception):
+        found = MPI.Win.Allocate_shared(n_bytes, 1, comm=host)
     return found if all(host.allgather(found is not None)) else None
 
 

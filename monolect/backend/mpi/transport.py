@@ -120,7 +120,7 @@ class MpiTransport:
         for rank in others:
             self.receive(received[rank], rank)
         if a < b:
-            combine(into[a:b], [data[a:b] if rank == self.rank else received[rank] for rank in ranks])
+            combine([into[a:b]], [data[a:b] if rank == self.rank else received[rank] for rank in ranks])
         for rank in others:
             self.send(into[a:b], rank)
         for rank in others:

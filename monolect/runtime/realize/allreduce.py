@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,19 +29,26 @@ MAX_ELEMENTS = 1 << 40  # bound of the number of elements that one launch combin
 
 
 class Combine:
-    """A function that combines arrays of bytes into another one. `sum`: what it computes, for transports that have
-    sums of their own.
+    """A function that combines arrays of bytes, and stores the result to one or several others. `sum`: what it
+    computes, for transports that have sums of their own.
     """
 
     def __init__(self, s: Sum, dev: str) -> None:
-        self.sum = s
-        size = ParamArg(1 + s.n, dtypes.index, None, None, "n_combined", 1, MAX_ELEMENTS)
-        kernel = sum_kernel(s, node("PARAM", (shape_source(()),), size))
-        program = compile_kernels([kernel], dev)[kernel]
-        self.commands = Device[dev].encode(*launching((program, range(2 + s.n))))
+        self.sum, self.dev = s, dev
+        self.commands: dict[int, Any] = {}  # by the number of results
 
-    def __call__(self, into: np.ndarray, parts: Sequence[np.ndarray]) -> None:
-        self.commands.run(*(a.ctypes.data for a in (into, *parts)), into.size // self.sum.dtype.itemsize)
+    def __call__(self, results: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> None:
+        commands = self.commands.get(len(results)) or self._compiled(len(results))
+        commands.run(*(a.ctypes.data for a in (*results, *parts)), parts[0].size // self.sum.dtype.itemsize)
+
+    def _compiled(self, n_results: int) -> Any:
+        """Return, and keep, the command buffer that stores each element to `n_results` arrays."""
+        n = n_results + self.sum.n
+        size = ParamArg(n, dtypes.index, None, None, "n_combined", 1, MAX_ELEMENTS)
+        kernel = sum_kernel(self.sum, node("PARAM", (shape_source(()),), size), n_results)
+        program = compile_kernels([kernel], self.dev)[kernel]
+        found = self.commands[n_results] = Device[self.dev].encode(*launching((program, range(n + 1))))
+        return found
 
 
 _combine = cache(Combine)
