@@ -2,7 +2,7 @@
 
 The operands of such a CALL are the results, one for each process, then the partial values, one for each process. Its
 kernel says what is computed; no process runs it as it is, since none reaches the memory of all. Each process computes
-a part by `sum_kernel` of its own, and the transport moves the rest (`runtime/realize/allreduce.py`).
+a part by `sum_kernel` of its own, and the transport moves the rest (`runtime/allreduce.py`).
 
 Before: REDUCE(ADD, x divided over mpi and mpi:1)
 After:  AFTER(B1 on mpi, CALL(k, B1, B2 on mpi:1, s1, s2)), AFTER(B2, the same CALL)
@@ -25,7 +25,7 @@ PROCESS_KINDS = frozenset(("mpi",))  # kinds of devices of which each is of anot
 
 
 class Sum(NamedTuple):
-    """What an allreduce computes: `n` partial values of `dtype` are combined by `op`, such as ADD or MAX."""
+    """The operation of an allreduce: `n` partial values of `dtype` are combined by `op`, such as ADD or MAX."""
 
     op: str
     dtype: DType

@@ -101,9 +101,8 @@ def how(item: UOp) -> str:
         return f"to {device_of(item)}"
     if not is_allreduce(item):
         return class_of(item)
-    from monolect.runtime.realize.allreduce import ranks_of  # imported only for several processes
-
-    return str(Device[device_of(item)].transport.path(ranks_of(item)))
+    devices = [Device[str(base_of(u).arg.device)] for u in operands_of(item)]
+    return str(devices[0].transport.path([d.rank for d in devices]))
 
 
 def class_of(call: UOp) -> str:

@@ -89,18 +89,18 @@ class SharedMemory:
         self, data: np.ndarray, into: np.ndarray, combine: Combine, group: Sequence[int], wait: Wait
     ) -> None:
         """Combine `data` chunk by chunk; see the docstring of the module."""
-        step, me, place = self.slot_bytes, self.me, group.index(self.me)
+        step, me, at = self.slot_bytes, self.me, group.index(self.me)
         n_chunks = -(-data.size // step)
         for t in range(n_chunks + 2):
             now, before = t & 1, t + 1 & 1
             if t < n_chunks:
                 chunk, slot = data[t * step : (t + 1) * step], self.slots[me][now]
                 for k, (a, b) in enumerate(spans(chunk.size, len(group))):
-                    if k != place:
+                    if k != at:
                         slot[a:b] = chunk[a:b]
             if 1 <= t <= n_chunks:
                 chunk, result = data[(t - 1) * step : t * step], into[(t - 1) * step : t * step]
-                a, b = [*spans(chunk.size, len(group))][place]
+                a, b = [*spans(chunk.size, len(group))][at]
                 if a < b:
                     parts = [chunk[a:b] if k == me else self.slots[k][before][a:b] for k in group]
                     combine([result[a:b], self.results[me][before][: b - a]], parts)

@@ -48,7 +48,7 @@ class Transport(Protocol):
         """Combine the flat uint8 arrays `data` of the processes `ranks`, in this order, into the array `into` of each.
 
         The processes `ranks` call it, with equal sizes. `combine` computes a part of the elements, and a transport that
-        has sums of its own may read what it computes from it (`runtime/realize/allreduce.py`).
+        has sums of its own may read what it computes from it (`runtime/allreduce.py`).
         """
 
     def path(self, ranks: Sequence[int]) -> str:

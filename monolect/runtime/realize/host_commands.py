@@ -35,7 +35,7 @@ from monolect.command.forms import (
 from monolect.command.interp import number as value_of
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
-from monolect.runtime.realize.allreduce import AllreducePart
+from monolect.runtime.allreduce import AllreducePart
 
 
 class HostCommands(Commands):

@@ -9,21 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from monolect.backend.base import launching
-from monolect.backend.registry import Device, process_of
+from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.command.forms import base_of, kernel_of
 from monolect.ir.collective import Sum, sum_kernel, sum_of
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime.realize.programs import compile_kernels
-
-if TYPE_CHECKING:
-    from monolect.runtime.realize.host_commands import HostCommands
 
 MAX_ELEMENTS = 1 << 40  # bound of the number of elements that one launch combines
 
@@ -55,18 +52,18 @@ _combine = cache(Combine)
 
 
 class AllreducePart:
-    """A CALL on the memory of several processes, number `k` of the calls of `host`."""
+    """A CALL on the memory of several processes, number `k` of the calls of the HostCommands `host`."""
 
-    def __init__(self, host: HostCommands, call: UOp, k: int) -> None:
+    def __init__(self, host: Any, call: UOp, k: int) -> None:
         self.host, self.k = host, k
         operands = call.src[1:]
         self.sum = sum_of(kernel_of(call))
-        self.ranks = ranks_of(call)
-        names = [str(base_of(u).arg.device) for u in operands[: self.sum.n]]
-        place = next(i for i, name in enumerate(names) if Device[name].is_here)
-        self.device = Device[names[place]]
-        self.into, self.data = operands[place], operands[self.sum.n + place]
-        self.combine = _combine(self.sum, names[place])
+        devices = [Device[str(base_of(u).arg.device)] for u in operands[: self.sum.n]]
+        self.ranks = [device.rank for device in devices]
+        at = next(i for i, device in enumerate(devices) if device.is_here)
+        self.link = devices[at].transport
+        self.into, self.data = operands[at], operands[self.sum.n + at]
+        self.combine = _combine(self.sum, devices[at].name)
 
     def bind(self, number: int, address: int) -> None:
         """Do nothing: addresses are read at the launch."""
@@ -75,14 +72,8 @@ class AllreducePart:
         """Combine now; add the time to `HostCommands.ns`."""
         start = time.perf_counter_ns()
         data, into = self.host.bytes_of(self.data), self.host.bytes_of(self.into)
-        self.device.transport.allreduce(data, into, self.combine, self.ranks)
+        self.link.allreduce(data, into, self.combine, self.ranks)
         self.host.ns[self.k] += time.perf_counter_ns() - start
 
 
-def ranks_of(call: UOp) -> list[int]:
-    """Return the processes whose memory `call`, an allreduce, combines, in the order of its operands."""
-    operands = call.src[1 : 1 + sum_of(kernel_of(call)).n]
-    return [rank for u in operands if (rank := process_of(str(base_of(u).arg.device))) is not None]
-
-
-__all__ = ["AllreducePart", "Combine", "ranks_of"]
+__all__ = ["AllreducePart", "Combine"]
