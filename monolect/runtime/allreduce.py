@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from monolect.backend.base import launching
+from monolect.backend.common.host.memory import ALIGN_BYTES
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.command.forms import base_of, kernel_of
@@ -23,29 +24,41 @@ from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime.realize.programs import compile_kernels
 
 MAX_ELEMENTS = 1 << 40  # bound of the number of elements that one launch combines
+BLOCK = 1024  # elements of a block; several vectors
+STREAMED_BYTES = 1 << 20  # bytes from which an array is combined in blocks; less stays in the caches of its readers
 
 
 class Combine:
     """A function that combines arrays of bytes, and stores the result to one or several others. `sum`: what it
     computes, for transports that have sums of their own.
+
+    Large arrays are combined in whole blocks, so that the kernel needs no masks and stores past the caches.
     """
 
     def __init__(self, s: Sum, dev: str) -> None:
         self.sum, self.dev = s, dev
-        self.commands: dict[int, Any] = {}  # by the number of results
+        self.commands: dict[tuple[int, int], Any] = {}  # by the number of results, and of elements of a block
 
     def __call__(self, results: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> None:
-        commands = self.commands.get(len(results)) or self._compiled(len(results))
-        commands.run(*(a.ctypes.data for a in (*results, *parts)), parts[0].size // self.sum.dtype.itemsize)
+        itemsize = self.sum.dtype.itemsize
+        addresses = [a.ctypes.data for a in (*results, *parts)]
+        is_streamed = parts[0].size >= STREAMED_BYTES and not any(at % ALIGN_BYTES for at in addresses[: len(results)])
+        n = parts[0].size // itemsize
+        for block in (BLOCK, 1) if is_streamed else (1,):
+            if n >= block:
+                commands = self.commands.get((len(results), block)) or self._compiled(len(results), block)
+                commands.run(*addresses, n // block)
+                addresses = [at + n // block * block * itemsize for at in addresses]
+                n %= block
 
-    def _compiled(self, n_results: int) -> Any:
-        """Return, and keep, the command buffer that stores each element to `n_results` arrays."""
+    def _compiled(self, n_results: int, block: int) -> Any:
+        """Return, and keep, the commands that store each element of a number of blocks to `n_results` arrays."""
         n = n_results + self.sum.n
-        size = ParamArg(n, dtypes.index, None, None, "n_combined", 1, MAX_ELEMENTS)
-        kernel = sum_kernel(self.sum, node("PARAM", (shape_source(()),), size), n_results)
+        arg = ParamArg(n, dtypes.index, None, None, "n_blocks", 1, MAX_ELEMENTS // block)
+        kernel = sum_kernel(self.sum, node("PARAM", (shape_source(()),), arg) * block, n_results)
         program = compile_kernels([kernel], self.dev)[kernel]
-        found = self.commands[n_results] = Device[self.dev].encode(*launching((program, range(n + 1))))
-        return found
+        commands = self.commands[n_results, block] = Device[self.dev].encode(*launching((program, range(n + 1))))
+        return commands
 
 
 _combine = cache(Combine)
