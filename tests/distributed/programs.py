@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from monolect import Context, DistributedError, Tensor, distributed, jit, nn
+from monolect.backend.mpi import shared as memory
 from monolect.backend.mpi.transport import transport
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
 
@@ -132,6 +133,20 @@ def seen() -> None:
         lines = text.getvalue().splitlines()
         assert [path in line for line in lines if " allreduce_add_" in line] == [True], lines
         assert any(" copy " in line and f" to {d[distributed.rank()]} " in line for line in lines), lines
+
+
+def room() -> None:
+    """A host with little room shares less memory, one without room shares none."""
+    d, link = distributed.devices(), transport()
+    ranks = range(len(d))
+    memory._room = lambda: 1 << 20
+    small = memory.SharedMemory(link.comm)
+    assert small.holds(ranks) and small.slot_bytes * 2 * (len(d) + 1) <= 1 << 20
+    memory._room = lambda: 1 << 10
+    assert not memory.SharedMemory(link.comm).holds(ranks)
+    link.shared = small
+    a = np.arange(len(d) * 100_003, dtype=np.float32).reshape(len(d), -1) % 5
+    np.testing.assert_array_equal(Tensor(a).shard(d).sum(0).numpy(), a.sum(0))
 
 
 def states() -> None:
