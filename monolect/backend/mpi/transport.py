@@ -21,7 +21,7 @@ from monolect.base.settings import settings
 CHUNK_BYTES = 1 << 30  # bytes of one message; MPI counts elements in 32 bits
 MAX_GATHERED_BYTES = 1 << 40  # bytes of one process in `gather`; more is taken for a message of another kind
 SPIN_SECONDS = 1e-3  # seconds during which a receiver only polls; after them it sleeps between two polls
-SHORT_SPIN_SECONDS = 1e-5  # the same, for a barrier in shared memory, or if there are more processes than processors
+SHORT_SPIN_SECONDS = 5e-5  # the same, for a barrier in shared memory, or if there are more processes than processors
 SLEEP_SECONDS = 2e-5  # seconds between two polls
 
 
