@@ -12,6 +12,7 @@ from typing import Any
 from monolect.base.errors import DeviceError, nearest
 from monolect.base.settings import settings
 from monolect.base.target import Target
+from monolect.ir.collective import PROCESS_KINDS
 
 # target -> (module, class) of its devices; imported when a device is opened
 TARGETS: dict[str, tuple[str, str]] = {
@@ -153,9 +154,6 @@ class Registry:
 
 
 Device = Registry()
-
-
-PROCESS_KINDS = frozenset(("mpi",))  # kinds of devices of which each is of another process of a job
 
 
 def is_here(name: str) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from monolect.base.errors import VerifyError
-from monolect.command.forms import is_arena, is_frame, is_scalar, read_operand
+from monolect.command.forms import access, is_arena, is_frame, is_scalar, read_operand
 from monolect.ir.bounds import min_max, size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp
@@ -90,6 +90,8 @@ def _parts(item: UOp) -> list[tuple[UOp, str, Any]]:
     if item.op == "STORE":
         to, load = item.src
         return [(to, "write", (to.dtype, 0)), (load.src[0], "read", (load.src[0].dtype, 0))]
+    if item.src[0].op != "PROGRAM":  # an allreduce
+        return [(u, access(item, k), (u.dtype, 0)) for k, u in enumerate(item.src[1:])]
     info = item.src[0].arg
     if len(info.operands) != len(item.src) - 1:
         raise _error(item, "the number of operands is not the program's", len(info.operands), len(item.src) - 1)

@@ -18,6 +18,7 @@ from monolect.command.forms import (
     calls_in,
     device_of,
     home,
+    is_allreduce,
     items_of,
     once_of,
     operands_of,
@@ -87,7 +88,7 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
     """Return `step` with each kernel replaced by its compiled PROGRAM for `target`.
 
     `programs`: a function that compiles the kernels; None means `services.programs`, which takes programs from caches
-    and compiles the others. A kernel on another device is compiled for the target of that device. Raises InternalError
+    and compiles the others. The kernel of an allreduce stays, as no device runs it. A kernel on another device is compiled for the target of that device. Raises InternalError
     if there are kernels and the runtime is not imported.
     """
     programs = programs or services.programs
@@ -95,7 +96,7 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
     first, items = once_of(linear), items_of(linear)
     operands: dict[str, dict[UOp, Sequence[UOp]]] = {}
     for c in (*first, *calls_in(items)):
-        if c.op == "CALL" and c.src[0].op != "PROGRAM":
+        if c.op == "CALL" and c.src[0].op != "PROGRAM" and not is_allreduce(c):
             operands.setdefault(device_of(c, target.name), {}).setdefault(c.src[0], c.src[1:])
     if not operands:
         return step
@@ -106,7 +107,7 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
         made[name] = programs(kernels, target if name == target.name else services.target(name))
 
     def lowered(c: UOp) -> UOp:
-        if c.op != "CALL" or c.src[0].op == "PROGRAM":
+        if c.op != "CALL" or c.src[0].op == "PROGRAM" or is_allreduce(c):
             return c
         return node("CALL", (made[device_of(c, target.name)][c.src[0]], *c.src[1:]))
 
@@ -124,9 +125,9 @@ def _pack_once(step: UOp, target: Target) -> UOp:
 
 
 def _is_message(item: UOp) -> bool:
-    """Return whether `item` copies memory from a device of one process to another process."""
+    """Return whether `item` moves memory of one process to another one."""
     if item.op != "STORE":
-        return False
+        return is_allreduce(item)
     to, source = (services.process(home(base_of(u), "")) for u in operands_of(item))
     return source is not None and source != to
 
@@ -136,7 +137,8 @@ def _rebase(step: UOp, target: Target) -> UOp:
     its device.
     """
     calls = calls_in(items_of(program_of(step)))
-    return rebase(step) if target.offsets and all(device_of(c, target.name) == target.name for c in calls) else step
+    is_alone = all(device_of(c, target.name) == target.name and not is_allreduce(c) for c in calls)
+    return rebase(step) if target.offsets and is_alone else step
 
 
 # fmt: off

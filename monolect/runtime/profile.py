@@ -15,7 +15,7 @@ from monolect.backend.common.host import memory
 from monolect.backend.registry import Device
 from monolect.base.settings import settings
 from monolect.command.estimate import estimate
-from monolect.command.forms import base_of, kernel_of
+from monolect.command.forms import base_of, is_allreduce, kernel_of, operands_of
 from monolect.ir.bounds import size_max
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, toposort
@@ -48,7 +48,7 @@ def record(calls: tuple[UOp, ...], times: list[int], replayed: bool = False) -> 
         atexit.register(show_totals)
     for call, ns in zip(calls, times, strict=True):
         n_ops, n_bytes = estimate(call)
-        run = KernelRun(call.src[0].arg.name, call, ns, n_ops, n_bytes)
+        run = KernelRun(name_of(call), call, ns, n_ops, n_bytes)
         totals["kernels"] += 1
         totals["time_ns"] += ns
         totals["n_ops"] += n_ops
@@ -62,6 +62,11 @@ def record(calls: tuple[UOp, ...], times: list[int], replayed: bool = False) -> 
             f"      ran {len(calls)} in {sum(times) / 1e3:.1f} us; {peaks(Device[device_of(calls[0])])}",
             file=sys.stderr,
         )
+
+
+def name_of(item: UOp) -> str:
+    """Return the name of the program that `item`, a CALL, launches; "copy" for a copy between devices."""
+    return str(item.src[0].arg.name) if item.op == "CALL" else "copy"
 
 
 def show_totals() -> None:
@@ -81,13 +86,23 @@ def line(number: int, k: KernelRun, replayed: bool = False) -> str:
     """
     ns = max(1, k.time_ns)
     dev = device_of(k.call)
-    text = f"{number:5}{'r' if replayed else ' '} {dev:7} {k.name:36} {class_of(k.call):16}"
-    text += f" {len(k.call.src) - 1:3} buffers {ns / 1e3:10.1f} us"
+    text = f"{number:5}{'r' if replayed else ' '} {dev:7} {k.name:36} {how(k.call):16}"
+    text += f" {len(operands_of(k.call)):3} buffers {ns / 1e3:10.1f} us"
     text += f" {k.n_ops / ns:8.2f} GFLOP/s {k.n_bytes / ns:8.2f} GB/s  {origin_of(k.call)}".rstrip()
     return text if settings.NO_COLOR or not sys.stderr.isatty() else f"\033[{32 if replayed else 36}m{text}\033[0m"
 
 
 _classes: WeakKeyDictionary[UOp, str] = WeakKeyDictionary()
+
+
+def how(item: UOp) -> str:
+    """Return the class of the kernel of `item`; for an allreduce how its bytes move, for a copy where they go."""
+    if item.op != "CALL":
+        return f"to {device_of(item)}"
+    if not is_allreduce(item):
+        return class_of(item)
+    devices = [Device[str(base_of(u).arg.device)] for u in operands_of(item)]
+    return str(devices[0].transport.path([d.rank for d in devices]))
 
 
 def class_of(call: UOp) -> str:
@@ -107,9 +122,9 @@ def class_of(call: UOp) -> str:
     return found
 
 
-def device_of(call: UOp) -> str:
-    """Return the name of the device that a CALL runs on."""
-    return next((str(b.arg.device) for b in map(base_of, call.src[1:])), "cpu")
+def device_of(item: UOp) -> str:
+    """Return the name of the device that a CALL runs on, or that a copy goes to."""
+    return next((str(b.arg.device) for b in map(base_of, operands_of(item))), "cpu")
 
 
 def peaks(device: Any) -> str:
@@ -185,7 +200,7 @@ def origin_of(call: UOp) -> str:
     """Return "file:line methods" of a kernel: the user's line and the Tensor methods that it computes; "" if
     unknown.
     """
-    found = origins(kernel_of(call))
+    found = origins(kernel_of(call)) if call.op == "CALL" else []
     if not found:
         return ""
     file, number, _ = found[0]

@@ -4,7 +4,7 @@ The devices of the host's processor (`cpu`, `cpu:1`) are memory of one engine. T
 batch of that engine: it reads the memory of all of them, and a copy between them is a result with memory of its own.
 
 Invariant: a BUFFER on n devices has Shards as its storage; each part is a BUFFER on its device, of the shape
-`schedule.rewrites.shard.part_shape`.
+`ir.layout.part_shape`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from monolect.ir.ops import BufferArg, LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
 from monolect.ir.placement import engine
-from monolect.ir.rewrite.calls import is_body
+from monolect.ir.rewrite.calls import is_body, is_opaque
 from monolect.ir.uop import UOp, build, node, rebuild, toposort
 from monolect.runtime import profile
-from monolect.runtime.buffer import Shards, parts_of, with_storage
+from monolect.runtime.buffer import Shards, base_of, parts_of, with_storage
 from monolect.schedule.callify import resolve_functions
 from monolect.schedule.rewrites.shard import is_on_several, moves, shard
 
@@ -49,9 +49,10 @@ def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp]], list[UOp]],
     values, names = _on_engines([v for local in _local_values(roots) for v in local])
     parts = []
     for name, b in zip(flat, run(_separate(values, [*map(engine, flat)])), strict=True):
-        if b.arg.device != name:
-            names[b] = with_storage(b.shape, b.dtype, name, b.storage)
-        parts.append(names.get(b, b))
+        memory = base_of(b)
+        if b is not memory or memory.arg.device != name:
+            names[memory] = with_storage(b.shape, b.dtype, name, memory.storage)
+        parts.append(names.get(memory, memory))
     rest = iter(parts)
     return Sharded([_assembled(r, [next(rest) for _ in there]) for r, there in zip(roots, devices, strict=True)], names)
 
@@ -117,9 +118,10 @@ def _alias(b: UOp, name: str) -> UOp:
 def _separate(values: Sequence[UOp], engines: Sequence[str]) -> list[UOp]:
     """Return nodes that compute each of `values` into memory of its own, on its engine.
 
-    A value that is wanted twice is computed once and copied.
+    A value that is wanted twice is computed once and copied. A result of a CALL has memory of its own, also reshaped.
     """
     first: dict[UOp, UOp] = {}
+    called: set[UOp] = set()
     out: list[UOp] = []
     for k, (v, name) in enumerate(zip(values, engines, strict=True)):
         if v in first:
@@ -127,16 +129,24 @@ def _separate(values: Sequence[UOp], engines: Sequence[str]) -> list[UOp]:
             continue
         is_copy = device_of(v) is None or _is_in_memory(v)
         there = node("LOAD", (v,), LoadArg(name, "GLOBAL")) if is_copy else v
-        first[v] = there if v.op == "AFTER" else build("CONTIGUOUS", there)
+        result = _below_reshapes(v)
+        is_own = v.op == "AFTER" or (is_opaque(result) and result not in called)
+        called.add(result)
+        first[v] = there if is_own else build("CONTIGUOUS", there)
         out.append(first[v])
     return out
 
 
 def _is_in_memory(u: UOp) -> bool:
     """Whether `u` is a realized node whose memory holds its elements in row-major order."""
+    u = _below_reshapes(u)
+    return u.op == "BUFFER" and u.storage is not None
+
+
+def _below_reshapes(u: UOp) -> UOp:
     while u.op == "RESHAPE":
         u = u.src[0]
-    return u.op == "BUFFER" and u.storage is not None
+    return u
 
 
 def _assembled(u: UOp, parts: list[UOp]) -> UOp:

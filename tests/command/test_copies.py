@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from monolect import Tensor, function, jit
+from monolect import Context, Tensor, function, jit
 from monolect.backend.common.host import memory
 from monolect.backend.python.runtime import PythonDevice
 from monolect.backend.registry import Device
@@ -112,3 +112,14 @@ def test_results_on_both_devices() -> None:
     assert (near.device, far.device) == ("cpu", "apart")
     np.testing.assert_allclose(near.numpy(), x + 1, rtol=1e-6)
     np.testing.assert_allclose(far.numpy(), x * 3, rtol=1e-6)
+
+
+def test_a_recorder_names_copies(capsys: pytest.CaptureFixture[str]) -> None:
+    with profile.Recorder() as runs, Context(DEBUG=2):
+        there_and_back(Tensor(data(3, 4)).realize()).realize()
+    copies = [r for r in runs if r.call.op == "STORE"]
+    assert [r.name for r in copies] == ["copy", "copy"] and all(r.n_bytes == 96 for r in copies)
+    lines = [row for row in capsys.readouterr().err.splitlines() if " copy " in row]
+    assert ["to apart" in row for row in lines] == [True, False] and "to cpu" in lines[1]
+    assert "2 buffers" in lines[0]
+    assert "copy" in profile.kernel_table(runs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import sys
@@ -9,7 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from monolect import DistributedError, Tensor, distributed, jit, nn
+from monolect import Context, DistributedError, Tensor, distributed, jit, nn
+from monolect.backend.mpi import shared as memory
+from monolect.backend.mpi.transport import transport
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
 
 Place = Callable[[Tensor], Tensor]
@@ -80,6 +84,99 @@ def collectives() -> None:
         np.testing.assert_allclose(
             jit(lambda t, op=op: getattr(t, op)(0))(Tensor(large).shard(d)).numpy(), wanted, rtol=1e-14
         )
+
+
+OPS = (("float32", "sum"), ("float64", "sum"), ("float16", "amax"), ("bfloat16", "sum"), ("int8", "sum"),
+       ("int64", "prod"), ("uint8", "amax"), ("bool", "any"), ("float32", "amax"))  # fmt: skip
+
+
+def sums() -> None:
+    """Sums over all and over some processes, of any size, have the bits of one process on all ranks."""
+    d, link = distributed.devices(), transport()
+    rng = np.random.default_rng(0)
+    shared = link.shared
+    assert shared is not None and link.path(range(len(d))) == "in shared memory"
+    slot_bytes = shared.slot_bytes
+    for k in range(60):
+        dtype, op = OPS[k % len(OPS)] if k % 20 else OPS[0]
+        is_large = k % 20 == 0  # of float32, some parts without masks
+        shared.slot_bytes = slot_bytes if is_large else int(rng.choice([slot_bytes, 4096, 3 * 4096]))  # many chunks
+        link.shared = None if k % 5 == 4 else shared  # without: by messages
+        ranks = sorted(rng.choice(len(d), rng.integers(2, len(d) + 1), replace=False).tolist())
+        size = 1_500_001 if is_large else int(rng.choice([1, 7, 64, 1000, 8192, 10_001, 70_003]))
+        a = Tensor(rng.integers(-9, 9, (len(ranks), size)) / 3).cast(dtype).realize()
+        some, same = tuple(d[r] for r in ranks), tuple(f"cpu:{r}" if r else "cpu" for r in ranks)
+
+        def total(t: Tensor, op: str = op) -> Tensor:
+            return getattr(t, op)(0)
+
+        f = jit(total)
+        wanted = total(a.shard(same)).to("cpu").realize().uop.storage.view(np.uint8)
+        x = a.shard(some).realize()
+        for found in (total(x), f(x), f(x), f(x)):
+            found.realize()
+            if link.rank in ranks:
+                (mine,) = (p for p in found.uop.storage.parts if p.arg.device == d[link.rank])
+                np.testing.assert_array_equal(mine.storage.view(np.uint8), wanted)
+    link.shared, shared.slot_bytes = shared, slot_bytes
+
+
+def seen() -> None:
+    """DEBUG=2 has a line for each copy and each sum over processes, with how its bytes move."""
+    d, link = distributed.devices(), transport()
+    shared = link.shared
+    for k, path in enumerate(("in shared memory", "by messages")):
+        link.shared = shared if k == 0 else None
+        text = io.StringIO()
+        with contextlib.redirect_stderr(text), Context(DEBUG=2, NO_COLOR=1):
+            Tensor(np.ones((len(d), 3 + k), np.float32)).shard(d).sum(0).numpy()
+        lines = text.getvalue().splitlines()
+        assert [path in line for line in lines if " allreduce_add_" in line] == [True], lines
+        assert any(" copy " in line and f" to {d[distributed.rank()]} " in line for line in lines), lines
+
+
+def room() -> None:
+    """A host with little room shares less memory, one without room shares none."""
+    d, link = distributed.devices(), transport()
+    ranks = range(len(d))
+    memory._room = lambda: 1 << 20
+    small = memory.SharedMemory(link.comm)
+    assert small.holds(ranks) and small.slot_bytes * 2 * (len(d) + 1) <= 1 << 20
+    memory._room = lambda: 1 << 10
+    assert not memory.SharedMemory(link.comm).holds(ranks)
+    link.shared = small
+    a = np.arange(len(d) * 100_003, dtype=np.float32).reshape(len(d), -1) % 5
+    np.testing.assert_array_equal(Tensor(a).shard(d).sum(0).numpy(), a.sum(0))
+
+
+def states() -> None:
+    """Sums of states that the same batch or step writes, and sums that are read twice."""
+    d = distributed.devices()
+    n = len(d)
+    a = np.arange(n * 20_000.0, dtype=np.float32).reshape(n, 20_000) % 7
+    x = Tensor(a).shard(d).realize()
+    before = x.sum(0)
+    x.assign(x * 3)
+    after = x.sum(0)
+    Tensor.realize(before, after)
+    np.testing.assert_array_equal(before.numpy(), a.sum(0))
+    np.testing.assert_array_equal(after.numpy(), 3 * a.sum(0))
+    same = [x.sum(0), x.sum(0), x.sum(0, keepdim=True), x.sum(0).clone()]
+    Tensor.realize(*same)
+    for k, t in enumerate(same):
+        t.assign(t + k)
+    for k, t in enumerate(same):
+        np.testing.assert_array_equal(t.numpy().reshape(-1), 3 * a.sum(0) + k)
+    state = Tensor(np.zeros(20_000, np.float32)).replicate(d).realize()
+
+    @jit
+    def step(t: Tensor) -> Tensor:
+        state.assign(state + t.sum(0))
+        return state.sum()
+
+    for k in range(1, 5):
+        assert step(x).item() == 3 * k * a.sum()
+    np.testing.assert_array_equal(state.numpy(), 12 * a.sum(0))
 
 
 def training() -> None:
@@ -195,6 +292,22 @@ def fails(how: str) -> None:
             elif how == "ends early":
                 return
         (x * k).sum().item()
+
+
+def fails_in_a_sum(how: str) -> None:
+    """The last process leaves a loop of replayed sums, or adds up a value of another size."""
+    d, link = distributed.devices(), transport()
+    x, f = Tensor.ones(len(d), 100_000).shard(d).realize(), jit(lambda t: t.sum(0))
+    for k in range(100_000):
+        if k == 5 and distributed.rank() == distributed.size() - 1:
+            if how == "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif how == "ends early":
+                return
+            elif how == "has another size":
+                few = np.zeros(16, np.uint8)
+                link.allreduce(few, few.copy(), lambda into, parts: None, range(len(d)))
+        f(x)
 
 
 if __name__ == "__main__":

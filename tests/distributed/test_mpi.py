@@ -32,7 +32,9 @@ def run(n: int, *program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("n", [2, 4])
-@pytest.mark.parametrize("program", ["values", "collectives", "training", "pipeline", "random"])
+@pytest.mark.parametrize(
+    "program", ["values", "collectives", "sums", "states", "seen", "room", "training", "pipeline", "random"]
+)
 def test_a_job_computes_what_one_process_does(program: str, n: int) -> None:
     done = run(n, program)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -56,6 +58,24 @@ def test_a_job_ends_when_one_process_differs(how: str, text: str, n: int) -> Non
     assert done.returncode != 0 and text in done.stdout + done.stderr
     if how == "raises":
         assert f"rank {n - 1} of {n} failed" in done.stderr
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("has another size", "the processes run different programs"),
+        ("ends early", f"for {TIMEOUT_SECONDS} s"),
+        ("is killed", ""),
+    ],
+)
+def test_a_job_ends_when_one_process_leaves_a_sum(how: str, text: str, n: int) -> None:
+    start = time.monotonic()
+    done = run(n, "fails_in_a_sum", how)
+    assert time.monotonic() - start < 10 + TIMEOUT_SECONDS
+    assert done.returncode != 0 and text in done.stdout + done.stderr
+    if how == "ends early":
+        assert f"nothing from rank {n - 1} " in done.stderr
 
 
 def test_a_checkpoint_is_loaded_on_another_number_of_processes(tmp_path: Path) -> None:

@@ -6,19 +6,23 @@ Invariant: two processes exchange messages in the order of the copies of their e
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
+from monolect.backend.mpi.shared import Combine, SharedMemory, spans
 from monolect.base.errors import DistributedError
 from monolect.base.settings import settings
 
 CHUNK_BYTES = 1 << 30  # bytes of one message; MPI counts elements in 32 bits
 MAX_GATHERED_BYTES = 1 << 40  # bytes of one process in `gather`; more is taken for a message of another kind
 SPIN_SECONDS = 1e-3  # seconds during which a receiver only polls; after them it sleeps between two polls
-SLEEP_SECONDS = 5e-5  # seconds between two polls
+SHORT_SPIN_SECONDS = 5e-5  # the same, for a barrier in shared memory, or if there are more processes than processors
+SLEEP_SECONDS = 2e-5  # seconds between two polls
 
 
 class Transport(Protocol):
@@ -40,6 +44,16 @@ class Transport(Protocol):
     def gather(self, data: bytes) -> list[bytes]:
         """Return the bytes that each process passed to this call, by rank. All processes call it."""
 
+    def allreduce(self, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int]) -> None:
+        """Combine the flat uint8 arrays `data` of the processes `ranks`, in this order, into the array `into` of each.
+
+        The processes `ranks` call it, with equal sizes. `combine` computes a part of the elements, and a transport that
+        has sums of its own may read what it computes from it (`runtime/allreduce.py`).
+        """
+
+    def path(self, ranks: Sequence[int]) -> str:
+        """Return how `allreduce` of the processes `ranks` moves data, as text."""
+
     def abort(self) -> None:
         """End all processes of the job."""
 
@@ -54,6 +68,9 @@ class MpiTransport:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.waits_for = ""
         self.sent: list[tuple[Any, np.ndarray]] = []  # requests that may be in progress, each with its data
+        self.shared = SharedMemory(self.comm) if self.size > 1 else None
+        is_crowded = self.shared is not None and len(self.shared.members) > n_processors()
+        self.spin_seconds = SHORT_SPIN_SECONDS if is_crowded else SPIN_SECONDS
 
     def send(self, data: np.ndarray, to: int) -> None:
         self.sent = [pair for pair in self.sent if not pair[0].Test()]
@@ -64,36 +81,77 @@ class MpiTransport:
 
     def receive(self, into: np.ndarray, source: int) -> None:
         for at in range(0, max(1, into.size), CHUNK_BYTES):
-            self._wait(self.comm.Irecv([into[at : at + CHUNK_BYTES], self.byte], source), f"rank {source}")
+            self._complete(self.comm.Irecv([into[at : at + CHUNK_BYTES], self.byte], source), f"rank {source}")
 
     def gather(self, data: bytes) -> list[bytes]:
         sizes = np.empty(self.size, np.int64)
-        self._wait(self.comm.Iallgather(np.array([len(data)], np.int64), sizes), "all ranks")
+        self._complete(self.comm.Iallgather(np.array([len(data)], np.int64), sizes), "all ranks")
         if sizes.min() < 0 or sizes.max() > MAX_GATHERED_BYTES:  # the bytes of another message
             size = f"a message of {int(sizes.max())} bytes"
             raise DistributedError("the processes run different programs", expected="all to run one", found=size)
+        if not sizes.any():
+            return [b""] * self.size
         own, ends = np.frombuffer(data, np.uint8), np.cumsum(sizes)
         found = np.empty(int(ends[-1]), np.uint8)
         counts, starts = sizes.tolist(), (ends - sizes).tolist()
-        self._wait(self.comm.Iallgatherv([own, self.byte], [found, counts, starts, self.byte]), "all ranks")
+        self._complete(self.comm.Iallgatherv([own, self.byte], [found, counts, starts, self.byte]), "all ranks")
         return [found[a:b].tobytes() for a, b in zip(starts, ends.tolist(), strict=True)]
+
+    def allreduce(self, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int]) -> None:
+        if self.shared is not None and self.shared.holds(ranks):
+            self.shared.allreduce(data, into, combine, ranks, lambda missing: self._wait(missing, SHORT_SPIN_SECONDS))
+        else:
+            self._by_messages(data, into, combine, ranks)
+
+    def path(self, ranks: Sequence[int]) -> str:
+        return "in shared memory" if self.shared is not None and self.shared.holds(ranks) else "by messages"
 
     def abort(self) -> None:
         self.comm.Abort(1)
 
-    def _wait(self, request: Any, whom: str) -> None:
-        """Wait until `request` is complete. Raises DistributedError after DISTRIBUTED_TIMEOUT seconds."""
+    def _by_messages(self, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int]) -> None:
+        """Combine a part of `data` here (reduce_scatter), and send it to all (allgather)."""
+        parts = dict(zip(ranks, spans(data.size, len(ranks)), strict=True))
+        others = [rank for rank in ranks if rank != self.rank]
+        a, b = parts[self.rank]
+        for rank in others:
+            self.send(data[slice(*parts[rank])], rank)
+        received = {rank: np.empty(b - a, np.uint8) for rank in others}
+        for rank in others:
+            self.receive(received[rank], rank)
+        if a < b:
+            combine([into[a:b]], [data[a:b] if rank == self.rank else received[rank] for rank in ranks])
+        for rank in others:
+            self.send(into[a:b], rank)
+        for rank in others:
+            self.receive(into[slice(*parts[rank])], rank)
+
+    def _complete(self, request: Any, whom: str) -> None:
+        """Wait until `request` is complete."""
+        self._wait(lambda: "" if request.Test() else whom, self.spin_seconds)
+
+    def _wait(self, missing: Callable[[], str], spin_seconds: float) -> None:
+        """Wait until `missing`, which says who is waited for, returns ""; sleep between polls after `spin_seconds`.
+        Raises DistributedError after DISTRIBUTED_TIMEOUT seconds.
+        """
         start = time.monotonic()
-        self.waits_for = whom
-        while not request.Test():
+        while whom := missing():
+            self.waits_for = whom
+            if self.sent:  # a process that waits for them may be one that is waited for
+                self.sent = [pair for pair in self.sent if not pair[0].Test()]
             passed = time.monotonic() - start
             if passed > settings.DISTRIBUTED_TIMEOUT:
                 expected = "all ranks to run one program; DISTRIBUTED_TIMEOUT may be longer"
                 found = f"nothing from {whom} for {settings.DISTRIBUTED_TIMEOUT} s"
                 raise DistributedError(f"rank {self.rank} waits for a message", expected=expected, found=found)
-            if passed > SPIN_SECONDS:
+            if passed > spin_seconds:
                 time.sleep(SLEEP_SECONDS)
         self.waits_for = ""
+
+
+def n_processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache

@@ -174,7 +174,7 @@ class _Parts:
             inner = self.resolved([*inlined(body, tuple(given))])
             return self.stored([self.whole(v, dev) for v in inner])
         check_arguments(body, tuple(args), is_typed=True)
-        if body.op == "SINK":
+        if body.op == "SINK" and device_of(args[0]) == device_of(args[-1]):  # else an allreduce, which no device runs
             admit_called(body, Device[one_device(args)].target)
         n = len(stored_slots(body))
         results = [self.buffer(b.shape, b, str(b.arg.device)) for b in args[:n]]

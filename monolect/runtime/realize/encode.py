@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from monolect.backend.base import Commands
 from monolect.backend.registry import Device
-from monolect.command.forms import calls_in, device_of, has_loops
+from monolect.command.forms import calls_in, device_of, has_loops, is_allreduce
 from monolect.ir.uop import UOp
 from monolect.runtime.realize.programs import loaded
 
@@ -39,9 +39,10 @@ def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Command
     that touch no memory.
     """
     calls = calls_in(items)
-    programs = {c.src[0]: loaded[c.src[0]] for c in calls if c.op == "CALL"}
+    launches = [c for c in calls if c.op == "CALL" and not is_allreduce(c)]
+    programs = {c.src[0]: loaded[c.src[0]] for c in launches}
     names = {device_of(c, dev) for c in calls}
-    if len(names) <= 1 and not has_loops(items) and all(c.op == "CALL" for c in calls):
+    if len(names) <= 1 and not has_loops(items) and len(launches) == len(calls):
         encoded: Commands = Device[names.pop() if names else dev].encode(items, number, programs)
         return encoded
     from monolect.runtime.realize.host_commands import HostCommands  # imported only for programs that the host runs

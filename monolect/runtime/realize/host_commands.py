@@ -26,6 +26,7 @@ from monolect.command.forms import (
     buffer_bytes,
     calls_in,
     device_of,
+    is_allreduce,
     is_scalar,
     operands_of,
     read_operand,
@@ -34,6 +35,7 @@ from monolect.command.forms import (
 from monolect.command.interp import number as value_of
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
+from monolect.runtime.allreduce import AllreducePart
 
 
 class HostCommands(Commands):
@@ -53,8 +55,8 @@ class HostCommands(Commands):
         self.parts = [*self._parts(items, iter(range(len(self.calls))))]
 
     def _parts(self, items: Sequence[UOp], ids: Iterator[int]) -> Iterator[Any]:
-        """Cut the items into parts: runs of one device, copies, loops and branches. `ids`: numbers for the calls in
-        them.
+        """Cut the items into parts: runs of one device, copies, allreduces, loops and branches. `ids`: numbers for the
+        calls in them.
         """
         k = 0
         while k < len(items):
@@ -66,11 +68,14 @@ class HostCommands(Commands):
             elif u.op == "STORE":
                 yield _CopyPart(self, u, next(ids))
                 k += 1
+            elif is_allreduce(u):
+                yield AllreducePart(self, u, next(ids))
+                k += 1
             elif u.op in ("CALL", "GROUP"):
                 first = k
                 dev = device_of(calls_in([u])[0], self.dev)
                 while k < len(items) and items[k].op in ("CALL", "GROUP", "BARRIER"):
-                    if any(device_of(c, self.dev) != dev for c in calls_in([items[k]])):
+                    if any(device_of(c, self.dev) != dev or is_allreduce(c) for c in calls_in([items[k]])):
                         break
                     k += 1
                 yield _DevicePart(self, items[first:k], dev, ids)
@@ -86,6 +91,12 @@ class HostCommands(Commands):
     def bind_memory(self, number: int, memory: Any) -> None:
         """Bind the memory object of a position for the next launch; copies between devices need it."""
         self.memory[number] = memory
+
+    def bytes_of(self, u: UOp) -> np.ndarray:
+        """Return the bytes of the operand `u`, whose memory the host reaches, without a copy."""
+        o = read_operand(u)
+        address = self.at[self.number[o.base]] + value_of(o.offset, self.env)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * buffer_bytes(u)).from_address(address))
 
     def launch(self) -> None:
         """Run all parts in order."""

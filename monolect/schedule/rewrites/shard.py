@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from monolect.autograd import graph
 from monolect.base.errors import DeviceError
+from monolect.ir.collective import allreduced, are_processes
 from monolect.ir.layout import Layout, axes_of, box, mapped, neighbours, pairs_of, part_shape
 from monolect.ir.ops import ELEMENTWISE, LoadArg
 from monolect.ir.placement import axis as axis_of
@@ -334,11 +335,13 @@ def totals(op: str, partial: Sequence[UOp], names: Sequence[str]) -> list[UOp]:
 
     On one engine, or for few bytes, the first device combines them. Else each device combines a part of the elements
     (reduce_scatter), and all parts go to all devices (allgather): each device sends and receives about twice the bytes
-    of the value, and not n times.
+    of the value, and not n times. Over processes the transport does so.
     """
     shape, n = partial[0].shape, len(names)
     is_constant = all(size.__class__ is int for size in shape)
     n_bytes = prod(shape) * partial[0].dtype.itemsize if is_constant else 0
+    if n_bytes and are_processes(names):
+        return allreduced(op, partial, names)
     if n_bytes < MIN_SCATTERED_BYTES or len({engine(name) for name in names}) == 1:
         total = combined(op, partial, names[0])
         return [copy(total, name) for name in names]
