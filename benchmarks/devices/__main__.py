@@ -107,6 +107,46 @@ def in_a_process() -> None:
         show(f"sum of 64 MiB over {n} processes", found["sum"], "MPI_Allreduce", found["MPI"], goal=2.0)
 
 
+def training_processes() -> None:
+    """Data parallel training on 2 processes of one thread beside one process of 2 threads, in turns."""
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    own = [sys.executable, "-m", "benchmarks.devices", "--train"]
+    commands = {"two": ([str(mpiexec), "-n", "2", *own], "1"), "one": (own, "2"), "alone": ([*own, "--half"], "1")}
+    found: dict[str, list[list[float]]] = {name: [] for name in commands}
+    for _ in range(3):
+        for name, (command, threads) in commands.items():
+            env = {**os.environ, "THREADS": threads}
+            out = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+            found[name].append([float(x) for x in out.split()])
+    (two, sums), (one, _), (alone, _) = (np.median(found[name], axis=0) for name in commands)
+    show("training on 2 processes of 1 thread", two, "1 of 2 threads", one, goal=0.9)
+    print(
+        f"{'  beyond the compute of one':42} {two - alone:8.2f} ms   its sums {sums:.2f} ms   {(two - alone) / sums:.2f}   goal 0.30"
+    )
+
+
+def in_training(is_half: bool) -> None:
+    """Print the milliseconds of a training step, and those of the sums of its gradients alone; only rank 0 prints."""
+    devices = distributed.devices() if distributed.size() > 1 else ()
+    model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 16))
+    rng, batch = np.random.default_rng(0), 256 if is_half else 512
+    x = Tensor(rng.normal(size=(batch, 1024)).astype(np.float32))
+    y = Tensor(rng.integers(0, 16, batch))
+    grads = [Tensor(np.ones((max(len(devices), 1), p.numel()), np.float32)) for p in model.parameters()]
+    if devices:
+        nn.parallel.replicate(model, devices)
+        x, y, grads = x.shard(devices), y.shard(devices), [g.shard(devices) for g in grads]
+    x.realize(y, *grads)
+    step, total = jit(training_step(model, nn.optim.SGD)), jit(lambda gs: [g.sum(0) for g in gs])
+    calls = {"step": lambda: step(x, y), "sums": lambda: total(grads)}
+    for call in calls.values():
+        for _ in range(3):
+            call()
+    found = in_turns(calls, distributed.barrier if devices else lambda: None)
+    if distributed.rank() == 0:
+        print(found["step"], found["sums"])
+
+
 def show(name: str, ms: float, other: str, other_ms: float, goal: float) -> None:
     """Print a row: the other's time as a multiple of ours, and the goal for it."""
     print(f"{name:42} {ms:8.2f} ms   {other} {other_ms:.2f} ms   {other_ms / ms:.2f}   goal {goal:.2f}", flush=True)
@@ -115,8 +155,11 @@ def show(name: str, ms: float, other: str, other_ms: float, goal: float) -> None
 if __name__ == "__main__":
     if "--rank" in sys.argv:
         in_a_process()
+    elif "--train" in sys.argv:
+        in_training("--half" in sys.argv)
     else:
         sum_over_devices()
         host_cost()
         for count in (2, 4):
             processes(count)
+        training_processes()
