@@ -51,6 +51,9 @@ from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device,
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
+from monolect.tensor.draws.generator import Generator
+from monolect.tensor.draws.in_place import RandomInPlaceMixin
+from monolect.tensor.draws.methods import RandomMixin
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
 from monolect.tensor.methods.devices import DevicesMixin, compute_device, is_pending, write
@@ -67,7 +70,6 @@ from monolect.tensor.methods.sort import SortMixin
 from monolect.tensor.neural.conv import ConvMixin
 from monolect.tensor.neural.loss import LossMixin
 from monolect.tensor.printed import PrintMixin
-from monolect.tensor.random import RandomMixin
 from monolect.tensor.view import (
     MEMORY,
     Make,
@@ -258,6 +260,7 @@ class Tensor(
     ConvMixin,
     LossMixin,
     RandomMixin,
+    RandomInPlaceMixin,
     CopyMixin,
     PrintMixin,
 ):
@@ -774,5 +777,7 @@ class Tensor(
             raise GradientError("the gradient does not match its tensor", expected=expected, found=found)
         return gradient._uop
 
+
+Generator.make = Tensor
 
 __all__ = ["Tensor", "compute_pending", "copied", "in_own_memory", "leaf_nodes", "leaves", "live_tensors", "watched"]
