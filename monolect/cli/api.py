@@ -42,6 +42,7 @@ TOPICS = {
 
 SPACES = (
     ("optim", nn.optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors), ("random", random),
+    ("nn", nn.init),
 )  # namespaces of functions and classes: (page, module)  # fmt: skip
 
 

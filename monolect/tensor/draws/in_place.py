@@ -92,6 +92,18 @@ class RandomInPlaceMixin(TensorBase):
             raise ArgumentError("normal_: std", expected="at least 0", found=std)
         return self._filled("normal_", self._draws(generator, key).normal() * std + mean)
 
+    def _truncated_normal_(self, low: float, high: float, mean: float, std: float, generator: Generator | None) -> Self:
+        """Fill with normal numbers that are in [low, high] and return self, as `nn.init.trunc_normal_` does."""
+        self._check_filled("trunc_normal_")
+        if not low <= high:
+            raise ArgumentError("trunc_normal_: range", expected="a <= b", found=(low, high))
+        if not std > 0:
+            raise ArgumentError("trunc_normal_: std", expected="above 0", found=std)
+        source = self._draws(generator, None)
+        limits = (self._kind.full((), (x - mean) / std, dtype=source.wide) for x in (low, high))
+        t = distributions.truncated_normal(source, *limits) * std + mean
+        return self._filled("trunc_normal_", t.maximum(low).minimum(high))
+
     def log_normal_(
         self,
         mean: float = 1.0,

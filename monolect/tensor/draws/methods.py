@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         key: TensorBase | None
 
 
-def _fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
+def fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
     """Return (fan_in, fan_out) of a weight of shape (out, in, *kernel): in and out, each times the kernel's elements.
 
     Raises ShapeError, which names the method `name`, for fewer than 2 axes or a symbolic size.
@@ -380,7 +380,7 @@ class RandomMixin(TensorBase):
         >>> Tensor.kaiming_uniform(4, 6).shape
         (4, 6)
         """
-        fan_in, _ = _fans(shape_of(size, "kaiming_uniform"), "kaiming_uniform")
+        fan_in, _ = fans(shape_of(size, "kaiming_uniform"), "kaiming_uniform")
         bound = sqrt(6.0 / ((1.0 + a * a) * max(fan_in, 1)))
         return cls.uniform(*size, low=-bound, high=bound, **options)
 
@@ -394,7 +394,7 @@ class RandomMixin(TensorBase):
         >>> Tensor.kaiming_normal(4, 6).shape
         (4, 6)
         """
-        fan_in, _ = _fans(shape_of(size, "kaiming_normal"), "kaiming_normal")
+        fan_in, _ = fans(shape_of(size, "kaiming_normal"), "kaiming_normal")
         return cls.normal(*size, std=sqrt(2.0 / ((1.0 + a * a) * max(fan_in, 1))), **options)
 
     @classmethod
@@ -408,7 +408,7 @@ class RandomMixin(TensorBase):
         >>> bool((w.abs() <= 1.0).all().item())
         True
         """
-        bound = gain * sqrt(6.0 / max(sum(_fans(shape_of(size, "xavier_uniform"), "xavier_uniform")), 1))
+        bound = gain * sqrt(6.0 / max(sum(fans(shape_of(size, "xavier_uniform"), "xavier_uniform")), 1))
         return cls.uniform(*size, low=-bound, high=bound, **options)
 
     @classmethod
@@ -421,7 +421,7 @@ class RandomMixin(TensorBase):
         >>> Tensor.xavier_normal(4, 6).shape
         (4, 6)
         """
-        std = gain * sqrt(2.0 / max(sum(_fans(shape_of(size, "xavier_normal"), "xavier_normal")), 1))
+        std = gain * sqrt(2.0 / max(sum(fans(shape_of(size, "xavier_normal"), "xavier_normal")), 1))
         return cls.normal(*size, std=std, **options)
 
 
@@ -434,4 +434,4 @@ def whole(bits: UOp, low: int, span: int, d: Any) -> UOp:
     return g.e("ADD", g.cast(number, d), low) if low else g.cast(number, d)
 
 
-__all__ = ["RandomMixin", "whole"]
+__all__ = ["RandomMixin", "fans", "whole"]
