@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from typing import Any
 
 from monolect.base.compiled import mypyc_attr
@@ -82,6 +83,7 @@ class dtypes:
     int64 = DType("int64", "i64", "i", 64, 7)
     fp8e4m3 = DType("fp8e4m3", "f8e4m3", "f", 8, 9, -448.0, 448.0)  # has no infinity
     fp8e5m2 = DType("fp8e5m2", "f8e5m2", "f", 8, 10, -_INF, _INF)
+    float8_e4m3fn, float8_e5m2 = fp8e4m3, fp8e5m2  # the names of PyTorch and ml_dtypes
     float16 = DType("float16", "f16", "f", 16, 11, -_INF, _INF)
     bfloat16 = DType("bfloat16", "bf16", "f", 16, 12, -_INF, _INF)
     float32 = DType("float32", "f32", "f", 32, 13, -_INF, _INF)
@@ -104,6 +106,7 @@ dtypes.default_float, dtypes.default_int = dtypes.float32, dtypes.int64
 
 ALL: tuple[DType, ...] = tuple({v.name: v for v in vars(dtypes).values() if isinstance(v, DType)}.values())
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL} | {d.short: d for d in ALL}
+BY_NAME |= {name: d for name, d in vars(dtypes).items() if isinstance(d, DType)}
 USER: tuple[DType, ...] = tuple(d for d in ALL if d.kind not in "xv")
 FLOATS = tuple(d for d in USER if d.is_float)
 INTS = tuple(d for d in USER if d.is_int)
@@ -121,11 +124,15 @@ def by_name(name: str) -> DType:
 
 
 def as_dtype(x: Any) -> DType:
-    """Return the DType of a DType, a name, a Python type or a NumPy dtype. Raises DTypeError for anything else."""
+    """Return the DType of a DType, a name, a Python type, a NumPy dtype or a `torch.dtype`. Raises DTypeError for
+    anything else.
+    """
     if isinstance(x, DType):
         return x
     if isinstance(x, str):
         return by_name(x)
+    if is_torch_dtype(x):  # its text is "torch.float16"
+        return by_name(str(x).removeprefix("torch."))
     if x is bool:
         return dtypes.bool
     if x is int:
@@ -140,6 +147,16 @@ def as_dtype(x: Any) -> DType:
         raise
     except (TypeError, ValueError):
         raise DTypeError("not a dtype", expected="a monolect dtype, its name or a NumPy dtype", found=repr(x)) from None
+
+
+def is_torch_dtype(x: Any) -> bool:
+    """Whether `x` is a `torch.dtype`; PyTorch is not imported for it."""
+    return type(x).__name__ == "dtype" and type(x).__module__ == "torch"
+
+
+def is_dtype(x: Any) -> bool:
+    """Whether `x` names a dtype without being a text: a DType, a type, a NumPy dtype or a `torch.dtype`."""
+    return isinstance(x, DType | type) or is_torch_dtype(x) or "numpy" in sys.modules and isinstance(x, np.dtype)
 
 
 def to_numpy(d: DType) -> np.dtype:
@@ -317,6 +334,8 @@ __all__ = [
     "converted",
     "dtypes",
     "from_numpy",
+    "is_dtype",
+    "is_torch_dtype",
     "promote",
     "scalar_dtype",
     "sum_dtype",

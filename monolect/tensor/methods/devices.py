@@ -17,7 +17,7 @@ from monolect.autograd import sharding
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.backend.registry import DISK_PREFIX, is_on_disk, maker_of
 from monolect.base.disk.files import write_whole
-from monolect.base.dtype import DType, as_dtype, dtypes
+from monolect.base.dtype import DType, as_dtype, dtypes, is_dtype
 from monolect.base.errors import DeviceError, FileFormatError, IndexRangeError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.placement import axis as axis_of
@@ -58,8 +58,9 @@ class DevicesMixin(TensorBase):
         >>> Tensor([1.0]).to("python").device
         'python'
         """
+        a: Any
         for a in args:
-            if isinstance(a, DType | type) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
+            if is_dtype(a) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
                 dtype = a
             elif a is not None:
                 device = a
