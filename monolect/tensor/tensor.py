@@ -23,7 +23,7 @@ from monolect.autograd.operands import same_device
 from monolect.autograd.sharding import leaves_parts, passed_to, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import Device, is_on_disk
-from monolect.base.dtype import as_dtype
+from monolect.base.dtype import as_dtype, readable
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.placement import axis as axis_of
@@ -537,7 +537,7 @@ class Tensor(
         if found is not None:
             return found
         values = to_numpy(u)
-        return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).tolist()
+        return readable(values, self.dtype).tolist()
 
     def item(self) -> Number:
         """Compute the only element and return it as a Python number.
@@ -558,7 +558,7 @@ class Tensor(
         if value is not None:
             return value
         values = to_numpy(u).reshape(())
-        return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).item()
+        return readable(values, self.dtype).item()
 
     def __bool__(self) -> bool:
         return bool(self.item())
