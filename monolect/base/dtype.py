@@ -93,12 +93,13 @@ class dtypes:
     float4_e2m1fn = DType("float4_e2m1fn", "f4e2m1fn", "s", 8, 13, -6.0, 6.0)  # no infinity, no nan
     int4 = DType("int4", "i4", "s", 8, 13, -8, 7)
     uint4 = DType("uint4", "u4", "s", 8, 13, 0, 15)
-    float8_e4m3fn, float8_e5m2 = fp8e4m3, fp8e5m2  # the names of PyTorch and ml_dtypes
     float16 = DType("float16", "f16", "f", 16, 11, -_INF, _INF)
     bfloat16 = DType("bfloat16", "bf16", "f", 16, 12, -_INF, _INF)
     float32 = DType("float32", "f32", "f", 32, 13, -_INF, _INF)
     float64 = DType("float64", "f64", "f", 64, 14, -_INF, _INF)
     # the names PyTorch users type
+    float8_e4m3fn: DType
+    float8_e5m2: DType
     half: DType
     float: DType
     double: DType
@@ -110,6 +111,7 @@ class dtypes:
 
 
 dtypes.half, dtypes.float, dtypes.double = dtypes.float16, dtypes.float32, dtypes.float64
+dtypes.float8_e4m3fn, dtypes.float8_e5m2 = dtypes.fp8e4m3, dtypes.fp8e5m2
 dtypes.short, dtypes.int, dtypes.long = dtypes.int16, dtypes.int32, dtypes.int64
 dtypes.default_float, dtypes.default_int = dtypes.float32, dtypes.int64
 

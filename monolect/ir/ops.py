@@ -341,13 +341,6 @@ def _cast_dtype(src: tuple, arg: Any) -> DType:
     return arg
 
 
-def _converted_dtype(src: tuple, arg: Any) -> DType:
-    d = _cast_dtype(src, arg)
-    if "s" in (d.kind, src[0].dtype.kind):
-        raise _fail("dtype of a CAST", "no storage dtype: its bytes are decoded by a formula", d.name)
-    return d
-
-
 def _iota_dtype(src: tuple, arg: Any) -> DType:
     if not arg.is_int:
         raise _fail("IOTA dtype", "an integer dtype", arg.name)
@@ -715,7 +708,7 @@ _ROWS = [
     # elementwise primitives
     Row("RECIP",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np_recip, "1 / x."),
     Row("TRUNC",    1, 1, "-", _float,   _broadcast, T | K | P, _E, _np("trunc"), "Round toward zero."),
-    Row("CAST",     1, 1, "dtype", _converted_dtype, _broadcast, T | K | P, _E, None, "Convert to another dtype; float to integer saturates and maps nan to 0, integers wrap."),
+    Row("CAST",     1, 1, "dtype", _cast_dtype, _broadcast, T | K | P, _E, None, "Convert to another dtype; float to integer saturates and maps nan to 0, integers wrap."),
     Row("ADD",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_add, "a + b; integers wrap; bool is or."),
     Row("MUL",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_mul, "a * b; integers wrap; bool is and."),
     Row("MAX",      2, 2, "-", _number,  _broadcast, ANY, _CE, _np_max, "max(a, b); nan if either is nan."),

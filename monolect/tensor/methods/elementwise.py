@@ -19,11 +19,11 @@ from monolect.autograd.graph import cast, e, number, where
 from monolect.autograd.operands import same_device
 from monolect.autograd.powers import equal_exponent, integer_power, power
 from monolect.base.dtype import DType, dtypes, promote, scalar_dtype
-from monolect.base.errors import ArgumentError, DTypeError, IRError, MonolectError
+from monolect.base.errors import ArgumentError, DTypeError, IRError
 from monolect.base.numpy import is_array, is_foreign_array, is_scalar
 from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import AnyTensor, Number, TensorBase, TensorLike, on_device_of, refused
+from monolect.tensor.base import AnyTensor, Number, TensorBase, TensorLike, on_device_of, refused, tensor_of
 from monolect.tensor.guard import guard_methods
 
 # Maps NumPy's function of each binary operator to the reflected method of its right operand.
@@ -66,23 +66,6 @@ def operand(self: Any, u: UOp, other: Any) -> UOp:
     if other.dtype is dtypes.index:
         return cast(other, u.dtype if u.dtype.is_float else dtypes.int64)
     return other
-
-
-def tensor_of(self: Any, array: Any) -> Any:
-    """Return an operand that is an array of NumPy or of another library, such as a PyTorch tensor, as a Tensor on its
-    memory.
-
-    Raises ArgumentError for an array that its library does not export, as a PyTorch tensor that requires a gradient.
-    """
-    if is_array(array):
-        return self._kind(array)
-    try:
-        return self._kind.from_dlpack(array) if hasattr(type(array), "__dlpack__") else self._kind(array)
-    except MonolectError:
-        raise
-    except Exception as error:  # another library may raise any error
-        expected = "an array that its library exports; detach() one that requires a gradient"
-        raise ArgumentError("an operand of another library", expected=expected, found=str(error)[:80]) from error
 
 
 def clamp_to_dtype(d: DType, number: Any) -> Any:
