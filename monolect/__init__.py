@@ -39,21 +39,22 @@ from monolect.base.errors import (
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import nn
+    from monolect import nn, random
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
     from monolect.capture.function import function
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
     from monolect.tensor.devices.mesh import Mesh
+    from monolect.tensor.draws.generator import Generator
     from monolect.tensor.kernel import custom_kernel, native_function
     from monolect.tensor.tensor import Tensor
     from monolect.tensor.variable import Variable
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Device", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit",
-    "native_function", "nn", "value_and_grad",
+    "Context", "Device", "Generator", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad",
+    "jit", "native_function", "nn", "random", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -77,6 +78,7 @@ if _settings.settings.DISABLE:
 _LATE = {
     "Device": "monolect.backend.registry",
     "Mesh": "monolect.tensor.devices.mesh",
+    "Generator": "monolect.random",
     "Tensor": "monolect.tensor.tensor",
     "custom_kernel": "monolect.tensor.kernel",
     "dtypes": "monolect.base.dtype",
@@ -92,10 +94,10 @@ _LATE = {
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names
 
     def __getattr__(name: str) -> Any:
-        if name not in _LATE and name != "nn":
+        if name not in _LATE and name not in ("nn", "random"):
             raise AttributeError(f"module 'monolect' has no attribute {name!r}")
         with collection_paused():
-            found = import_module("monolect.nn") if name == "nn" else getattr(import_module(_LATE[name]), name)
+            found = getattr(import_module(_LATE[name]), name) if name in _LATE else import_module(f"monolect.{name}")
         globals()[name] = found  # later uses do not call __getattr__
         return found
 

@@ -30,6 +30,8 @@ def edge_values(d: DType) -> list:
         return [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, inf, -inf, nan]
     if d.kind == "b":
         return [False, True]
+    if d.kind == "s":
+        return [0]  # other values have no CONST
     lo, hi = (-(2**40), 2**40) if d.kind == "x" else (d.min, d.max)
     return [v for v in (0, 1, -1, 2, 3, 7, -5, lo, hi) if lo <= v <= hi]
 

@@ -120,9 +120,8 @@ def training_processes() -> None:
             found[name].append([float(x) for x in out.split()])
     (two, sums), (one, _), (alone, _) = (np.median(found[name], axis=0) for name in commands)
     show("training on 2 processes of 1 thread", two, "1 of 2 threads", one, goal=0.9)
-    print(
-        f"{'  beyond the compute of one':42} {two - alone:8.2f} ms   its sums {sums:.2f} ms   {(two - alone) / sums:.2f}   goal 0.30"
-    )
+    beyond = two - alone
+    print(f"{'  beyond its compute':42} {beyond:8.2f} ms   its sums {sums:.2f} ms   {beyond / sums:.2f}   goal 0.30")
 
 
 def in_training(is_half: bool) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from monolect.autograd import storage
 from monolect.autograd.sharding import use, whole, whole_along, whole_to_reshape, whole_to_resize
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
@@ -146,7 +147,7 @@ def pad(u: UOp, offsets: Sequence[Size], shape: tuple, fill: Any = 0) -> UOp:
         m = inside(o, n, total, axis, len(shape))
         if m is not TRUE:
             mask = m if mask is None else build("AND", mask, m)
-    return u if mask is None else build("WHERE", mask, pad_invalid(u, offsets, shape), const(fill, u.dtype))
+    return u if mask is None else build("WHERE", mask, pad_invalid(u, offsets, shape), number(fill, u.dtype))
 
 
 def padded_to_max(u: UOp, fill: Any, axes: Iterable[int]) -> UOp:
@@ -194,6 +195,8 @@ _numbers: dict[tuple, UOp] = {}
 
 def number(value: Any, dtype: DType) -> UOp:
     """Return `value` as a CONST of `dtype`. CONSTs are memoized, as rounding to the dtype takes longer than a node."""
+    if dtype.kind == "s":
+        return full((), value, dtype)
     if value == 0 or value != value:
         return const(value, dtype)  # not memoized: 0.0 and -0.0 would be the same key
     key = (value, value.__class__, dtype)
@@ -229,12 +232,19 @@ def where(c: UOp, a: Any, b: Any) -> UOp:
 
 
 def cast(u: UOp, dtype: DType) -> UOp:
-    """Return `u` converted to `dtype`."""
-    return u if u.dtype is dtype else build("CAST", u, arg=dtype)
+    """Return `u` converted to `dtype`. A storage dtype has no CAST: its formula decodes or encodes bytes."""
+    if u.dtype is dtype:
+        return u
+    if u.dtype.kind == "s":
+        return cast(storage.decoded(u), dtype)
+    return storage.encoded(u, dtype) if dtype.kind == "s" else build("CAST", u, arg=dtype)
 
 
 def full(shape: tuple, value: Any, dtype: DType) -> UOp:
     """Return a node of the shape `shape` whose elements are all `value`, converted to `dtype`."""
+    if dtype.kind == "s":
+        d = dtypes.float64 if isinstance(value, float) else dtypes.int64
+        return broadcast_to(storage.encoded(const(value, d), dtype), shape)
     return broadcast_to(const(value, dtype), shape)
 
 

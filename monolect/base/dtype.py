@@ -4,6 +4,10 @@ Each type is one interned :class:`DType`, so equal types are identical. `index` 
 it has no storage and becomes int32 or int64 when a target's width is chosen. bfloat16 and the fp8 types are storage
 types; their NumPy dtypes are those of `ml_dtypes`, which is imported only when such an array is made.
 
+Storage dtypes (kind s: formats of 8 and 4 bits that no target computes in) have values only through casts, by formulas
+in `autograd/storage.py`: in the IR they are bytes that are stored, moved and reinterpreted. One of 4 bits takes a
+byte, as in `ml_dtypes`. In arithmetic they count as float32.
+
 Source: promotion follows PyTorch's lattice (a Python scalar never widens a tensor of the same or a higher category).
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from typing import Any
 
 from monolect.base.compiled import mypyc_attr
@@ -19,7 +24,7 @@ from monolect.base.numpy import np
 
 
 class DType:
-    """An element type. `kind` is one of b (bool), i, u (integers), f (floats), x (index), v (void)."""
+    """An element type. `kind` is one of b (bool), i, u (integers), f (floats), s (storage), x (index), v (void)."""
 
     __slots__ = ("bits", "kind", "max", "min", "name", "priority", "short")
 
@@ -82,11 +87,19 @@ class dtypes:
     int64 = DType("int64", "i64", "i", 64, 7)
     fp8e4m3 = DType("fp8e4m3", "f8e4m3", "f", 8, 9, -448.0, 448.0)  # has no infinity
     fp8e5m2 = DType("fp8e5m2", "f8e5m2", "f", 8, 10, -_INF, _INF)
+    float8_e4m3fnuz = DType("float8_e4m3fnuz", "f8e4m3fnuz", "s", 8, 13, -240.0, 240.0)  # no infinity, no -0.0
+    float8_e5m2fnuz = DType("float8_e5m2fnuz", "f8e5m2fnuz", "s", 8, 13, -57344.0, 57344.0)  # no infinity, no -0.0
+    float8_e8m0fnu = DType("float8_e8m0fnu", "f8e8m0fnu", "s", 8, 13, 2.0**-127, 2.0**127)  # powers of two, and nan
+    float4_e2m1fn = DType("float4_e2m1fn", "f4e2m1fn", "s", 8, 13, -6.0, 6.0)  # no infinity, no nan
+    int4 = DType("int4", "i4", "s", 8, 13, -8, 7)
+    uint4 = DType("uint4", "u4", "s", 8, 13, 0, 15)
     float16 = DType("float16", "f16", "f", 16, 11, -_INF, _INF)
     bfloat16 = DType("bfloat16", "bf16", "f", 16, 12, -_INF, _INF)
     float32 = DType("float32", "f32", "f", 32, 13, -_INF, _INF)
     float64 = DType("float64", "f64", "f", 64, 14, -_INF, _INF)
     # the names PyTorch users type
+    float8_e4m3fn: DType
+    float8_e5m2: DType
     half: DType
     float: DType
     double: DType
@@ -98,17 +111,21 @@ class dtypes:
 
 
 dtypes.half, dtypes.float, dtypes.double = dtypes.float16, dtypes.float32, dtypes.float64
+dtypes.float8_e4m3fn, dtypes.float8_e5m2 = dtypes.fp8e4m3, dtypes.fp8e5m2
 dtypes.short, dtypes.int, dtypes.long = dtypes.int16, dtypes.int32, dtypes.int64
 dtypes.default_float, dtypes.default_int = dtypes.float32, dtypes.int64
 
 
 ALL: tuple[DType, ...] = tuple({v.name: v for v in vars(dtypes).values() if isinstance(v, DType)}.values())
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL} | {d.short: d for d in ALL}
-USER: tuple[DType, ...] = tuple(d for d in ALL if d.kind not in "xv")
+BY_NAME |= {name: d for name, d in vars(dtypes).items() if isinstance(d, DType)}
+USER: tuple[DType, ...] = tuple(d for d in ALL if d.kind not in "xvs")
+STORED: tuple[DType, ...] = tuple(d for d in ALL if d.kind == "s")
 FLOATS = tuple(d for d in USER if d.is_float)
 INTS = tuple(d for d in USER if d.is_int)
 
 _ML_NAMES = {"bfloat16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2"}
+_ML_NAMES |= {d.name: d.name for d in STORED}
 _NUMPY: dict[str, np.dtype] = {}
 _FORMS = {"float16": struct.Struct("e"), "float32": struct.Struct("f")}  # formats that Python's struct rounds to
 
@@ -116,16 +133,22 @@ _FORMS = {"float16": struct.Struct("e"), "float32": struct.Struct("f")}  # forma
 def by_name(name: str) -> DType:
     """Return the type called `name` ("float32" or "f32"). Raises DTypeError for an unknown name."""
     if (d := BY_NAME.get(name)) is None:
-        raise DTypeError("unknown dtype", expected="one of " + ", ".join(x.name for x in USER), found=repr(name))
+        raise DTypeError(
+            "unknown dtype", expected="one of " + ", ".join(x.name for x in (*USER, *STORED)), found=repr(name)
+        )
     return d
 
 
 def as_dtype(x: Any) -> DType:
-    """Return the DType of a DType, a name, a Python type or a NumPy dtype. Raises DTypeError for anything else."""
+    """Return the DType of a DType, a name, a Python type, a NumPy dtype or a `torch.dtype`. Raises DTypeError for
+    anything else.
+    """
     if isinstance(x, DType):
         return x
     if isinstance(x, str):
         return by_name(x)
+    if is_torch_dtype(x):  # its text is "torch.float16"
+        return by_name(str(x).removeprefix("torch."))
     if x is bool:
         return dtypes.bool
     if x is int:
@@ -140,6 +163,16 @@ def as_dtype(x: Any) -> DType:
         raise
     except (TypeError, ValueError):
         raise DTypeError("not a dtype", expected="a monolect dtype, its name or a NumPy dtype", found=repr(x)) from None
+
+
+def is_torch_dtype(x: Any) -> bool:
+    """Whether `x` is a `torch.dtype`; PyTorch is not imported for it."""
+    return type(x).__name__ == "dtype" and type(x).__module__ == "torch"
+
+
+def is_dtype(x: Any) -> bool:
+    """Whether `x` names a dtype without being a text: a DType, a type, a NumPy dtype or a `torch.dtype`."""
+    return isinstance(x, DType | type) or is_torch_dtype(x) or "numpy" in sys.modules and isinstance(x, np.dtype)
 
 
 def to_numpy(d: DType) -> np.dtype:
@@ -162,7 +195,7 @@ def converted(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
 
     ml_dtypes alone would round twice, because it converts to narrow types through float32.
     """
-    if d.is_int and x.dtype.kind not in "biu":
+    if (d.is_int or is_whole(d)) and x.dtype.kind not in "biu":
         return whole(x, d)
     if d.name in _ML_NAMES and (x.dtype.kind in "iu" and x.dtype.itemsize > 2 or x.dtype == np.float64):
         x = _odd_singles(x)
@@ -194,7 +227,7 @@ def from_numpy(n: np.dtype) -> DType:
             return BY_NAME[ours]
     if name in BY_NAME and name not in ("void", "index"):
         return BY_NAME[name]
-    raise DTypeError("NumPy dtype has no counterpart", expected=", ".join(d.name for d in USER), found=name)
+    raise DTypeError("NumPy dtype has no counterpart", expected=", ".join(d.name for d in (*USER, *STORED)), found=name)
 
 
 def promote(*ds: DType) -> DType:
@@ -211,6 +244,8 @@ def promote(*ds: DType) -> DType:
 def _promote2(a: DType, b: DType) -> DType:
     if a is b:
         return a
+    if a.kind == "s" or b.kind == "s":
+        return _promote2(*(dtypes.float32 if d.kind == "s" else d for d in (a, b)))
     if a.priority > b.priority:
         a, b = b, a
     if b.is_float:
@@ -231,6 +266,8 @@ def scalar_dtype(value: Any, other: DType) -> DType:
     """Return the type to give the Python scalar `value` in an operation with a tensor of type `other`: `other` itself,
     or the default type of a higher category (bool, integer, float).
     """
+    if other.kind == "s":
+        return dtypes.float32
     if isinstance(value, bool):
         return other
     if isinstance(value, int):
@@ -240,7 +277,19 @@ def scalar_dtype(value: Any, other: DType) -> DType:
 
 def sum_dtype(d: DType) -> DType:
     """Return the result type of `sum` and `prod`: int64 for integers and bool, as in PyTorch."""
-    return d if d.is_float else dtypes.int64
+    return d if d.is_float else dtypes.float32 if d.kind == "s" else dtypes.int64
+
+
+def is_whole(d: DType) -> bool:
+    """Whether `d` is a storage dtype of integers."""
+    return d.kind == "s" and d.max.__class__ is int
+
+
+def readable(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
+    """Return the values `x` of dtype `d` as an array that has Python's numbers as elements."""
+    if is_whole(d):
+        return x.astype(np.int64)
+    return x.astype(np.float32) if d.kind == "s" or d.is_float and d.bits < 32 else x
 
 
 def accumulator(d: DType) -> DType:
@@ -253,10 +302,14 @@ def as_python(value: Any, d: DType) -> Any:
 
     Integers wrap and floats are rounded. An infinity is nan in a type that has none. A float saturates to an integer
     type, and nan becomes 0. An index of any size is kept, because index arithmetic is exact. Raises ArgumentError for
-    an integer that no float holds.
+    an integer that no float holds, DTypeError for a storage dtype.
     """
     if d.kind == "b":
         return bool(value)
+    if d.kind == "s":
+        if value != 0:
+            raise DTypeError("a constant of a storage dtype", expected="a cast from float32", found=d.name)
+        return 0.0  # the byte 0, which fills what is not read
     if d.is_float:
         try:
             x = float(_odd_digits(value) if value.__class__ is int and d.bits < 64 else value)
@@ -286,10 +339,11 @@ def _odd_digits(v: int) -> int:
 
 def whole(x: np.ndarray[Any, Any], d: DType) -> np.ndarray[Any, Any]:
     """Convert an array of floats to integers of `d`: truncate toward zero, saturate, and map nan to 0."""
-    wide = np.trunc(x.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # a signalling nan
+        wide = np.trunc(x.astype(np.float64))
     above, below = wide >= float(d.max) + (float(d.max) < 2**53), wide < float(d.min)
     kind = to_numpy(d if d.kind != "x" else dtypes.int64).type
-    out = np.where(above | below | np.isnan(wide), 0.0, wide).astype(kind)
+    out = np.where(above | below | np.isnan(wide), 0.0, wide).astype(np.int64 if is_whole(d) else kind).astype(kind)
     return np.where(above, kind(d.max), np.where(below, kind(d.min), out))
 
 
@@ -309,6 +363,7 @@ __all__ = [
     "DType",
     "FLOATS",
     "INTS",
+    "STORED",
     "USER",
     "accumulator",
     "as_dtype",
@@ -317,6 +372,10 @@ __all__ = [
     "converted",
     "dtypes",
     "from_numpy",
+    "is_dtype",
+    "is_whole",
+    "readable",
+    "is_torch_dtype",
     "promote",
     "scalar_dtype",
     "sum_dtype",

@@ -40,4 +40,9 @@ def is_scalar(x: Any) -> TypeGuard[np.generic]:
     return "numpy" in sys.modules and isinstance(x, np.generic)
 
 
-__all__ = ["is_array", "is_scalar", "np"]
+def is_foreign_array(x: Any) -> bool:
+    """Whether `x` is an array of another library than NumPy: its class has `__dlpack__` or `__array__`."""
+    return (hasattr(type(x), "__dlpack__") or hasattr(type(x), "__array__")) and not is_scalar(x)
+
+
+__all__ = ["is_array", "is_foreign_array", "is_scalar", "np"]

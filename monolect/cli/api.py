@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import monolect
-from monolect import Tensor, nn
+from monolect import Tensor, nn, random
 from monolect.base.errors import ArgumentError
 from monolect.capture.jit import Jit
 from monolect.interop import safetensors
@@ -27,16 +27,23 @@ PAGES = (
     "nn",
     "optim",
     "data",
+    "random",
     "errors",
 )  # docs/reference/api/; the site adds `page(name)` to each
 TOPICS = {
     "tensor": "The class", "base": "Gradients", "creation": "Creation", "copies": "Copies and devices",
     "devices": "Several devices",
-    "random": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",
+    "methods": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",
     "movement": "Shapes", "index": "Indexing", "reduce": "Reductions", "scan": "Running reductions",
     "sort": "Sorting", "linalg": "Products", "in_place": "In place", "exchange": "Other libraries",
     "conv": "Convolution", "pool": "Pooling", "norm": "Normalisation", "loss": "Losses",
 }  # module of a method of Tensor -> its section; in the order of the page  # fmt: skip
+
+
+SPACES = (
+    ("optim", nn.optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors), ("random", random),
+    ("nn", nn.init),
+)  # namespaces of functions and classes: (page, module)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ def public() -> Iterator[Entry]:
     yield from _entries("monolect", "", "Jit", Jit)
     for name in sorted(nn.__all__, key=lambda name: (name != "Module", name)):
         yield from _entries("nn", "", name, getattr(nn, name))
-    for page, space in (("optim", nn.optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors)):
+    for page, space in SPACES:
         for name, value in vars(space).items():
             if name[0] != "_" and getattr(value, "__module__", None) == space.__name__:
                 yield from _entries(page, space.__name__, name, value)

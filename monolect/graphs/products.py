@@ -44,6 +44,7 @@ def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
     ShapeError for a scalar, for different K, and for batch axes that do not broadcast; `name` is the operation in the
     message. Raises DTypeError if both operands are bools.
     """
+    a, b = (g.cast(x, dtypes.float32) if x.dtype.kind == "s" else x for x in (a, b))
     if not a.shape or not b.shape:
         raise ShapeError(f"{name} of a scalar", expected="at least 1 axis each", found=f"{a.shape} and {b.shape}")
     row, column = len(a.shape) == 1, len(b.shape) == 1

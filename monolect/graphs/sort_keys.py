@@ -15,6 +15,7 @@ from typing import Any
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
 from monolect.base.dtype import DType, dtypes
+from monolect.base.errors import DTypeError
 from monolect.graphs.gather_scatter import gather_rows
 from monolect.ir.bounds import size_max
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT
@@ -31,7 +32,9 @@ _UNSIGNED: dict[int, DType] = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.ui
 
 
 def bits(u: UOp) -> UOp:
-    """Return the bits of a number as a signed integer of the same width."""
+    """Return the bits of a number as a signed integer of the same width. Raises DTypeError for a storage dtype."""
+    if u.dtype.kind == "s":
+        raise DTypeError("an order of a storage dtype", expected="a cast to float32", found=u.dtype.name)
     return build("BITCAST", u, arg=SIGNED[u.dtype.bits])
 
 

@@ -290,7 +290,7 @@ def _float(src: tuple, arg: Any) -> DType:
 
 
 def _number(src: tuple, arg: Any) -> DType:
-    if (d := _agree(src, arg)).kind == "v":
+    if (d := _agree(src, arg)).kind in "vs":
         raise _fail("operand must be a number", "a numeric dtype", d.name)
     return d
 

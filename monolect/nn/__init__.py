@@ -40,12 +40,12 @@ __all__ = [
     "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d",
     "Dropout", "Embedding", "Flatten", "GELU", "GroupNorm", "Identity", "LayerNorm", "LeakyReLU", "Linear",
     "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid",
-    "Softmax", "Tanh", "datasets", "optim", "parallel", "state",
+    "Softmax", "Tanh", "datasets", "init", "optim", "parallel", "state",
 ]  # fmt: skip
 
 
 if TYPE_CHECKING:
-    from monolect.nn import datasets, parallel
+    from monolect.nn import datasets, init, parallel
     from monolect.nn.attention import MultiheadAttention
 else:
 
@@ -55,6 +55,10 @@ else:
             import monolect.nn.datasets as datasets  # imported at its first use
 
             return datasets
+        if name == "init":
+            import monolect.nn.init as init  # imported at its first use
+
+            return init
         if name == "parallel":
             import monolect.nn.parallel as parallel  # imported at its first use
 

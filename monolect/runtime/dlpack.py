@@ -28,7 +28,10 @@ HOST = (1, 0)  # (device type, device number) of kDLCPU
 PINNED = 3  # device type kDLCUDAHost: pinned host memory, which is treated as HOST
 VERSION = (1, 1)  # DLPack (major, minor) that this module asks other libraries for
 # DLPack (code, bits) of floats that NumPy lacks; NumPy sees their bytes as CARRIERS[bits] meanwhile.
-FLOATS = {dtypes.bfloat16: (4, 16), dtypes.fp8e4m3: (10, 8), dtypes.fp8e5m2: (12, 8)}
+FLOATS = {
+    dtypes.bfloat16: (4, 16), dtypes.fp8e4m3: (10, 8), dtypes.fp8e5m2: (12, 8), dtypes.float8_e4m3fnuz: (11, 8),
+    dtypes.float8_e5m2fnuz: (13, 8), dtypes.float8_e8m0fnu: (14, 8),
+}  # fmt: skip
 CARRIERS: dict[int, Any] = {8: np.uint8, 16: np.uint16}  # by bits
 UNSIGNED = 1  # DLPack type code of unsigned integers
 CODES = (

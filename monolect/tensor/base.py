@@ -18,7 +18,17 @@ from monolect.autograd.operands import same_device
 from monolect.autograd.sharding import gradient_at, replicated
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.dtype import DType, dtypes
-from monolect.base.errors import ArgumentError, AxisError, AxisTypeError, DeviceError, DTypeError, IRError, ShapeError
+from monolect.base.errors import (
+    ArgumentError,
+    AxisError,
+    AxisTypeError,
+    DeviceError,
+    DTypeError,
+    IRError,
+    MonolectError,
+    ShapeError,
+)
+from monolect.base.numpy import is_array
 from monolect.base.origin import provenance
 from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.ops import LoadArg
@@ -368,6 +378,23 @@ def node_of(self: Any, value: Any, name: str) -> UOp:
     return value._uop
 
 
+def tensor_of(self: Any, array: Any) -> Any:
+    """Return an operand that is an array of NumPy or of another library, such as a PyTorch tensor, as a Tensor on its
+    memory.
+
+    Raises ArgumentError for an array that its library does not export, as a PyTorch tensor that requires a gradient.
+    """
+    if is_array(array):
+        return self._kind(array)
+    try:
+        return self._kind.from_dlpack(array) if hasattr(type(array), "__dlpack__") else self._kind(array)
+    except MonolectError:
+        raise
+    except Exception as error:  # another library may raise any error
+        expected = "an array that its library exports; detach() one that requires a gradient"
+        raise ArgumentError("an operand of another library", expected=expected, found=str(error)[:80]) from error
+
+
 def on_device(u: UOp, device: Any) -> UOp:
     """Return `u`, a node without a device, on `device`: unchanged for None and the default device, else copied by a
     LOAD; on several devices it is whole on each.
@@ -433,4 +460,5 @@ __all__ = [
     "refused",
     "restore_on_failure",
     "unpacked",
+    "tensor_of",
 ]

@@ -12,7 +12,7 @@ from array import array as packed
 from math import ceil, isfinite, isinf
 from typing import Any, Self
 
-from monolect.autograd.graph import broadcast_to, cast, e, full, iota
+from monolect.autograd.graph import broadcast_to, cast, e, full, iota, where
 from monolect.autograd.sharding import replicated, to_devices_of
 from monolect.autograd.special import absolute
 from monolect.backend.registry import maker_of
@@ -60,7 +60,7 @@ def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
         d = dtype or (
             dtypes.bool if isinstance(data, bool) else dtypes.int64 if isinstance(data, int) else dtypes.float32
         )
-        return on_device(const(_checked(data, d, dtype), d), device)
+        return on_device(full((), _checked(data, d, dtype), d), device)
     if isinstance(data, list | tuple | range) and (found := _numbers(data, dtype)) is not None:
         return from_bytes(*found, device)
     if not (is_array(data) or is_scalar(data)):
@@ -424,7 +424,7 @@ class CreationMixin(TensorBase):
         row, column = iota(u.shape[-2], axis=rank - 2, rank=rank), iota(u.shape[-1], axis=rank - 1, rank=rank)
         row = row + as_int(diagonal, "diagonal")
         mask = less(column, row + 1) if lower else less(row + -1, column)
-        return self._wrap(build("WHERE", mask, u, const(0, u.dtype)))
+        return self._wrap(where(mask, u, 0))
 
     def one_hot(self, num_classes: int) -> Self:
         """Return int64 of shape (*shape, num_classes): 1 at the class that each element names, 0 elsewhere.

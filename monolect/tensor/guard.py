@@ -14,7 +14,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
-from monolect.base.errors import ArgumentError, InternalError, IRError, MonolectError, ShapeError
+from monolect.base.errors import ArgumentError, DTypeError, InternalError, IRError, MonolectError, ShapeError
 from monolect.base.origin import innermost_folder, is_from_user, provenance
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,9 +32,9 @@ def guarded(f: F, name: str = "") -> F:
     """Wrap `f` so that Python errors such as TypeError and ValueError (FAILURES) become an ArgumentError that shows the
     signature of `f`.
 
-    An IRError becomes a ShapeError, a Python error inside the compiler an InternalError. Other errors of monolect's
-    tree pass, and those of the user's code. `name` is the method's name in messages; by default that of `f`, or of its
-    class for `__init__` and `forward`.
+    An IRError becomes a DTypeError if it is about the dtype of an operand, else a ShapeError, and a Python error inside
+    the compiler an InternalError. Other errors of monolect's tree pass, and those of the user's code. `name` is the
+    method's name in messages; by default that of `f`, or of its class for `__init__` and `forward`.
     """
     owner = f.__qualname__.partition(".")[0]
     name = name or (owner if f.__name__ in ("__init__", "forward") else f.__name__)
@@ -47,7 +47,8 @@ def guarded(f: F, name: str = "") -> F:
             if isinstance(e, MonolectError):
                 if e.__class__ is not IRError:
                     raise
-                raise ShapeError(f"{provenance()[2]}: {e.message}", expected=e.expected, found=e.found) from e
+                kind = DTypeError if "operand must be" in e.message else ShapeError
+                raise kind(f"{provenance()[2]}: {e.message}", expected=e.expected, found=e.found) from e
             if e.__traceback__ is None or e.__traceback__.tb_next is None:
                 raise  # the call does not match the signature: Python's own message is best
             if (folder := innermost_folder(e.__traceback__)) in COMPILER:

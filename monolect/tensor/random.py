@@ -1,59 +1,51 @@
-"""Draw random tensors: Threefry numbers from a counter and a key that are stored on the device.
+"""Hand out random bits: Threefry numbers from a counter and a key that are stored on the device.
 
-What it is for: uniform, normal and integer numbers, permutations, choices, and common initial weights. One
-`manual_seed` gives the same numbers on every device.
-What it is not: it is not cryptographic, and it is not PyTorch's sequence.
+What it is for: the states of devices and of Generators, splittable keys, and `Stream`, from which one call takes its
+bits. One `manual_seed` gives the same numbers on every device.
+What it is not: it is not cryptographic, and it is not PyTorch's sequence. Distributions are in `tensor/draws/`.
 
-The state of a device is one uint64 buffer: (numbers used so far, key). All draws between two realizations share one
-copy of it, `base`. Each draw takes the next block of the counter at a constant offset from `base`. `pending` adds the
-advanced state to the next batch. So a step builds the same graph each time it runs, and a replayed step continues the
-sequence. A tensor that is realized later still has its own numbers.
+A state is one uint64 buffer: (numbers used so far, key). All draws between two realizations share one copy of it,
+`base`. Each draw takes the next block of the counter at a constant offset from `base`. `pending` adds the advanced
+state to the next batch. So a step builds the same graph each time it runs, and a replayed step continues the sequence.
+A tensor that is realized later still has its own numbers. A key has no state: its bits are a function of it alone.
 
 Invariant: no two elements drawn from one state have the same counter; one Threefry call gives 64 bits.
-Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; Box and Muller, 1958.
+Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; splitting as in Claessen and Palka,
+"Splittable pseudorandom number generators using cryptographic hashing", Haskell 2013; seeds of keys are mixed by the
+finalizer of SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014).
 """
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable
-from math import inf, pi, prod, sqrt
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any
 
 from monolect.autograd import graph as g
 from monolect.autograd.sharding import replicated
 from monolect.backend.registry import maker_of
-from monolect.base.dtype import DType, as_dtype, as_python, dtypes
+from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import np
-from monolect.ir.bounds import at_most, size_max
-from monolect.ir.rewrite.normal import count
+from monolect.ir.bounds import size_max
 from monolect.ir.uop import UOp, build
 from monolect.runtime.buffer import from_numpy, new_buffer
 from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import changes
-from monolect.tensor.base import DeviceLike, DTypeLike, Sizes, TensorBase, as_device, as_sizes, restore_on_failure
-from monolect.tensor.guard import guard_methods
+from monolect.tensor.base import DeviceLike, TensorBase, as_device, as_int, restore_on_failure
 
 _U64 = dtypes.uint64
+_MASK = (1 << 64) - 1
 COUNTERS = 1 << 64  # counters of a key; after the last one the sequence starts again
-_PERMUTATION_LIMIT = 1 << 14  # elements of randperm, which compares all pairs; more raise ArgumentError
 MAX_CONSTANT_DRAWS = 64  # draws of a batch; later draws read their offset from memory, so that they share one kernel
-
-if TYPE_CHECKING:
-    from typing import TypedDict
-
-    class DrawOptions(TypedDict, total=False):
-        """Keyword options that methods for initial weights pass on to `uniform` or `normal`."""
-
-        dtype: DTypeLike | None
-        device: DeviceLike | None
-        requires_grad: bool
+SPLIT = 1 << 63  # first counter by which a key is split; the draws of a key count from 1
+FOLD = 3 << 62  # first counter by which a number is folded into a key
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
-class _State:
-    """Track the random numbers that one device has drawn, and hand out the next ones (`draw`).
+class State:
+    """Track the random numbers that one device, or one Generator, has drawn, and hand out the next ones (`draw`).
 
     `make` is the Tensor class, `key` the seed. `stored` is the Tensor (numbers used, key), uint64. `base` is its copy
     for this batch, or None. Since that copy, `n_draws` draws used `used` numbers.
@@ -121,20 +113,64 @@ class _State:
         self.stored.assign(self.stored._wrap(build("ADD", self.base._uop, step)))
         return [self.base, self.stored]
 
+    def become(self, used: int, key: int) -> None:
+        """Continue after `used` numbers of `key`. Tensors drawn before keep their numbers. Computes the state."""
+        running.wait()
+        with running.lock:
+            settle([self])
+            with restore_on_failure([self.stored]):
+                self._restart(used, key)
+
+    def _restart(self, used: int, key: int) -> None:
+        """Store (`used`, `key`) in place, because captured steps read this buffer."""
+        self.base = None
+        values = np.array([used, key], np.uint64)
+        self.stored.assign(type(self.stored)(values, device=self.stored.device)).realize()
+
 
 def _is_counter() -> UOp:
     """Return the bool mask of shape (2,) that selects the counter of a state."""
     return g.e("CMPLT", g.iota(2, dtypes.int32), 1)
 
 
-_seed: int = int.from_bytes(os.urandom(8), "little") >> 1
-_states: dict[Any, _State] = {}
+_states: dict[Any, State] = {}
+_generators: list[weakref.ref[State]] = []  # replaced when it changes, so that a thread may iterate over it
+
+
+def new_seed() -> int:
+    """Return a seed from the operating system, from 0 to 2**63 - 1."""
+    return int.from_bytes(os.urandom(8), "little") >> 1
+
+
+_seed: int = new_seed()
+
+
+def _all() -> list[State]:
+    """Return the states of all devices and of all Generators that are alive."""
+    return [*_states.values(), *(state for r in _generators if (state := r()) is not None)]
+
+
+def state_of_generator(make: Any, device: Any, seed: int) -> State:
+    """Return a new state for a Generator on `device`. It is advanced with the others as long as it is alive."""
+    global _generators
+    state = State(make, device, as_seed(seed, "Generator"))
+    with running.lock:
+        _generators = [r for r in _generators if r() is not None] + [weakref.ref(state)]
+    return state
+
+
+def as_seed(seed: Any, name: str) -> int:
+    """Return an int as the uint64 key of a state. Raises ArgumentError, which names the function `name`, for others."""
+    if not isinstance(seed, int):
+        raise ArgumentError(f"{name}: seed", expected="an int", found=repr(seed))
+    return seed & _MASK
 
 
 def manual_seed(seed: int) -> None:
     """Restart the random sequence of every device from `seed` alone.
 
-    Tensors drawn before keep their numbers. Raises ArgumentError where `seed` is not an int.
+    Tensors drawn before keep their numbers; Generators and keys have seeds of their own. Raises ArgumentError where
+    `seed` is not an int.
 
     >>> manual_seed(7)
     >>> a = Tensor.rand(3).tolist()
@@ -143,37 +179,33 @@ def manual_seed(seed: int) -> None:
     True
     """
     global _seed
-    if not isinstance(seed, int):
-        raise ArgumentError("manual_seed: seed", expected="an int", found=repr(seed))
-    key = seed & 0xFFFFFFFFFFFFFFFF
+    key = as_seed(seed, "manual_seed")
     running.wait()
     with running.lock:
-        settle()  # tensors drawn before keep their numbers
+        settle()
         with restore_on_failure(tensors()):
-            for device, state in _states.items():
-                state.base = None
-                # Assigned in place, because captured steps read this buffer.
-                state.stored.assign(type(state.stored)(np.array([0, key], np.uint64), device=device)).realize()
+            for state in _states.values():
+                state._restart(0, key)
         _seed = key
 
 
 def pending() -> list[Any]:
     """Return the random state Tensors to compute with the next batch, so that no number is drawn twice."""
-    return [t for state in _states.values() for t in state.advance()] if _states else []
+    return [t for state in _all() for t in state.advance()] if _states or _generators else []
 
 
-def states_of(tensors: Iterable[Any]) -> list[_State]:
-    """Return the random states of the devices whose stored state Tensor is one of `tensors`."""
+def states_of(tensors: Iterable[Any]) -> list[State]:
+    """Return the random states whose stored state Tensor is one of `tensors`."""
     given = {*map(id, tensors)}
-    return [state for state in _states.values() if id(state.stored) in given]
+    return [state for state in _all() if id(state.stored) in given]
 
 
-def settle(states: Iterable[_State] | None = None) -> None:
-    """Realize the states (None: of all devices), so that each stored state counts all numbers drawn so far.
+def settle(states: Iterable[State] | None = None) -> None:
+    """Realize the states (None: all), so that each stored state counts all numbers drawn so far.
 
     The numbers themselves may be computed later.
     """
-    late = [t for state in (_states.values() if states is None else states) for t in state.advance()]
+    late = [t for state in (_all() if states is None else states) for t in state.advance()]
     if late:
         late[0].realize(*late[1:])
 
@@ -184,19 +216,17 @@ def snapshot() -> Callable[[], None]:
     The function must be called before any state is realized; if numbers may be realized in between, call `settle`
     before the snapshot. A state from which another thread has drawn since is not restored.
     """
-    known = {d: (vars(s).copy(), s.stored._uop) for d, s in _states.items()}
+    known = {id(s): (s, vars(s).copy(), s.stored._uop) for s in _all()}
     seed = _seed
 
     def put_back() -> None:
         global _seed
         _seed = seed
         for device, state in [*_states.items()]:
-            before, node = known.get(device, ({"n_outside": 0}, None))
-            if state.n_outside != before["n_outside"]:
-                continue
-            if node is None:
+            if id(state) not in known and not state.n_outside:
                 del _states[device]
-            else:
+        for state, before, node in known.values():
+            if state.n_outside == before["n_outside"]:
                 vars(state).update(before)
                 state.stored._uop = node
 
@@ -209,8 +239,8 @@ def names() -> dict[int, str]:
 
 
 def tensors() -> list[Any]:
-    """Return the Tensors that hold the random states, uint64 (numbers used, key), one for each device."""
-    return [state.stored for state in _states.values()]
+    """Return the Tensors that hold the random states, uint64 (numbers used, key): of devices and of Generators."""
+    return [state.stored for state in _all()]
 
 
 def tensor_named(name: str, make: Any) -> Any:
@@ -222,390 +252,145 @@ def tensor_named(name: str, make: Any) -> Any:
     return _state(make, device).stored if kind == "random" else None
 
 
-def drawn() -> dict[Any, tuple[int, int]]:
-    """Return a value for each device; a later value differs if numbers were drawn from the state in between."""
-    return {device: (id(state.base), state.used) for device, state in _states.items()}
+def drawn() -> dict[int, tuple[int, int]]:
+    """Return a value for each state; a later value differs if numbers were drawn from the state in between."""
+    return {id(state): (id(state.base), state.used) for state in _all()}
 
 
-def _state(make: Any, device: Any) -> _State:
+def _state(make: Any, device: Any) -> State:
     if device not in _states:
-        _states[device] = _State(make, device, _seed)
+        _states[device] = State(make, device, _seed)
     return _states[device]
 
 
-def _bits(cls: Any, count: Any, device: Any) -> UOp:
-    """Return `count` uint64 random numbers, 1-d, on `device` (None: the default device). `cls` is the Tensor class.
+def state_on(make: Any, device: Any) -> State:
+    """Return the state of one device (None: the default device), with the Tensor class `make` if it is new."""
+    with running.lock:
+        return _state(make, as_device(device))
 
-    A symbolic count uses as many counters as its largest value. On a tuple of devices all get the same numbers.
+
+def initial_seed() -> int:
+    """Return the seed of the devices' sequences, that of the last `manual_seed` or of the operating system.
+
+    >>> manual_seed(7)
+    >>> initial_seed()
+    7
     """
-    device = as_device(device)
-    if isinstance(device, tuple):
-        return replicated(_bits(cls, count, maker_of(device)), device)
-    running.wait()
-    with running.lock:  # not while a batch adds the pending state, nor while another thread makes the state
-        state = _state(cls, device)
-        state.n_outside += not changes.captures
-        counter, key = state.draw(size_max(count))
-    return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)
+    return _seed
 
 
-# ---- numbers from bits -----------------------------------------------------------------------------------------------
-def _half(bits: UOp, high: bool) -> UOp:
-    """Return the low or high 32 bits of uint64 `bits`, as uint32."""
-    return g.cast(g.e("SHR", bits, 32) if high else bits, dtypes.uint32)
-
-
-def _unit(bits: UOp, dtype: DType) -> UOp:
-    """Convert random bits to multiples of 2**-p in [0, 1), where p is the precision of `dtype` (24 for float32)."""
-    if dtype is dtypes.float64:
-        return g.e("MUL", g.cast(g.cast(g.e("SHR", bits, 11), dtypes.int64), dtype), 2.0**-53)
-    digits = {"float32": 24, "float16": 11, "bfloat16": 8}[dtype.name]
-    whole = g.e("SHR", _half(bits, False), 32 - digits)
-    return g.cast(g.e("MUL", g.cast(whole, dtypes.float32), 2.0**-digits), dtype)
-
-
-def _gaussian(cls: Any, count: Any, dtype: DType, device: Any) -> UOp:
-    """Return `count` normal numbers (mean 0, variance 1) by Box-Muller, from one Threefry call each; float64 takes two.
-
-    `cls` is the Tensor class.
+# ---- keys ------------------------------------------------------------------------------------------------------------
+def check_key(key: Any) -> UOp:
+    """Return the node of a key. Raises ArgumentError for what is no Tensor, DTypeError or ShapeError for another Tensor
+    than a uint64 one of shape ().
     """
-    wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-    if wide is dtypes.float64:
-        bits = _bits(cls, 2 * count, device)
-        radius = g.e("SUB", 1.0, _unit(g.shrink(bits, (0,), (count,)), wide))
-        turn = _unit(g.shrink(bits, (count,), (count,)), wide)
+    if not isinstance(key, TensorBase):
+        raise ArgumentError("a random key", expected="a Tensor of random.key or random.split", found=repr(key)[:80])
+    if key.dtype is not _U64:
+        raise DTypeError("a random key", expected="uint64", found=key.dtype.name)
+    if key.shape != ():
+        raise ShapeError("a random key", expected="shape (); take one of several keys by its index", found=key.shape)
+    return key._uop
+
+
+def key_of_seed(seed: Any) -> int:
+    """Return the bits of the key of an int: a permutation of the uint64 numbers, so that near seeds have nothing in
+    common.
+    """
+    x = (as_seed(seed, "key") + 0x9E3779B97F4A7C15) & _MASK
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & _MASK
+    return x ^ x >> 31
+
+
+def split_key(key: Any, n: int) -> UOp:
+    """Return the node of `n` new keys, uint64 of shape (n,), which is stored, so that no draw splits again."""
+    counter = g.e("ADD", g.iota(n, _U64), SPLIT)
+    return build("CONTIGUOUS", build("THREEFRY", counter, g.reshape(check_key(key), (1,))))
+
+
+def folded_key(key: Any, number: Any) -> UOp:
+    """Return the node of the key that `key` and `number`, an int or an integer Tensor of shape (), determine."""
+    if isinstance(number, TensorBase):
+        if not number.dtype.is_int or number.shape != ():
+            found = f"{number.dtype.name} of shape {number.shape}"
+            raise ArgumentError("fold_in: data", expected="an int, or an integer Tensor of shape ()", found=found)
+        counter = g.e("ADD", g.cast(g.cast(number._uop, dtypes.uint32), _U64), FOLD)
     else:
-        bits = _bits(cls, count, device)
-        # All 32 bits, so that the tail reaches 6.6 standard deviations; in (0, 1], so that the logarithm is finite.
-        radius = g.e("MUL", g.e("ADD", g.cast(_half(bits, False), wide), 1.0), 2.0**-32)
-        turn = g.e("MUL", g.cast(g.cast(g.e("SHR", _half(bits, True), 8), dtypes.int32), wide), 2.0**-24)
-    length = (cls._wrap(radius).log() * -2.0).sqrt()
-    return g.cast((length * (cls._wrap(turn) * (2.0 * pi)).sin())._uop, dtype)
+        counter = g.full((), FOLD + (as_int(number, "data") & 0xFFFFFFFF), _U64)
+    return build("CONTIGUOUS", build("THREEFRY", counter, check_key(key)))
 
 
-def _float(dtype: Any, name: str) -> DType:
-    d = dtypes.default_float if dtype is None else as_dtype(dtype)
-    if d.name not in ("float64", "float32", "float16", "bfloat16"):
-        raise DTypeError(f"{name}: dtype", expected="float64, float32, float16 or bfloat16", found=d.name)
-    return d
+# ---- bits ------------------------------------------------------------------------------------------------------------
+class Stream:
+    """Give the random bits of one call: of its key, or the next of its Generator, or of its device.
 
-
-def _shape(size: tuple, name: str) -> tuple[Any, ...]:
-    shape = as_sizes(size)
-    if not all(at_most(0, n) for n in shape):
-        raise ShapeError(f"{name}: size", expected="sizes of at least 0", found=shape)
-    return shape
-
-
-def _fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
-    """Return (fan_in, fan_out) of a weight of shape (out, in, *kernel): in and out, each times the kernel's elements.
-
-    Raises ShapeError, which names the method `name`, for fewer than 2 axes or a symbolic size.
-    """
-    if len(shape) < 2 or any(n.__class__ is not int for n in shape):
-        raise ShapeError(f"{name}: size", expected="ints (out, in, ...)", found=shape)
-    field = prod(shape[2:])
-    return shape[1] * field, shape[0] * field
-
-
-@guard_methods
-class RandomMixin(TensorBase):
-    """Define the methods that draw random Tensors lazily; a base class of Tensor.
-
-    Each draw has its own numbers, whenever it is realized.
+    `make` is the Tensor class. `device` None means that of the key or of the Generator, else the default device. Bits
+    of a Generator or a key on another device are copied to `device`.
     """
 
-    __slots__ = ()
-
-    @classmethod
-    def manual_seed(cls, seed: int) -> None:
-        """Restart the random sequence of every device from `seed` alone. Raises ArgumentError unless it is an int.
-
-        >>> Tensor.manual_seed(7)
-        >>> a = Tensor.rand(3).tolist()
-        >>> Tensor.manual_seed(7)
-        >>> a == Tensor.rand(3).tolist()
-        True
-        """
-        manual_seed(seed)
-
-    @classmethod
-    def _drawn(cls, flat: UOp, shape: tuple, requires_grad: bool = False) -> Self:
-        t = cls._wrap(g.reshape(flat, shape))
-        if requires_grad:
-            t.requires_grad = True
-        return t
-
-    # ---- numbers -----------------------------------------------------------------------------------------------------
-    @classmethod
-    def rand(
-        cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
-    ) -> Self:
-        """Return uniform numbers in [0, 1) of shape `size`, float32 unless `dtype` is given.
-
-        Raises DTypeError for other dtypes than float64, float32, float16 and bfloat16, ShapeError for a negative size.
-
-        >>> x = Tensor.rand(2, 3)
-        >>> x.shape, bool(((x >= 0) & (x < 1)).all().item())
-        ((2, 3), True)
-        """
-        d, shape = _float(dtype, "rand"), _shape(size, "rand")
-        return cls._drawn(_unit(_bits(cls, count(shape), device), d), shape, requires_grad)
-
-    @classmethod
-    def randn(
-        cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
-    ) -> Self:
-        """Return normal numbers (mean 0, variance 1) of shape `size`, float32 unless `dtype` is given.
-
-        Raises DTypeError for other dtypes than float64, float32, float16 and bfloat16, ShapeError for a negative size.
-
-        >>> Tensor.randn(4).shape
-        (4,)
-        """
-        d, shape = _float(dtype, "randn"), _shape(size, "randn")
-        return cls._drawn(_gaussian(cls, count(shape), d, device), shape, requires_grad)
-
-    @classmethod
-    def randint(
-        cls,
-        low: int,
-        high: int | None = None,
-        size: Sizes | None = None,
-        *,
-        dtype: DTypeLike | None = None,
-        device: DeviceLike | None = None,
-    ) -> Self:
-        """Return whole numbers in [low, high) of shape `size`, int64 unless `dtype` is given.
-
-        `randint(high, size)` starts at 0. For n <= 2**32 possible numbers, the relative error of a probability is below
-        n * 2**-32. Raises ArgumentError for an empty range, DTypeError for a float `dtype`.
-
-        >>> x = Tensor.randint(3, 5, (4,))
-        >>> bool(((x >= 3) & (x < 5)).all().item())
-        True
-        """
-        if isinstance(high, tuple | list):
-            low, high, size = 0, low, high
-        elif high is None:
-            low, high = 0, low
-        d = dtypes.int64 if dtype is None else as_dtype(dtype)
-        if not d.is_int:
-            raise DTypeError("randint: dtype", expected="an integer dtype", found=d.name)
-        if not (isinstance(low, int) and isinstance(high, int)) or not d.min <= low < high <= d.max + 1:
-            raise ArgumentError("randint: range", expected=f"low < high, both in {d.name}", found=f"[{low}, {high})")
-        shape, span = _shape((() if size is None else size,), "randint"), high - low
-        bits = _bits(cls, count(shape), device)
-        if span <= 1 << 32:
-            whole = g.e("SHR", g.e("MUL", g.cast(_half(bits, False), _U64), span), 32)
+    def __init__(self, make: Any, device: Any, generator: Any = None, key: Any = None) -> None:
+        self.make, self.used = make, 0
+        self.key = self.state = None
+        if key is not None:
+            if generator is not None:
+                raise ArgumentError("a generator and a key", expected="one of the two", found="both")
+            self.key = check_key(key)
+            self.device = key.device if device is None else as_device(device)
+            if self.device != key.device:
+                self.key = key.to(self.device)._uop
+        elif generator is not None:
+            self.state = getattr(generator, "_sequence", None)
+            if not isinstance(self.state, State):
+                raise ArgumentError("generator", expected="a monolect.Generator", found=repr(generator)[:80])
+            self.device = self.state.stored.device if device is None else as_device(device)
         else:
-            whole = bits if span == 1 << 64 else g.e("MOD", bits, span)
-        return cls._drawn(g.e("ADD", g.cast(whole, d), low) if low else g.cast(whole, d), shape)
+            self.device = as_device(device)
 
-    @classmethod
-    def uniform(
-        cls,
-        *size: Sizes,
-        low: float = 0.0,
-        high: float = 1.0,
-        dtype: DTypeLike | None = None,
-        device: DeviceLike | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Return uniform numbers in [low, high) of shape `size`, float32 unless `dtype` is given.
+    def bits(self, count: Any) -> UOp:
+        """Return the next `count` uint64 random numbers, 1-d, on the device; on several, each has all of them.
 
-        Raises ArgumentError where low > high, or where the dtype cannot hold the difference.
-
-        >>> Tensor.uniform(2, 2, low=-1.0, high=1.0).shape
-        (2, 2)
+        A symbolic count uses as many counters as its largest value.
         """
-        if not isinstance(low, TensorBase) and not isinstance(high, TensorBase):
-            d = dtypes.float32 if dtype is None else as_dtype(dtype)
-            if not 0 <= as_python(float(high - low), d) < inf:
-                expected = f"low <= high, and a difference that {d.name} holds"
-                raise ArgumentError("uniform: range", expected=expected, found=(low, high))
-        t = cls.rand(*size, dtype=dtype, device=device) * (high - low) + low
-        return t.requires_grad_(True) if requires_grad else t
+        if self.key is not None:
+            counter = g.e("ADD", g.iota(count, _U64), 1 + self.used)
+            self.used += size_max(count)
+            return build("THREEFRY", counter, g.reshape(self.key, (1,)))
+        if self.state is not None and self.device != self.state.stored.device:
+            drawn = self.make._wrap(self._drawn(count, self.state.stored.device))
+            moved: UOp = drawn.to(self.device)._uop
+            return moved
+        if isinstance(self.device, tuple):
+            return replicated(self._drawn(count, maker_of(self.device)), self.device)
+        return self._drawn(count, self.device)
 
-    @classmethod
-    def normal(
-        cls,
-        *size: Sizes,
-        mean: float = 0.0,
-        std: float = 1.0,
-        dtype: DTypeLike | None = None,
-        device: DeviceLike | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Return normal numbers of this mean and standard deviation, of shape `size`, float32 unless `dtype` is given.
-
-        Raises ArgumentError for a negative `std`.
-
-        >>> Tensor.normal(3, mean=2.0, std=0.1).shape
-        (3,)
-        """
-        if not isinstance(std, TensorBase) and not std >= 0:
-            raise ArgumentError("normal: std", expected="at least 0", found=std)
-        t = cls.randn(*size, dtype=dtype, device=device) * std + mean
-        return t.requires_grad_(True) if requires_grad else t
-
-    def rand_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
-        """Return uniform numbers in [0, 1) of this shape; dtype and device default to this tensor's.
-
-        Raises DTypeError for integers.
-
-        >>> Tensor.zeros(2, 3).rand_like().shape
-        (2, 3)
-        """
-        return self.rand(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
-
-    def randn_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
-        """Return normal numbers (mean 0, variance 1) of this shape; dtype and device default to this tensor's.
-
-        Raises DTypeError for integers.
-
-        >>> Tensor.zeros(2, dtype=dtypes.float64).randn_like().dtype
-        dtypes.float64
-        """
-        return self.randn(*self.shape, dtype=self.dtype if dtype is None else dtype, device=device or self.device)
-
-    def randint_like(
-        self, low: int, high: int | None = None, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
-    ) -> Self:
-        """Return whole numbers in [low, high), or in [0, low) if `high` is None, of this shape; dtype and device
-        default to this tensor's.
-
-        Raises ArgumentError for an empty range, DTypeError for a float dtype.
-
-        >>> x = Tensor.zeros(4, dtype=dtypes.int64).randint_like(3, 5)
-        >>> set(x.tolist()) <= {3, 4}
-        True
-        """
-        d = self.dtype if dtype is None else dtype
-        low, high = (0, low) if high is None else (low, high)
-        return self.randint(low, high, self.shape, dtype=d, device=device or self.device)
-
-    # ---- choices -----------------------------------------------------------------------------------------------------
-    @classmethod
-    def randperm(cls, n: int, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
-        """Return the numbers 0..n-1 in random order, int64 of shape (n,) unless `dtype` is given.
-
-        The result is the rank of n random keys and takes n * n comparisons. Raises ArgumentError unless 0 <= n <=
-        16384, DTypeError for a `dtype` that does not hold all n numbers.
-
-        >>> sorted(Tensor.randperm(5).tolist())
-        [0, 1, 2, 3, 4]
-        """
-        if not isinstance(n, int) or not 0 <= n <= _PERMUTATION_LIMIT:
-            raise ArgumentError("randperm: n", expected=f"an int from 0 to {_PERMUTATION_LIMIT}", found=n)
-        d = dtypes.int64 if dtype is None else as_dtype(dtype)
-        if any(as_python(k, d) != k for k in range(max(0, n - 2), n)):  # one of the two is odd: a float rounds it first
-            raise DTypeError("randperm: dtype", expected=f"one that holds 0..{n - 1}", found=d.name)
-        keys = build("CONTIGUOUS", _bits(cls, n, device))
-        mine, other = g.reshape(keys, (n, 1)), g.reshape(keys, (1, n))
-        tie = g.e("CMPLT", g.iota(n, dtypes.int32, 1, 2), g.iota(n, dtypes.int32, 0, 2))
-        equal = g.e("CMPNE", g.e("CMPNE", other, mine), True)
-        before = g.e("OR", g.e("CMPLT", other, mine), g.e("AND", equal, tie))
-        rank = g.reduce(g.cast(before, dtypes.int32), "ADD", (1,), keep=False)
-        return cls._wrap(g.cast(rank, d))
-
-    def bernoulli(self) -> Self:
-        """Return 1 with the probability that each element gives, else 0, in this dtype. Raises DTypeError for integers.
-
-        >>> Tensor([0.0, 1.0]).bernoulli().tolist()
-        [0.0, 1.0]
-        """
-        self._check_float("bernoulli")
-        return (self.rand(*self.shape, device=self.device) < self.float()).cast(self.dtype)
-
-    def multinomial(self, num_samples: int, replacement: bool = False) -> Self:
-        """Draw indices by the weights on the last axis: (classes,) or (n, classes) -> (..., num_samples), int64.
-
-        Weights need not add up to 1. Raises ArgumentError where num_samples is below 1, or above 1 without replacement.
-        Raises ShapeError for more than 2 axes, DTypeError for integers.
-
-        >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
-        [1]
-        """
-        self._check_float("multinomial")
-        if self.ndim not in (1, 2):
-            raise ShapeError("multinomial: rank of the weights", expected="1 or 2 axes", found=self.shape)
-        if num_samples < 1 or (num_samples > 1 and not replacement):
-            expected = "1, or more with replacement=True"
-            raise ArgumentError("multinomial: num_samples", expected=expected, found=num_samples)
-        ends = self.float().cumsum(-1)
-        total = ends[..., -1:]
-        shape = (*self.shape[:-1], num_samples)
-        spot = self.rand(*shape, device=self.device) * total
-        passed = ends.unsqueeze(-2) <= spot.unsqueeze(-1)
-        # Rounding must not choose a class after the last one with weight.
-        last = (ends < total).cast(dtypes.int64).sum(-1, keepdim=True)
-        return passed.cast(dtypes.int64).sum(-1).minimum(last)
-
-    # ---- initial weights ---------------------------------------------------------------------------------------------
-    @classmethod
-    def kaiming_uniform(cls, *size: Sizes, a: float = 0.0, **options: Unpack[DrawOptions]) -> Self:
-        """Return uniform weights (out, in, ...) that preserve the variance of activations of a leaky ReLU of slope `a`.
-
-        The bound is sqrt(6 / ((1 + a * a) * fan_in)), where fan_in is the number of elements of one output's weight.
-        `options` are dtype, device and requires_grad. Raises ShapeError for fewer than 2 axes.
-
-        >>> Tensor.kaiming_uniform(4, 6).shape
-        (4, 6)
-        """
-        fan_in, _ = _fans(_shape(size, "kaiming_uniform"), "kaiming_uniform")
-        bound = sqrt(6.0 / ((1.0 + a * a) * max(fan_in, 1)))
-        return cls.uniform(*size, low=-bound, high=bound, **options)
-
-    @classmethod
-    def kaiming_normal(cls, *size: Sizes, a: float = 0.0, **options: Unpack[DrawOptions]) -> Self:
-        """Return normal weights (out, in, ...) that preserve the variance of activations of a leaky ReLU of slope `a`.
-
-        The standard deviation is sqrt(2 / ((1 + a * a) * fan_in)), where fan_in is the number of elements of one
-        output's weight. `options` are dtype, device and requires_grad. Raises ShapeError for fewer than 2 axes.
-
-        >>> Tensor.kaiming_normal(4, 6).shape
-        (4, 6)
-        """
-        fan_in, _ = _fans(_shape(size, "kaiming_normal"), "kaiming_normal")
-        return cls.normal(*size, std=sqrt(2.0 / ((1.0 + a * a) * max(fan_in, 1))), **options)
-
-    @classmethod
-    def xavier_uniform(cls, *size: Sizes, gain: float = 1.0, **options: Unpack[DrawOptions]) -> Self:
-        """Return uniform weights (out, in, ...) of variance gain**2 * 2 / (fan_in + fan_out), also known as Glorot's.
-
-        `fan_in` and `fan_out` are in and out, each times the elements of the kernel axes. `options` are dtype, device
-        and requires_grad. Raises ShapeError for fewer than 2 axes.
-
-        >>> w = Tensor.xavier_uniform(2, 4)  # within sqrt(6 / (2 + 4))
-        >>> bool((w.abs() <= 1.0).all().item())
-        True
-        """
-        bound = gain * sqrt(6.0 / max(sum(_fans(_shape(size, "xavier_uniform"), "xavier_uniform")), 1))
-        return cls.uniform(*size, low=-bound, high=bound, **options)
-
-    @classmethod
-    def xavier_normal(cls, *size: Sizes, gain: float = 1.0, **options: Unpack[DrawOptions]) -> Self:
-        """Return normal weights (out, in, ...) of variance gain**2 * 2 / (fan_in + fan_out).
-
-        `fan_in` and `fan_out` are in and out, each times the elements of the kernel axes. `options` are dtype, device
-        and requires_grad. Raises ShapeError for fewer than 2 axes.
-
-        >>> Tensor.xavier_normal(4, 6).shape
-        (4, 6)
-        """
-        std = gain * sqrt(2.0 / max(sum(_fans(_shape(size, "xavier_normal"), "xavier_normal")), 1))
-        return cls.normal(*size, std=std, **options)
+    def _drawn(self, count: Any, device: Any) -> UOp:
+        running.wait()
+        with running.lock:  # not while a batch adds the pending state, nor while another thread makes the state
+            state = _state(self.make, device) if self.state is None else self.state
+            state.n_outside += not changes.captures
+            counter, key = state.draw(size_max(count))
+        return build("THREEFRY", build("ADD", counter, g.iota(count, _U64)), key)
 
 
 __all__ = [
-    "RandomMixin",
+    "State",
+    "Stream",
+    "as_seed",
+    "check_key",
     "drawn",
+    "folded_key",
+    "initial_seed",
+    "key_of_seed",
     "manual_seed",
     "names",
+    "new_seed",
     "pending",
     "settle",
     "snapshot",
+    "split_key",
+    "state_of_generator",
+    "state_on",
     "states_of",
     "tensor_named",
     "tensors",

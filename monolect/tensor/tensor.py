@@ -23,7 +23,7 @@ from monolect.autograd.operands import same_device
 from monolect.autograd.sharding import leaves_parts, passed_to, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import Device, is_on_disk
-from monolect.base.dtype import as_dtype
+from monolect.base.dtype import as_dtype, readable
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.ir.placement import axis as axis_of
@@ -53,6 +53,9 @@ from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
 from monolect.tensor.devices.files import is_pending, write
 from monolect.tensor.devices.methods import DevicesMixin, compute_device
+from monolect.tensor.draws.generator import Generator
+from monolect.tensor.draws.in_place import RandomInPlaceMixin
+from monolect.tensor.draws.methods import RandomMixin
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.casts import CastMixin
 from monolect.tensor.methods.elementwise import ElementwiseMixin
@@ -68,7 +71,6 @@ from monolect.tensor.methods.sort import SortMixin
 from monolect.tensor.neural.conv import ConvMixin
 from monolect.tensor.neural.loss import LossMixin
 from monolect.tensor.printed import PrintMixin
-from monolect.tensor.random import RandomMixin
 from monolect.tensor.view import (
     MEMORY,
     Make,
@@ -259,6 +261,7 @@ class Tensor(
     ConvMixin,
     LossMixin,
     RandomMixin,
+    RandomInPlaceMixin,
     CopyMixin,
     PrintMixin,
 ):
@@ -535,7 +538,7 @@ class Tensor(
         if found is not None:
             return found
         values = to_numpy(u)
-        return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).tolist()
+        return readable(values, self.dtype).tolist()
 
     def item(self) -> Number:
         """Compute the only element and return it as a Python number.
@@ -556,7 +559,7 @@ class Tensor(
         if value is not None:
             return value
         values = to_numpy(u).reshape(())
-        return (values.astype(np.float32) if self.dtype.is_float and self.dtype.bits < 32 else values).item()
+        return readable(values, self.dtype).item()
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -775,5 +778,7 @@ class Tensor(
             raise GradientError("the gradient does not match its tensor", expected=expected, found=found)
         return gradient._uop
 
+
+Generator.make = Tensor
 
 __all__ = ["Tensor", "compute_pending", "copied", "in_own_memory", "leaf_nodes", "leaves", "live_tensors", "watched"]

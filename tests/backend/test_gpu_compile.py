@@ -28,7 +28,7 @@ from tests.backend.workgroup_kernels import CASES, kernels
 
 needs_nvrtc = pytest.mark.skipif(bool(cuda_compile.missing()), reason=cuda_compile.missing() or "-")
 needs_clang = pytest.mark.skipif(bool(hip_compile.missing()), reason=hip_compile.missing() or "-")
-DTYPES = [d for d in ALL if d.kind not in "vx"]
+DTYPES = [d for d in ALL if d.kind not in "vxs"]
 ELF = b"\x7fELF"
 SLOW = pytest.mark.slow
 

@@ -30,7 +30,7 @@ def devices(slow: tuple[str, ...] = SLOW) -> list:
 
 RUNS = [*devices(), "python:gpu"]
 DEVICES = (*RUNS, "null")
-DTYPES = [d for d in ALL if d.kind not in "vx"]
+DTYPES = [d for d in ALL if d.kind not in "vxs"]
 NARROW = [d for d in DTYPES if d.is_float and d.bits < 32]
 OPS = sorted(op for op in ELEMENTWISE - {"CAST", "THREEFRY", "CUSTOM"} if Stage.TENSOR in ROWS[op].stages)
 # ULP of the device's float32 or float64 against NumPy's; all else is exact. Narrow floats are computed in float32.

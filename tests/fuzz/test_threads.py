@@ -104,7 +104,7 @@ def test_steps_agree_whatever_another_thread_does_in_their_capture(start: int) -
 PLANTED = {
     "a capture keeps a state that another thread computed": ("monolect.tensor.tensor.note_computed", lambda t: None),
     "a capture keeps draws that another thread took along": (
-        "monolect.tensor.random._State._note_owner",
+        "monolect.tensor.random.State._note_owner",
         lambda state: None,
     ),
 }

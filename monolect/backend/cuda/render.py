@@ -32,7 +32,7 @@ _FUNCTIONS = {
     "LOG2 float64": "log2({0})", "SIN float32": "sinf({0})", "SIN float64": "sin({0})",
 }  # fmt: skip
 # C types of operand elements of matrix units; narrow floats are stored as their bits
-_STORED = {d: _TYPES.get(d.name) or _TYPES[f"uint{d.bits}"] for d in ALL if d.kind in "iuf"}
+_STORED = {d: _TYPES.get(d.name) or _TYPES[f"uint{d.bits}"] for d in ALL if d.kind in "iufs"}
 _WIDE = """\
 template <typename T, int N> struct alignas(sizeof(T) * N) vec { T e[N]; };
 template <int N, typename T> __device__ vec<T, N> load_wide(const T* p) { return *(const vec<T, N>*)p; }

@@ -100,7 +100,7 @@ TARGET = Target(
 
 
 # C types of operand elements of matrix units; narrow floats without a C type are stored as their bits
-_STORED = {d: _TYPES.get(d.name) or _TYPES[f"uint{d.bits}"] for d in ALL if d.kind in "iuf"}
+_STORED = {d: _TYPES.get(d.name) or _TYPES[f"uint{d.bits}"] for d in ALL if d.kind in "iufs"}
 
 
 def language(arch: str = "") -> Language:

@@ -15,6 +15,7 @@ from math import e, log, log2, pi, prod
 from typing import Any
 
 from monolect.base.dtype import DType, as_python, dtypes, to_numpy
+from monolect.base.errors import IRError
 from monolect.base.numpy import np
 from monolect.ir.bounds import min_max, ranges
 from monolect.ir.ops import INVALID, ROWS
@@ -291,6 +292,9 @@ def _where(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def _cast(src: tuple[UOp, ...], arg: Any) -> UOp:
     (x,) = src
+    if x.dtype.kind == "s" or arg.kind == "s":
+        found = f"{x.dtype.name} to {arg.name}"
+        raise IRError("dtype of an operand of CAST", expected="a formula for a storage dtype", found=found)
     if x.dtype is arg and (allowed is None or allowed("cast_same")):
         return x
     if x.op == "CONST" and x.arg[0] is not INVALID and (allowed is None or allowed("cast_number")):

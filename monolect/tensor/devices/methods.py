@@ -11,7 +11,7 @@ from typing import Any, Self
 from monolect.autograd import sharding
 from monolect.autograd.graph import cast
 from monolect.backend.registry import is_on_disk, maker_of
-from monolect.base.dtype import DType, as_dtype, dtypes
+from monolect.base.dtype import DType, as_dtype, dtypes, is_dtype
 from monolect.base.errors import ArgumentError, DeviceError
 from monolect.ir.layout import Layout, axes_of, mapped
 from monolect.ir.placement import axis as axis_of
@@ -51,8 +51,9 @@ class DevicesMixin(TensorBase):
         >>> Tensor([1.0]).to("python").device
         'python'
         """
+        a: Any
         for a in args:
-            if isinstance(a, DType | type) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
+            if is_dtype(a) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
                 dtype = a
             elif a is not None:
                 device = a

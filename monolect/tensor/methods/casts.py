@@ -36,7 +36,7 @@ class CastMixin(TensorBase):
         if u.dtype is d:
             return self
         if d is dtypes.bool:
-            return self._wrap(e("CMPNE", u, 0))
+            return self._wrap(e("CMPNE", cast(u, dtypes.float32) if u.dtype.kind == "s" else u, 0))
         return self._wrap(cast(u, d))
 
     type = cast

@@ -20,10 +20,10 @@ from monolect.autograd.operands import same_device
 from monolect.autograd.powers import equal_exponent, integer_power, power
 from monolect.base.dtype import DType, dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
-from monolect.base.numpy import is_array, is_scalar
+from monolect.base.numpy import is_array, is_foreign_array, is_scalar
 from monolect.ir.rewrite.normal import TRUE
 from monolect.ir.uop import UOp, build, const
-from monolect.tensor.base import AnyTensor, Number, TensorBase, TensorLike, on_device_of, refused
+from monolect.tensor.base import AnyTensor, Number, TensorBase, TensorLike, on_device_of, refused, tensor_of
 from monolect.tensor.guard import guard_methods
 
 # Maps NumPy's function of each binary operator to the reflected method of its right operand.
@@ -57,8 +57,8 @@ def operand(self: Any, u: UOp, other: Any) -> UOp:
     if other.__class__ is not UOp:
         inner = getattr(other, "uop", None)
         if inner.__class__ is not UOp:
-            if is_array(other):
-                return type(self)(other)._uop
+            if is_array(other) or is_foreign_array(other):
+                return tensor_of(self, other)._uop
             raise ArgumentError(
                 "an operand has an unsupported type", expected="a tensor or a number", found=repr(other)[:80]
             )
@@ -98,7 +98,9 @@ def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
 def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
     """Return both nodes cast to their promoted dtype, the common dtype of a binary operation by PyTorch's rules."""
     if a.dtype is b.dtype:
-        return a, b
+        if a.dtype.kind != "s":
+            return a, b
+        return cast(a, dtypes.float32), cast(b, dtypes.float32)
     d = promote(a.dtype, b.dtype)
     return cast(a, d), cast(b, d)
 
@@ -122,7 +124,7 @@ def binary(self: AnyTensor, op: str, other: Any, reverse: bool = False) -> AnyTe
     """
     a = self._uop
     b = other._uop if isinstance(other, TensorBase) else operand(self, a, other)
-    if a.dtype is not b.dtype:
+    if a.dtype is not b.dtype or a.dtype.kind == "s":
         a, b = promoted(a, b)
     if reverse:
         a, b = b, a
@@ -213,7 +215,7 @@ def _compare(
                 if not a.dtype.is_float:
                     return ~self._all_false() if getattr(operator, name)(nearest, other) else self._all_false()
                 a, b = cast(a, dtypes.float32), number(other, dtypes.float32)  # float32, as an element may be nan
-        if a.dtype is not b.dtype and not _mixes_uint64_and_signed(a.dtype, b.dtype):
+        if (a.dtype is not b.dtype or a.dtype.kind == "s") and not _mixes_uint64_and_signed(a.dtype, b.dtype):
             a, b = promoted(a, b)
         if a.op != "CONST" and b.op != "CONST":
             same_device(a, b)
@@ -296,7 +298,8 @@ class ElementwiseMixin(TensorBase):
 
     def __neg__(self) -> Self:
         self._no_bool("-")
-        return self._wrap(build("NEG", self._uop))
+        u = self._uop
+        return self._wrap(build("NEG", cast(u, dtypes.float32) if u.dtype.kind == "s" else u))
 
     def __pos__(self) -> Self:
         return self

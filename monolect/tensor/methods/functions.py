@@ -14,7 +14,7 @@ from monolect.autograd import special
 from monolect.autograd.closed_forms import closed_alone, closed_form
 from monolect.autograd.division import floor
 from monolect.autograd.gradient import cosine
-from monolect.autograd.graph import cast, e, full, where
+from monolect.autograd.graph import cast, e, full, number, where
 from monolect.autograd.operands import same_device
 from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, DTypeError, IRError, ShapeError
@@ -661,7 +661,7 @@ def _fill_value(self: Any, u: UOp, value: Any) -> UOp:
     A number is converted in one step, since an intermediate dtype may not hold it.
     """
     value = value.item() if is_scalar(value) else value
-    return const(value, u.dtype) if isinstance(value, bool | int | float) else cast(operand(self, u, value), u.dtype)
+    return number(value, u.dtype) if isinstance(value, bool | int | float) else cast(operand(self, u, value), u.dtype)
 
 
 def _zero_gradient(y: UOp, x: UOp) -> UOp:

@@ -22,7 +22,7 @@ from monolect.tensor.guard import guard_methods
 
 def _kind_rank(dtype: Any) -> int:
     """Return 0 for bool, 1 for integers, 2 for floats: a value may not be written to a dtype of lower rank."""
-    return 2 if dtype.is_float else 0 if dtype is dtypes.bool else 1
+    return 2 if dtype.is_float or dtype.kind == "s" else 0 if dtype is dtypes.bool else 1
 
 
 def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[AnyTensor, TensorLike], AnyTensor]:

@@ -16,7 +16,7 @@ from monolect import graphs
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
-from monolect.base.numpy import is_array
+from monolect.base.numpy import is_array, is_foreign_array
 from monolect.graphs.products import check_rank, contract, einsum, matmul, paired_axes, tensordot
 from monolect.tensor.base import TensorBase, TensorLike, node_of
 from monolect.tensor.guard import guard_methods
@@ -45,13 +45,15 @@ class LinalgMixin(TensorBase):
 
     def __matmul__(self, other: TensorLike) -> Self:
         if not isinstance(other, TensorBase):
-            if not is_array(other):
+            if not (is_array(other) or is_foreign_array(other)):
                 return NotImplemented
             other = self._scalar(other)
         return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
 
     def __rmatmul__(self, other: TensorLike) -> Self:
-        return self._scalar(other).matmul(self) if is_array(other) else NotImplemented
+        if not (is_array(other) or is_foreign_array(other)):
+            return NotImplemented
+        return self._scalar(other).matmul(self)
 
     def mm(self, mat2: TensorBase) -> Self:
         """Return the matrix product `self @ mat2`, (M, K) @ (K, N) -> (M, N). Raises ShapeError for any other rank.
