@@ -13,12 +13,12 @@ from monolect.autograd.graph import cast
 from monolect.base.dtype import as_python, dtypes
 from monolect.base.errors import ArgumentError, DTypeError
 from monolect.tensor.base import TensorBase, on_device_of, refused_shape
+from monolect.tensor.devices.methods import compute_device
 from monolect.tensor.draws import distributions
 from monolect.tensor.draws.generator import Generator
 from monolect.tensor.draws.methods import whole
 from monolect.tensor.draws.source import Source
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.devices import compute_device
 from monolect.tensor.random import Stream
 
 WHOLE = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}  # bits of integers that a float dtype holds
