@@ -39,7 +39,7 @@ from monolect.base.errors import (
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import nn
+    from monolect import nn, optim
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
     from monolect.capture.function import function
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
-    "nn", "value_and_grad",
+    "nn", "optim", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -85,15 +85,17 @@ _LATE = {
     "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",
 }
+_SPACES = frozenset(("nn", "optim"))  # modules that are imported at their first use
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names
 
     def __getattr__(name: str) -> Any:
-        if name not in _LATE and name != "nn":
+        if name not in _LATE and name not in _SPACES:
             raise AttributeError(f"module 'monolect' has no attribute {name!r}")
         with collection_paused():
-            found = import_module("monolect.nn") if name == "nn" else getattr(import_module(_LATE[name]), name)
+            module = import_module(f"monolect.{name}" if name in _SPACES else _LATE[name])
+            found = module if name in _SPACES else getattr(module, name)
         globals()[name] = found  # later uses do not call __getattr__
         return found
 

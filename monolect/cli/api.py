@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import monolect
-from monolect import Tensor, nn
+from monolect import Tensor, nn, optim
 from monolect.base.errors import ArgumentError
 from monolect.capture.jit import Jit
 from monolect.interop import safetensors
@@ -59,7 +59,7 @@ class Entry:
         """Return whether a base class of the owner has an entry of its own for this method."""
         bases = self.owner.__mro__[1:] if self.owner else ()
         of_it = self.name.rpartition(".")[2]
-        return any(base in (nn.Module, nn.optim.Optimizer) and hasattr(base, of_it) for base in bases)
+        return any(base in (nn.Module, optim.Optimizer) and hasattr(base, of_it) for base in bases)
 
     @property
     def signature(self) -> str:
@@ -93,10 +93,14 @@ def public() -> Iterator[Entry]:
     yield from _entries("monolect", "", "Jit", Jit)
     for name in sorted(nn.__all__, key=lambda name: (name != "Module", name)):
         yield from _entries("nn", "", name, getattr(nn, name))
-    for page, space in (("optim", nn.optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors)):
-        for name, value in vars(space).items():
-            if name[0] != "_" and getattr(value, "__module__", None) == space.__name__:
+    for page, space in (("optim", optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors)):
+        for name, value in sorted(vars(space).items(), key=lambda item: item[0] != "Optimizer"):
+            if name[0] != "_" and _is_of(space.__name__, getattr(value, "__module__", None)):
                 yield from _entries(page, space.__name__, name, value)
+
+
+def _is_of(space: str, module: str | None) -> bool:
+    return module is not None and f"{module}.".startswith(f"{space}.")
 
 
 def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
