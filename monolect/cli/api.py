@@ -93,10 +93,24 @@ def public() -> Iterator[Entry]:
     yield from _entries("monolect", "", "Jit", Jit)
     for name in sorted(nn.__all__, key=lambda name: (name != "Module", name)):
         yield from _entries("nn", "", name, getattr(nn, name))
-    for page, space in (("optim", optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors)):
+    for page, space in (
+        ("optim", optim),
+        ("optim", optim.lr_scheduler),
+        ("data", nn.state),
+        ("data", nn.datasets),
+        ("data", safetensors),
+    ):
         for name, value in sorted(vars(space).items(), key=lambda item: item[0] != "Optimizer"):
             if name[0] != "_" and _is_of(space.__name__, getattr(value, "__module__", None)):
                 yield from _entries(page, space.__name__, name, value)
+
+
+def _is_described_by_base(cls: type, of_it: str) -> bool:
+    """Return whether the docstring of a class, or that of the base of schedules, describes the method `of_it`."""
+    schedule = optim.lr_scheduler.LRScheduler
+    if issubclass(cls, schedule):
+        return cls is not schedule and hasattr(schedule, of_it)
+    return issubclass(cls, nn.Module) and of_it in OF_A_LAYER
 
 
 def _is_of(space: str, module: str | None) -> bool:
@@ -114,7 +128,7 @@ def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
     for of_it in sorted(x for x in dir(cls) if x[0] != "_"):
         member = inspect.getattr_static(cls, of_it)
         member = getattr(member, "__func__", getattr(member, "fget", member))
-        if inspect.isfunction(member) and not (issubclass(cls, nn.Module) and of_it in OF_A_LAYER):
+        if inspect.isfunction(member) and not _is_described_by_base(cls, of_it):
             topic = member.__module__.rpartition(".")[2] if cls is Tensor else section
             yield Entry(page, topic, f"{name}.{of_it}", member, cls)
 

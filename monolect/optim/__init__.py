@@ -7,6 +7,7 @@
 0.5
 """
 
+from monolect.optim import lr_scheduler
 from monolect.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from monolect.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop
 from monolect.optim.descent import ASGD, SGD, Lion, Rprop
@@ -16,7 +17,7 @@ from monolect.optim.optimizer import Optimizer
 
 __all__ = [
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LAMB", "LARS", "LBFGS", "Lion", "Muon",
-    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD",
+    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler",
 ]  # fmt: skip
 
 
