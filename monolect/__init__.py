@@ -39,7 +39,7 @@ from monolect.base.errors import (
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import nn, optim
+    from monolect import amp, nn, optim
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
     from monolect.capture.function import function
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
-    "nn", "optim", "value_and_grad",
+    "amp", "nn", "optim", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -85,7 +85,7 @@ _LATE = {
     "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",
 }
-_SPACES = frozenset(("nn", "optim"))  # modules that are imported at their first use
+_SPACES = frozenset(("amp", "nn", "optim"))  # modules that are imported at their first use
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names

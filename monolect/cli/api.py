@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import monolect
@@ -96,12 +96,15 @@ def public() -> Iterator[Entry]:
     for page, space in (
         ("optim", optim),
         ("optim", optim.lr_scheduler),
+        ("nn", optim.swa_utils),
+        ("optim", monolect.amp),
+        ("nn", nn.utils),
         ("data", nn.state),
         ("data", nn.datasets),
         ("data", safetensors),
     ):
         for name, value in sorted(vars(space).items(), key=lambda item: item[0] != "Optimizer"):
-            if name[0] != "_" and _is_of(space.__name__, getattr(value, "__module__", None)):
+            if name[0] != "_" and isinstance(value, type | FunctionType) and _is_of(space.__name__, value.__module__):
                 yield from _entries(page, space.__name__, name, value)
 
 
@@ -113,8 +116,8 @@ def _is_described_by_base(cls: type, of_it: str) -> bool:
     return issubclass(cls, nn.Module) and of_it in OF_A_LAYER
 
 
-def _is_of(space: str, module: str | None) -> bool:
-    return module is not None and f"{module}.".startswith(f"{space}.")
+def _is_of(space: str, module: str) -> bool:
+    return f"{module}.".startswith(f"{space}.")
 
 
 def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:

@@ -7,6 +7,9 @@
 0.5
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from monolect.optim import lr_scheduler
 from monolect.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from monolect.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop
@@ -17,8 +20,18 @@ from monolect.optim.optimizer import Optimizer
 
 __all__ = [
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LAMB", "LARS", "LBFGS", "Lion", "Muon",
-    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler",
+    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
+
+if TYPE_CHECKING:
+    from monolect.optim import swa_utils
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import what few programs need at its first use."""
+        if name == "swa_utils":
+            return import_module("monolect.optim.swa_utils")
+        raise AttributeError(f"module 'monolect.optim' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,13 @@
+"""Provide scales of losses for training in small floats, by the names of torch.amp.
+
+>>> GradScaler(init_scale=4.0).get_scale()
+4.0
+"""
+
+from monolect.amp.grad_scaler import GradScaler
+
+__all__ = ["GradScaler"]
+
+
+def __dir__() -> list[str]:
+    return __all__
