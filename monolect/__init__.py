@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from monolect import amp, nn, optim
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
+    from monolect.base.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
     from monolect.capture.function import function
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
-    "amp", "nn", "optim", "value_and_grad",
+    "amp", "enable_grad", "inference_mode", "is_grad_enabled", "nn", "no_grad", "optim", "set_grad_enabled",
+    "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -72,6 +74,7 @@ if _settings.settings.DISABLE:
     _check_names(_settings.settings.DISABLE.split(","))
 
 
+_GRAD_MODES = ("enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled")
 # Name -> module that it is imported from at its first use, so that `import monolect` is fast.
 _LATE = {
     "Device": "monolect.backend.registry",
@@ -84,6 +87,7 @@ _LATE = {
     "native_function": "monolect.tensor.kernel",
     "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",
+    **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
 _SPACES = frozenset(("amp", "nn", "optim"))  # modules that are imported at their first use
 
