@@ -39,7 +39,7 @@ from monolect.base.errors import (
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import amp, nn, optim
+    from monolect import amp, data, nn, optim
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
     from monolect.base.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
-    "amp", "enable_grad", "inference_mode", "is_grad_enabled", "nn", "no_grad", "optim", "set_grad_enabled",
+    "amp", "data", "enable_grad", "inference_mode", "is_grad_enabled", "nn", "no_grad", "optim", "set_grad_enabled",
     "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
@@ -89,7 +89,7 @@ _LATE = {
     "Variable": "monolect.tensor.variable",
     **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
-_SPACES = frozenset(("amp", "nn", "optim"))  # modules that are imported at their first use
+_SPACES = frozenset(("amp", "data", "nn", "optim"))  # modules that are imported at their first use
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names

@@ -99,6 +99,7 @@ def public() -> Iterator[Entry]:
         ("nn", optim.swa_utils),
         ("optim", monolect.amp),
         ("nn", nn.utils),
+        ("data", monolect.data),
         ("data", nn.state),
         ("data", nn.datasets),
         ("data", safetensors),
