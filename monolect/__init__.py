@@ -40,6 +40,7 @@ from monolect.base.settings import Context
 
 if TYPE_CHECKING:
     from monolect import amp, data, nn, optim
+    from monolect.amp.autocast import autocast
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
     from monolect.base.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
-    "amp", "data", "enable_grad", "inference_mode", "is_grad_enabled", "nn", "no_grad", "optim", "set_grad_enabled",
-    "value_and_grad",
+    "amp", "autocast", "data", "enable_grad", "inference_mode", "is_grad_enabled", "nn", "no_grad", "optim",
+    "set_grad_enabled", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -87,6 +88,7 @@ _LATE = {
     "native_function": "monolect.tensor.kernel",
     "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",
+    "autocast": "monolect.amp.autocast",
     **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
 _SPACES = frozenset(("amp", "data", "nn", "optim"))  # modules that are imported at their first use

@@ -28,7 +28,7 @@ PREFETCH = 2  # batches that are made ahead for each worker, as in PyTorch
 
 
 class WorkerInfo(NamedTuple):
-    """Which worker runs: its number `id`, the number of workers, and the data set."""
+    """The worker that runs: its number `id`, the number of workers, and the data set."""
 
     id: int
     num_workers: int
@@ -239,7 +239,8 @@ class DataLoader:
     def __len__(self) -> int:
         if not isinstance(self.dataset, IterableDataset):
             return len(self._index_source)
-        n = len(self.dataset)
+        dataset: Any = self.dataset
+        n = len(dataset)
         if self.batch_size is None:
             return n
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
