@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod, sqrt
 from typing import Any, Unpack
 
-import numpy as np
+from ml_dtypes import finfo
 
 from monolect.base.dtype import to_numpy
 from monolect.base.errors import ArgumentError
@@ -217,7 +217,7 @@ class Adafactor(Optimizer):
 
     def _change(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], now: Now) -> Tensor:
         eps = now.group["eps"]
-        least = float(np.finfo(to_numpy(p.dtype)).eps) if eps[0] is None else eps[0]
+        least = float(finfo(to_numpy(p.dtype)).eps) if eps[0] is None else eps[0]
         root = sqrt(prod(p.shape))
         rate = (p.square().sum().sqrt() / root).maximum(eps[1]) * now.rate
         if p.ndim > 1:

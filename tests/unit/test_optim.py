@@ -322,6 +322,35 @@ def test_lbfgs_refuses_what_it_cannot_do() -> None:
         jit(lambda: optim.LBFGS([p]).step(lambda: (p * p).sum().backward()))()
 
 
+KINDS = [n for n in optim.__all__ if isinstance(getattr(optim, n), type) and n not in ("Optimizer", "LBFGS")]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_small_floats_are_stepped_in_their_dtype(name: str) -> None:
+    w = Tensor(np.ones((2, 2), np.float32)).cast("bfloat16").realize().requires_grad_()
+    step = jit(getattr(optim, name)([w]).step)
+    for k in range(3):
+        w.grad = Tensor(np.full((2, 2), 0.1 * (k + 1), np.float32)).cast("bfloat16")
+        step()
+    assert np.isfinite(w.float().numpy()).all() and w.dtype.name == "bfloat16" and len(step.captures) == 1
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_groups_on_several_devices_step_as_on_one(name: str) -> None:
+    values, steps = np.arange(1.0, 9.0).reshape(4, 2), []
+    divided = Tensor(values.copy()).shard(("cpu:1", "cpu:2"), 0).realize().requires_grad_()
+    whole, alone = (Tensor(values.copy(), requires_grad=True) for _ in range(2))
+    for groups in ([{"params": [divided]}, {"params": [whole], "lr": 0.1}], [{"params": [alone]}]):
+        optimizer = getattr(optim, name)(groups)
+        for _ in range(2):
+            for p in optimizer.params:
+                p.grad = p.detach() * 0.1
+            optimizer.step()
+        steps.append(optimizer.params[0].numpy())
+    np.testing.assert_allclose(*steps, rtol=1e-12)
+    assert len(optimizer.state_dict()) == len({*optimizer.state_dict()}) and not np.array_equal(whole.numpy(), steps[0])
+
+
 # ---- settings --------------------------------------------------------------------------------------------------------
 def parameter(*shape: int) -> Tensor:
     return Tensor(np.ones(shape or (2,)), requires_grad=True)
