@@ -7,7 +7,6 @@
 0.5
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from monolect.optim import lr_scheduler
@@ -30,7 +29,9 @@ else:
     def __getattr__(name: str) -> Any:
         """Import what few programs need at its first use."""
         if name == "swa_utils":
-            return import_module("monolect.optim.swa_utils")
+            import monolect.optim.swa_utils as swa_utils  # imported at its first use
+
+            return swa_utils
         raise AttributeError(f"module 'monolect.optim' has no attribute {name!r}")
 
 
