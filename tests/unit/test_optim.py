@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -519,3 +521,9 @@ def test_the_module_has_its_earlier_name() -> None:
     import monolect.nn.optim as earlier
 
     assert nn.optim is optim is earlier
+
+
+@pytest.mark.parametrize("first", ["monolect.optim", "monolect.nn.optim", "monolect.optim.swa_utils", "monolect.amp"])
+def test_any_of_the_modules_may_be_imported_first(first: str) -> None:
+    program = f"import {first}; import monolect.nn.optim as a, monolect.optim as b; assert a is b and b.swa_utils.SWALR"
+    subprocess.run([sys.executable, "-c", program], check=True)
