@@ -39,9 +39,11 @@ from monolect.base.errors import (
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import nn, random
+    from monolect import amp, data, nn, optim, random
+    from monolect.amp.autocast import autocast
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
+    from monolect.base.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
     from monolect.capture.function import function
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
@@ -54,7 +56,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Generator", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad",
-    "jit", "native_function", "nn", "random", "value_and_grad",
+    "jit", "native_function", "amp", "autocast", "data", "enable_grad", "inference_mode", "is_grad_enabled", "nn",
+    "no_grad", "optim", "random", "set_grad_enabled", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -74,6 +77,7 @@ if _settings.settings.DISABLE:
     _check_names(_settings.settings.DISABLE.split(","))
 
 
+_GRAD_MODES = ("enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled")
 # Name -> module that it is imported from at its first use, so that `import monolect` is fast.
 _LATE = {
     "Device": "monolect.backend.registry",
@@ -88,16 +92,20 @@ _LATE = {
     "native_function": "monolect.tensor.kernel",
     "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",
+    "autocast": "monolect.amp.autocast",
+    **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
+_SPACES = frozenset(("amp", "data", "nn", "optim", "random"))  # modules that are imported at their first use
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names
 
     def __getattr__(name: str) -> Any:
-        if name not in _LATE and name not in ("nn", "random"):
+        if name not in _LATE and name not in _SPACES:
             raise AttributeError(f"module 'monolect' has no attribute {name!r}")
         with collection_paused():
-            found = getattr(import_module(_LATE[name]), name) if name in _LATE else import_module(f"monolect.{name}")
+            module = import_module(f"monolect.{name}" if name in _SPACES else _LATE[name])
+            found = module if name in _SPACES else getattr(module, name)
         globals()[name] = found  # later uses do not call __getattr__
         return found
 

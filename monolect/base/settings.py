@@ -135,6 +135,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("STOP_AFTER",     "str",   "",     (),          None, None, "pipeline", "name of the pass to stop after"),
     Setting("NO_COLOR",       "flag",  0,      (),          0,    1,    "all",      "set: print without colours"),
     Setting("TRAINING",       "int",   0,      (),          0,    1,    "nn",       "1: dropout and batch statistics are active"),
+    Setting("AUTOCAST",       "str",   "",     ("", "bfloat16", "float16"), None, None, "tensor", "dtype of the operands of products, as in amp.autocast(); empty: their own"),
+    Setting("GRAD",           "int",   1,      (),          0,    1,    "tensor",   "0: new tensors have no graph for gradients, as in no_grad()"),
 )
 # fmt: on
 
@@ -154,6 +156,7 @@ def find_setting(name: str) -> Setting:
 LOOKING: frozenset[str] = frozenset(("CHECK_BOUNDS", "DUMP", "STOP_AFTER"))
 STEERING: tuple[str, ...] = (  # settings that are part of the key of captured steps
     "TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32", "EMULATE_UNITS", "SIMPLIFY", "DISABLE",
+    "GRAD", "AUTOCAST",
 )  # fmt: skip
 _WATCHED: frozenset[str] = frozenset(("SIMPLIFY", "DISABLE", "DEBUG", "TRACE"))
 _steerings: dict[tuple, tuple] = {}

@@ -176,7 +176,7 @@ def is_flat(args: tuple, kwargs: dict[str, Any], tensors: list[Tensor]) -> bool:
 
 def spec_placeholder(t: Tensor) -> Tensor:
     """Return a Tensor without memory that has the shape, dtype, device and leaf flag (requires_grad) of `t`."""
-    new = Tensor._wrap(mark(t._uop))
+    new = Tensor._holding(mark(t._uop))
     new._requires_grad = t._requires_grad
     return new
 

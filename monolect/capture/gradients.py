@@ -75,7 +75,7 @@ def rewrap_gradients(noted: Noted, name: Name) -> dict[int, Tensor]:
         if new is None or new is first or new.__class__ is NotKept or new._is_view or name(new) is not None:
             continue
         if id(new) not in own:
-            own[id(new)] = Tensor._wrap(new._uop)
+            own[id(new)] = Tensor._holding(new._uop)
         t._grad = own[id(new)]
     for t, _ in noted.alive():
         if isinstance(t._grad, Tensor) and t._grad._is_view:

@@ -157,7 +157,7 @@ class Recording:
         outputs: list[Tensor] = []
         flatten(result, outputs)
         check_results(result, _objects(self.given, step.owner), "jitted function")
-        self.template = unflatten(result, itertools.repeat(Tensor._wrap(new_buffer((), dtypes.bool, "cpu"))))
+        self.template = unflatten(result, itertools.repeat(Tensor._holding(new_buffer((), dtypes.bool, "cpu"))))
         own = rewrap_gradients(seen.looked, self.name)
         outputs = replace_tensors(outputs, own)
         returned = {id(root_of(t)) for t in outputs}  # a gradient among the results must be stored at each call
@@ -170,10 +170,10 @@ class Recording:
         self.leaves = leaves[:n]
         self.aliased_gradients = [*zip(map(self._owner, final.aliased), leaves[n:], strict=True)]
         for t, g in zip(final.aliased, given, strict=True):
-            t._grad = Tensor._wrap(g._uop) if g._is_view else g  # the base of the view is not state
+            t._grad = Tensor._holding(g._uop) if g._is_view else g  # the base of the view is not state
         del given
         self.returned = [(weakref.ref(t), t._uop) for t in outputs]
-        outputs = [t if id(t) in self.before and not t._is_view else Tensor._wrap(t._uop) for t in outputs]
+        outputs = [t if id(t) in self.before and not t._is_view else Tensor._holding(t._uop) for t in outputs]
         del result, own
         separate_storage([t for t, _ in seen.alive()])
         for t in final.consumed:
@@ -312,7 +312,7 @@ class Recording:
         ref, node = self.returned[i]
         t = None if i in self.without_graph else ref()
         if t is None or t._is_view or id(t) in self.before:
-            return Tensor._wrap(self.outputs[i]._uop)
+            return Tensor._holding(self.outputs[i]._uop)
         if t._uop is node:
             t._uop = self.outputs[i]._uop
         return t
@@ -367,7 +367,7 @@ def _placeholder(t: Tensor, node: UOp) -> Tensor:
         u.origin = node.origin
     elif not t._requires_grad and (leaves := leaf_nodes()) and not reach(node, leaves).isdisjoint(leaves):
         u.origin = ("", 0, OUTSIDE)
-    new = type(t)._wrap(u)  # a user's subclass keeps its attributes
+    new = type(t)._holding(u)  # a user's subclass keeps its attributes
     if (own := attributes_of(new)) is not None:
         own.update(attributes_of(t) or {})
     if t._requires_grad:

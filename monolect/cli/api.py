@@ -11,11 +11,11 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import monolect
-from monolect import Tensor, nn, random
+from monolect import Tensor, nn, optim, random
 from monolect.base.errors import ArgumentError
 from monolect.capture.jit import Jit
 from monolect.interop import safetensors
@@ -41,8 +41,9 @@ TOPICS = {
 
 
 SPACES = (
-    ("optim", nn.optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors), ("random", random),
-    ("nn", nn.init),
+    ("optim", optim), ("optim", optim.lr_scheduler), ("nn", optim.swa_utils), ("optim", monolect.amp), ("nn", nn.utils),
+    ("nn", nn.init), ("data", monolect.data), ("data", nn.state), ("data", nn.datasets), ("data", safetensors),
+    ("random", random),
 )  # namespaces of functions and classes: (page, module)  # fmt: skip
 
 
@@ -66,7 +67,7 @@ class Entry:
         """Return whether a base class of the owner has an entry of its own for this method."""
         bases = self.owner.__mro__[1:] if self.owner else ()
         of_it = self.name.rpartition(".")[2]
-        return any(base in (nn.Module, nn.optim.Optimizer) and hasattr(base, of_it) for base in bases)
+        return any(base in (nn.Module, optim.Optimizer) and hasattr(base, of_it) for base in bases)
 
     @property
     def signature(self) -> str:
@@ -101,9 +102,21 @@ def public() -> Iterator[Entry]:
     for name in sorted(nn.__all__, key=lambda name: (name != "Module", name)):
         yield from _entries("nn", "", name, getattr(nn, name))
     for page, space in SPACES:
-        for name, value in vars(space).items():
-            if name[0] != "_" and getattr(value, "__module__", None) == space.__name__:
+        for name, value in sorted(vars(space).items(), key=lambda item: item[0] != "Optimizer"):
+            if name[0] != "_" and isinstance(value, type | FunctionType) and _is_of(space.__name__, value.__module__):
                 yield from _entries(page, space.__name__, name, value)
+
+
+def _is_described_by_base(cls: type, of_it: str) -> bool:
+    """Return whether the docstring of a class, or that of the base of schedules, describes the method `of_it`."""
+    schedule = optim.lr_scheduler.LRScheduler
+    if issubclass(cls, schedule):
+        return cls is not schedule and hasattr(schedule, of_it)
+    return issubclass(cls, nn.Module) and of_it in OF_A_LAYER
+
+
+def _is_of(space: str, module: str) -> bool:
+    return f"{module}.".startswith(f"{space}.")
 
 
 def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
@@ -117,7 +130,7 @@ def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
     for of_it in sorted(x for x in dir(cls) if x[0] != "_"):
         member = inspect.getattr_static(cls, of_it)
         member = getattr(member, "__func__", getattr(member, "fget", member))
-        if inspect.isfunction(member) and not (issubclass(cls, nn.Module) and of_it in OF_A_LAYER):
+        if inspect.isfunction(member) and not _is_described_by_base(cls, of_it):
             topic = member.__module__.rpartition(".")[2] if cls is Tensor else section
             yield Entry(page, topic, f"{name}.{of_it}", member, cls)
 

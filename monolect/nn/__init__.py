@@ -40,12 +40,12 @@ __all__ = [
     "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d",
     "Dropout", "Embedding", "Flatten", "GELU", "GroupNorm", "Identity", "LayerNorm", "LeakyReLU", "Linear",
     "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid",
-    "Softmax", "Tanh", "datasets", "init", "optim", "parallel", "state",
+    "Softmax", "Tanh", "datasets", "init", "optim", "parallel", "state", "utils",
 ]  # fmt: skip
 
 
 if TYPE_CHECKING:
-    from monolect.nn import datasets, init, parallel
+    from monolect.nn import datasets, init, parallel, utils
     from monolect.nn.attention import MultiheadAttention
 else:
 
@@ -63,6 +63,10 @@ else:
             import monolect.nn.parallel as parallel  # imported at its first use
 
             return parallel
+        if name == "utils":
+            import monolect.nn.utils as utils  # imported at its first use
+
+            return utils
         if name == "MultiheadAttention":
             from monolect.nn.attention import MultiheadAttention  # imported at its first use
 

@@ -30,6 +30,7 @@ from monolect.base.errors import (
 )
 from monolect.base.numpy import is_array
 from monolect.base.origin import provenance
+from monolect.base.settings import settings
 from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.ops import LoadArg
 from monolect.ir.placement import device as device_of
@@ -77,6 +78,7 @@ Index: TypeAlias = (
 Key: TypeAlias = "Index | tuple[Index, ...]"  # of `x[key]`
 
 _new = object.__new__
+_WITHOUT_GRAPH = frozenset(("CONST", "DETACH"))  # ops of nodes that GRAD=0 leaves as they are
 MOST_ELEMENTS: int = dtypes.int64.max  # elements of a tensor or of one axis; more raise ShapeError
 
 
@@ -182,6 +184,8 @@ class TensorBase(_Joined):
         Raises ShapeError if such a node may have more than 2**63 - 1 elements.
         """
         t: Any = _new(cls)
+        if not settings.GRAD:
+            uop = without_graph(uop)
         t._uop = uop
         t._grad = None
         t._requires_grad = False
@@ -189,6 +193,16 @@ class TensorBase(_Joined):
         if uop.origin is None:
             check_count(uop.shape)
             uop.origin = provenance()
+        return t
+
+    @classmethod
+    def _holding(cls, uop: UOp) -> Self:
+        """Return a Tensor of the existing node `uop`, also where GRAD is 0."""
+        t: Any = _new(cls)
+        t._uop = uop
+        t._grad = None
+        t._requires_grad = False
+        uop.holder = ref(t)
         return t
 
     @property
@@ -264,6 +278,11 @@ class TensorBase(_Joined):
     def _check_float(self, what: str) -> None:
         if not self._uop.dtype.is_float:
             raise DTypeError(f"{what} needs floats", expected="a float dtype", found=self._uop.dtype.name)
+
+
+def without_graph(uop: UOp) -> UOp:
+    """Return the node of a result that is computed where GRAD is 0: no gradient flows through it."""
+    return uop if uop.op in _WITHOUT_GRAPH or not uop.dtype.is_float else build("DETACH", uop)
 
 
 def as_int(value: Any, what: str) -> int:

@@ -68,6 +68,7 @@ from monolect.tensor.methods.movement import MovementMixin
 from monolect.tensor.methods.reduce import ReduceMixin
 from monolect.tensor.methods.scan import ScanMixin
 from monolect.tensor.methods.sort import SortMixin
+from monolect.tensor.neural.autocast import autocasting
 from monolect.tensor.neural.conv import ConvMixin
 from monolect.tensor.neural.loss import LossMixin
 from monolect.tensor.printed import PrintMixin
@@ -243,6 +244,7 @@ def in_own_memory(u: UOp) -> UOp:
     return u if memory is None or memory.storage is None else copied(u)
 
 
+@autocasting
 @guard_methods
 class Tensor(
     CreationMixin,

@@ -20,11 +20,12 @@ from typing import Any
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.base.errors import ArgumentError
 from monolect.base.origin import provenance
+from monolect.base.settings import settings
 from monolect.ir.uop import UOp, build, new_buffer, node
 from monolect.runtime.binding import variables
 from monolect.runtime.buffer import base_of, contiguous_part, is_realized, is_steered
 from monolect.runtime.realize.execute import realize
-from monolect.tensor.base import AnyTensor, TensorBase, check_count
+from monolect.tensor.base import AnyTensor, TensorBase, check_count, without_graph
 
 Make = Callable[[UOp], UOp]  # maps the node of the base to the node of the view
 Strides = tuple[int, ...]  # one for each axis, in elements
@@ -83,6 +84,8 @@ def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, write
     `parent` to those of the view; None means that they are unknown. `writes` maps the node of `parent` to the target of
     a write; True means `make`, False that the view cannot be written to.
     """
+    if not settings.GRAD:
+        writes, make = (make if writes is True else writes), _without_graph(make)
     u = make(parent._uop)
     if u.origin is None:
         check_count(u.shape)
@@ -92,6 +95,10 @@ def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, write
     t._grad = None
     t._requires_grad = False
     return t
+
+
+def _without_graph(make: Make) -> Make:
+    return lambda u: without_graph(make(u))
 
 
 def names_of(kind: Any) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def refused(x: Tensor) -> None:
     Model().step(x, "a")  # type: ignore[arg-type]
     jit(nn.Linear(2, 2).forward)(3)  # type: ignore[arg-type]
     custom_kernel(lambda out: out, out=3)  # type: ignore[call-overload]
-    nn.optim.SGD([3], lr=0.1)  # type: ignore[list-item]
+    nn.optim.SGD([3], lr=0.1)  # type: ignore[arg-type]
     Variable(3, 1, 2)  # type: ignore[arg-type]
 
 

@@ -449,8 +449,11 @@ class Dependencies(Guards):
                     self.sizes.append((own, len(own)))  # an attribute of any name may be added
             if internal:  # class defaults, such as `training`, that the object may override
                 found.update(k for c in internal for k, v in vars(c).items() if v.__class__ in PLAIN and k[0] != "_")
+                readers = getattr(type(x), "readers", ())  # methods that read what is unread otherwise
                 found.difference_update(
-                    k for k in getattr(type(x), "unread", ()) if self.attributes.isdisjoint((k, k.lstrip("_")))
+                    k
+                    for k in getattr(type(x), "unread", ())
+                    if self.attributes.isdisjoint((k, k.lstrip("_"), *readers))
                 )
             inside = _names_inside(frozenset(c.__module__ for c in internal))
             if users and inside:  # plain values that no code reads, except a search for tensors

@@ -14,6 +14,7 @@ from monolect.autograd.graph import cast, full
 from monolect.base.dtype import dtypes
 from monolect.base.errors import DTypeError, GradientError
 from monolect.base.numpy import is_array
+from monolect.base.settings import settings
 from monolect.ir.uop import UOp
 from monolect.tensor.base import AnyTensor, Data, TensorBase, TensorLike, on_device, on_device_of, refused_shape
 from monolect.tensor.devices.methods import compute_device
@@ -47,10 +48,10 @@ class InPlaceMixin(TensorBase):
     def _update(self, name: str, new: TensorBase) -> Self:
         """Write `new`, cast to the dtype of self, to all elements and return self; `name` is the operator in messages.
 
-        Raises GradientError for a leaf that requires a gradient, DTypeError for floats into integers and numbers into
-        bools, ShapeError for another shape than that of self.
+        Raises GradientError for a leaf that requires a gradient, unless GRAD is 0; DTypeError for floats into integers
+        and numbers into bools, ShapeError for another shape than that of self.
         """
-        if self._requires_grad:
+        if self._requires_grad and settings.GRAD:
             expected = "t.assign(value), which is not differentiated"
             raise GradientError(f"{name} writes to a leaf that requires a gradient", expected=expected, found=name)
         if _kind_rank(new.dtype) > _kind_rank(self.dtype):

@@ -93,7 +93,7 @@ class IndexMixin(TensorBase):
 
     def __getitem__(self, key: Key) -> Self:
         at = _element_index(self._uop, key)
-        if at is None:
+        if at is None or not settings.GRAD:
             return _part_of(self, key)
         t: Any = _new(_element_kind(self._kind))
         t._part = self, key, at
