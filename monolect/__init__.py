@@ -36,23 +36,25 @@ from monolect.base.errors import (
     ShapeError,
     VerifyError,
 )
+from monolect.base.function_names import FUNCTIONS as _FUNCTIONS
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import nn
+    from monolect import linalg, nn, special
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
     from monolect.capture.function import function
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
+    from monolect.functions import *  # noqa: F403
     from monolect.tensor.kernel import custom_kernel, native_function
     from monolect.tensor.tensor import Tensor
     from monolect.tensor.variable import Variable
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "native_function",
-    "nn", "value_and_grad",
+    "Context", "Device", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad", "jit", "linalg",
+    "native_function", "nn", "special", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -85,18 +87,27 @@ _LATE = {
     "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",
 }
+_MODULES = frozenset(("linalg", "nn", "special"))
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names
 
     def __getattr__(name: str) -> Any:
-        if name not in _LATE and name != "nn":
-            raise AttributeError(f"module 'monolect' has no attribute {name!r}")
         with collection_paused():
-            found = import_module("monolect.nn") if name == "nn" else getattr(import_module(_LATE[name]), name)
+            found = _found(name)
         globals()[name] = found  # later uses do not call __getattr__
         return found
 
+    def _found(name: str) -> Any:
+        """Return the object of a name that is imported late: a row of _LATE, a module, or a function of tensors."""
+        if name in _LATE:
+            return getattr(import_module(_LATE[name]), name)
+        if name in _MODULES:
+            return import_module(f"monolect.{name}")
+        if name in _FUNCTIONS:
+            return getattr(import_module("monolect.functions"), name)
+        raise AttributeError(import_module("monolect.base.absent").hint("monolect", name))
+
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted({*__all__, *_FUNCTIONS, *(name for name in globals() if name.startswith("__"))})

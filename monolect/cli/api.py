@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-import monolect
+import monolect.functions
+import monolect.linalg
+import monolect.nn.functional
+import monolect.special
 from monolect import Tensor, nn
 from monolect.base.errors import ArgumentError
 from monolect.capture.jit import Jit
@@ -24,6 +27,7 @@ OF_A_LAYER = ("forward", "extra_repr")  # methods of a layer that the docstring 
 PAGES = (
     "monolect",
     "tensor",
+    "functions",
     "nn",
     "optim",
     "data",
@@ -91,6 +95,11 @@ def public() -> Iterator[Entry]:
         elif value is not Tensor:
             yield from _entries("monolect", "", name, value)
     yield from _entries("monolect", "", "Jit", Jit)
+    spaces: tuple[ModuleType, ...] = (monolect.functions, nn.functional, monolect.special, monolect.linalg)
+    for module in spaces:
+        space = module.__name__.removeprefix("monolect.").replace("functions", "monolect")
+        for name in module.__all__:
+            yield Entry("functions", space, f"{space}.{name}", getattr(module, name))
     for name in sorted(nn.__all__, key=lambda name: (name != "Module", name)):
         yield from _entries("nn", "", name, getattr(nn, name))
     for page, space in (("optim", nn.optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors)):
@@ -112,6 +121,7 @@ def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
         member = getattr(member, "__func__", getattr(member, "fget", member))
         if inspect.isfunction(member) and not (issubclass(cls, nn.Module) and of_it in OF_A_LAYER):
             topic = member.__module__.rpartition(".")[2] if cls is Tensor else section
+            topic = "in_place" if ".in_place_forms." in member.__module__ else topic
             yield Entry(page, topic, f"{name}.{of_it}", member, cls)
 
 

@@ -23,6 +23,7 @@ from monolect.autograd.operands import same_device
 from monolect.autograd.sharding import leaves_parts, passed_to, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import Device, is_on_disk
+from monolect.base.absent import mark_absent
 from monolect.base.dtype import as_dtype
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
@@ -57,7 +58,7 @@ from monolect.tensor.methods.devices import DevicesMixin, compute_device, is_pen
 from monolect.tensor.methods.elementwise import ElementwiseMixin
 from monolect.tensor.methods.exchange import ExchangeMixin
 from monolect.tensor.methods.functions import FunctionsMixin
-from monolect.tensor.methods.in_place import InPlaceMixin
+from monolect.tensor.methods.in_place_forms import FormsMixin
 from monolect.tensor.methods.index import IndexMixin
 from monolect.tensor.methods.linalg import LinalgMixin
 from monolect.tensor.methods.movement import MovementMixin
@@ -253,7 +254,7 @@ class Tensor(
     ScanMixin,
     SortMixin,
     IndexMixin,
-    InPlaceMixin,
+    FormsMixin,
     LinalgMixin,
     ConvMixin,
     LossMixin,
@@ -774,5 +775,7 @@ class Tensor(
             raise GradientError("the gradient does not match its tensor", expected=expected, found=found)
         return gradient._uop
 
+
+mark_absent(Tensor, "Tensor")
 
 __all__ = ["Tensor", "compute_pending", "copied", "in_own_memory", "leaf_nodes", "leaves", "live_tensors", "watched"]
