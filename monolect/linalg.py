@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from monolect.base.absent import hint
-from monolect.functions.products import matmul
-from monolect.functions.reductions import norm
-from monolect.functions.shapes import diagonal
+from monolect.functions.products import chain_matmul as multi_dot
+from monolect.functions.products import matmul, matrix_norm, matrix_power, vecdot, vector_norm
 
 if not TYPE_CHECKING:
 
@@ -15,4 +14,4 @@ if not TYPE_CHECKING:
         raise AttributeError(hint("linalg", name))
 
 
-__all__ = ["diagonal", "matmul", "norm"]
+__all__ = ["matmul", "matrix_norm", "matrix_power", "multi_dot", "vecdot", "vector_norm"]

@@ -49,6 +49,27 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("monolect", "frombuffer", "Tensor(numpy.frombuffer(...))"),
     ("monolect", "compile", "monolect.jit"),
     ("linalg", "norm", "linalg.vector_norm, linalg.matrix_norm or Tensor.norm"),
+    ("linalg", "cross", "monolect.cross(a, b, dim=-1); its default is another axis"),
+    ("linalg", "diagonal", "x.diagonal(dim1=-2, dim2=-1); its default are other axes"),
+    ("linalg", "vander", "monolect.vander(x, N, increasing=True); its default is the other order"),
+    (
+        "Tensor monolect special",
+        "igamma igammac gammainc gammaincc",
+        "incomplete gamma functions need loops of unknown length; use scipy.special",
+    ),
+    ("special", "airy_ai", "use scipy.special.airy on x.numpy()"),
+    ("monolect", "histogramdd", "histogram of each axis, or numpy.histogramdd on x.numpy()"),
+    ("monolect", "promote_types result_type can_cast", "operations promote by themselves; see the page on semantics"),
+    (
+        "monolect",
+        "hamming_window hann_window bartlett_window blackman_window kaiser_window",
+        "Tensor(numpy.hanning(n)) and its relatives",
+    ),
+    ("Tensor monolect", "nonzero_static", "nonzero, whose result has the size that it needs"),
+    ("Tensor", "__complex__", _COMPLEX),
+    ("monolect", "binomial poisson", "see monolect.random"),
+    ("monolect", "frobenius_norm", "Tensor.norm"),
+    ("monolect", "logspace", "base ** Tensor.linspace(start, end, steps)"),
     ("Tensor", "resize_as_ record_stream pin_memory share_memory_", _MEMORY),
 )  # fmt: skip
 

@@ -95,11 +95,11 @@ def public() -> Iterator[Entry]:
         elif value is not Tensor:
             yield from _entries("monolect", "", name, value)
     yield from _entries("monolect", "", "Jit", Jit)
-    spaces: tuple[ModuleType, ...] = (monolect.functions, nn.functional, monolect.special, monolect.linalg)
-    for module in spaces:
-        space = module.__name__.removeprefix("monolect.").replace("functions", "monolect")
+    of_tensors: tuple[ModuleType, ...] = (monolect.functions, nn.functional, monolect.special, monolect.linalg)
+    for module in of_tensors:
+        prefix = module.__name__.removeprefix("monolect.").replace("functions", "monolect")
         for name in module.__all__:
-            yield Entry("functions", space, f"{space}.{name}", getattr(module, name))
+            yield Entry("functions", prefix, f"{prefix}.{name}", getattr(module, name))
     for name in sorted(nn.__all__, key=lambda name: (name != "Module", name)):
         yield from _entries("nn", "", name, getattr(nn, name))
     for page, space in (("optim", nn.optim), ("data", nn.state), ("data", nn.datasets), ("data", safetensors)):

@@ -1,12 +1,16 @@
-"""Functions that make tensors, and random numbers, made from the methods of Tensor; written by `make surface`."""
+"""Functions that make and join tensors, and random numbers, made from the methods of Tensor; written by `make
+surface`.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from monolect.base.numpy import np
 from monolect.tensor.base import DeviceLike, DTypeLike, Number, Size, Sizes, TensorLike
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.movement import OneOrMore
 from monolect.tensor.tensor import Tensor
 
 
@@ -32,6 +36,36 @@ def arange(
 
 
 @guarded
+def atleast_1d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with an axis if it has none; of several tensors, a tuple.
+
+    >>> monolect.atleast_1d(Tensor(1)).shape
+    (1,)
+    """
+    return Tensor.atleast_1d(tensors, *others)
+
+
+@guarded
+def atleast_2d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with two axes or more, a vector as a row; of several tensors, a tuple.
+
+    >>> monolect.atleast_2d(Tensor([1, 2])).shape
+    (1, 2)
+    """
+    return Tensor.atleast_2d(tensors, *others)
+
+
+@guarded
+def atleast_3d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with three axes or more, a matrix with a last axis of size 1; of several tensors, a tuple.
+
+    >>> monolect.atleast_3d(Tensor([1, 2])).shape
+    (1, 2, 1)
+    """
+    return Tensor.atleast_3d(tensors, *others)
+
+
+@guarded
 def bernoulli(input: Tensor) -> Tensor:
     """Return 1 with the probability that each element gives, else 0, in this dtype. Raises DTypeError for integers.
 
@@ -39,6 +73,82 @@ def bernoulli(input: Tensor) -> Tensor:
     [0.0, 1.0]
     """
     return input.bernoulli()
+
+
+@guarded
+def block_diag(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return a matrix with the given matrices on its diagonal and zeros elsewhere; vectors are rows.
+
+    Raises ShapeError for more than two axes.
+
+    >>> monolect.block_diag(Tensor([[1]]), Tensor([[2, 3]])).tolist()
+    [[1, 0, 0], [0, 2, 3]]
+    """
+    return Tensor.block_diag(tensors, *others)
+
+
+@guarded
+def broadcast_shapes(*shapes: Sizes) -> tuple[int, ...]:
+    """Return the common shape that tensors of `shapes` broadcast to. Raises ShapeError if there is none.
+
+    >>> monolect.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    return Tensor.broadcast_shapes(*shapes)
+
+
+@guarded
+def broadcast_tensors(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors expanded to their common shape. Raises ShapeError if there is none.
+
+    >>> [t.shape for t in monolect.broadcast_tensors([Tensor([1, 2]), Tensor([[1], [2]])])]
+    [(2, 2), (2, 2)]
+    """
+    return Tensor.broadcast_tensors(tensors, *others)
+
+
+@guarded
+def cartesian_prod(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return all combinations of one element of each vector, a row each; of one vector, the vector.
+
+    Raises ShapeError for a tensor that is no vector.
+
+    >>> monolect.cartesian_prod([Tensor([1, 2]), Tensor([5, 6])]).tolist()
+    [[1, 5], [1, 6], [2, 5], [2, 6]]
+    """
+    return Tensor.cartesian_prod(tensors, *others)
+
+
+@guarded
+def column_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return tensors concatenated along axis 1; vectors and numbers are columns.
+
+    >>> monolect.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 3], [2, 4]]
+    """
+    return Tensor.column_stack(tensors, *others)
+
+
+@guarded
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Return all combinations of `r` elements of `input`, a vector, a row each, in the order of itertools.
+
+    Raises ShapeError for another rank, ArgumentError for a negative `r`.
+
+    >>> monolect.combinations(Tensor([1, 2, 3])).tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
+    return input.combinations(r, with_replacement)
+
+
+@guarded
+def dstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return tensors concatenated along axis 2, after they have got three axes.
+
+    >>> monolect.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[[1, 3], [2, 4]]]
+    """
+    return Tensor.dstack(tensors, *others)
 
 
 @guarded
@@ -144,6 +254,16 @@ def full_like(
     (2, 3)
     """
     return input.full_like(fill_value, dtype=dtype, device=device)
+
+
+@guarded
+def hstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return tensors concatenated along axis 1, vectors along axis 0; numbers become vectors.
+
+    >>> monolect.hstack([Tensor([1, 2]), Tensor([3])]).tolist()
+    [1, 2, 3]
+    """
+    return Tensor.hstack(tensors, *others)
 
 
 @guarded
@@ -370,6 +490,20 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 @guarded
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
+    """Return the row and column numbers of the lower triangle of a matrix, shape (2, n), as int64 or `dtype`.
+
+    The triangle ends at the diagonal `offset`.
+
+    >>> monolect.tril_indices(2, 2).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
+    return Tensor.tril_indices(row, col, offset, dtype=dtype, device=device)
+
+
+@guarded
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Return this tensor with zeros below the diagonal number `diagonal` of its last two axes.
 
@@ -379,6 +513,42 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     [[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
     return input.triu(diagonal)
+
+
+@guarded
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
+    """Return the row and column numbers of the upper triangle of a matrix, shape (2, n), as int64 or `dtype`.
+
+    The triangle begins at the diagonal `offset`.
+
+    >>> monolect.triu_indices(2, 2).tolist()
+    [[0, 0, 1], [0, 1, 1]]
+    """
+    return Tensor.triu_indices(row, col, offset, dtype=dtype, device=device)
+
+
+@guarded
+def unravel_index(indices: Tensor, shape: Sizes) -> tuple[Tensor, ...]:
+    """Return the index along each axis of a tensor of `shape` for the row-major positions in `indices`.
+
+    Raises ArgumentError unless `indices` holds integers.
+
+    >>> [t.tolist() for t in monolect.unravel_index(Tensor([5, 2]), (2, 3))]
+    [[1, 0], [2, 2]]
+    """
+    return indices.unravel_index(shape)
+
+
+@guarded
+def vstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return tensors concatenated along axis 0; vectors are rows.
+
+    >>> monolect.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return Tensor.vstack(tensors, *others)
 
 
 @guarded
@@ -405,32 +575,20 @@ def zeros_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceL
     return input.zeros_like(dtype=dtype, device=device)
 
 
+@guarded
+def row_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return tensors concatenated along axis 0; vectors are rows.
+
+    >>> Tensor.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return Tensor.row_stack(tensors, *others)
+
+
 __all__ = [
-    "arange",
-    "bernoulli",
-    "empty",
-    "empty_like",
-    "eye",
-    "from_file",
-    "from_numpy",
-    "full",
-    "full_like",
-    "linspace",
-    "manual_seed",
-    "multinomial",
-    "normal",
-    "one_hot",
-    "ones",
-    "ones_like",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "randperm",
-    "tril",
-    "triu",
-    "zeros",
-    "zeros_like",
-]
+    "arange", "atleast_1d", "atleast_2d", "atleast_3d", "bernoulli", "block_diag", "broadcast_shapes",
+    "broadcast_tensors", "cartesian_prod", "column_stack", "combinations", "dstack", "empty", "empty_like", "eye",
+    "from_file", "from_numpy", "full", "full_like", "hstack", "linspace", "manual_seed", "multinomial", "normal",
+    "one_hot", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+    "row_stack", "tril", "tril_indices", "triu", "triu_indices", "unravel_index", "vstack", "zeros", "zeros_like",
+]  # fmt: skip

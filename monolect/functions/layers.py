@@ -1,4 +1,4 @@
-"""Functions for layers of networks and losses, made from the methods of Tensor; written by `make surface`."""
+"""Functions for layers of networks, and activations, made from the methods of Tensor; written by `make surface`."""
 
 from __future__ import annotations
 
@@ -7,150 +7,6 @@ from collections.abc import Sequence
 from monolect.tensor.base import PerAxis
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
-
-
-@guarded
-def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Return the means of `output_size` equal parts of the last axis; None keeps the axis.
-
-    Raises ArgumentError unless `output_size` divides the axis, DTypeError for integers.
-
-    >>> monolect.adaptive_avg_pool1d(Tensor([[1.0, 5.0, 2.0, 4.0]]), 2).tolist()
-    [[3.0, 3.0]]
-    """
-    return input.adaptive_avg_pool1d(output_size)
-
-
-@guarded
-def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Return the means of equal parts of the last two axes, which get `output_size` parts; None keeps an axis.
-
-    `output_size` is an int or one int for each axis; 1 averages all elements. Raises ArgumentError unless it
-    divides the axes, DTypeError for integers.
-
-    >>> nn.functional.adaptive_avg_pool2d(Tensor([[1.0, 5.0], [2.0, 4.0]]), 1).tolist()
-    [[3.0]]
-    """
-    return input.adaptive_avg_pool2d(output_size)
-
-
-@guarded
-def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Return the means of equal parts of the last three axes, which get `output_size` parts; None keeps an axis.
-
-    Raises ArgumentError unless `output_size`, an int or one for each axis, divides the axes, DTypeError for
-    integers.
-
-    >>> nn.functional.adaptive_avg_pool3d(Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]), (None, 1, 1)).tolist()
-    [[[[3.0]]]]
-    """
-    return input.adaptive_avg_pool3d(output_size)
-
-
-@guarded
-def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Return the largest elements of `output_size` equal parts of the last axis; None keeps the axis.
-
-    Raises ArgumentError unless `output_size` divides the axis.
-
-    >>> monolect.adaptive_max_pool1d(Tensor([[1, 5, 2, 4]]), 2).tolist()
-    [[5, 4]]
-    """
-    return input.adaptive_max_pool1d(output_size)
-
-
-@guarded
-def adaptive_max_pool2d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Return the largest elements of equal parts of the last two axes, which get `output_size` parts.
-
-    `output_size` is an int, or an int or None (keeps the axis) for each axis. Raises ArgumentError unless it
-    divides the axes.
-
-    >>> nn.functional.adaptive_max_pool2d(Tensor([[1, 5], [2, 4]]), (None, 1)).tolist()
-    [[5], [4]]
-    """
-    return input.adaptive_max_pool2d(output_size)
-
-
-@guarded
-def adaptive_max_pool3d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Return the largest elements of equal parts of the last three axes, which get `output_size` parts.
-
-    `output_size` is an int, or an int or None (keeps the axis) for each axis. Raises ArgumentError unless it
-    divides the axes.
-
-    >>> nn.functional.adaptive_max_pool3d(Tensor([[[[1, 5], [2, 4]]]]), 1).tolist()
-    [[[[5]]]]
-    """
-    return input.adaptive_max_pool3d(output_size)
-
-
-@guarded
-def avg_pool1d(
-    input: Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """Return the mean of each window over the last axis: (..., L) -> (..., L').
-
-    The stride is the kernel size by default. Padding counts as zeros unless `count_include_pad` is False. With
-    `ceil_mode` a last window may extend past the end. `divisor_override` replaces the number of elements as the
-    divisor. Raises DTypeError for integers, ShapeError or ArgumentError for sizes that do not fit.
-
-    >>> monolect.avg_pool1d(Tensor([[1.0, 5.0, 2.0, 4.0]]), 2).tolist()
-    [[3.0, 3.0]]
-    """
-    return input.avg_pool1d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@guarded
-def avg_pool2d(
-    input: Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """Return the mean of each window over the last two axes: (..., H, W) -> (..., H', W').
-
-    Padding counts as zeros unless `count_include_pad` is False. Elements that `ceil_mode` adds never count.
-    `divisor_override` replaces the number of elements as the divisor. Sizes are an int or one for each axis; the
-    stride is the kernel size by default. Raises DTypeError for integers, ShapeError for a window larger than the
-    padded input, ArgumentError for padding above half of the kernel or a divisor of 0.
-
-    >>> nn.functional.avg_pool2d(Tensor([[1.0, 5.0], [2.0, 4.0]]), 2).tolist()
-    [[3.0]]
-    """
-    return input.avg_pool2d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@guarded
-def avg_pool3d(
-    input: Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """Return the mean of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
-
-    Sizes are an int or one for each axis; the stride is the kernel size by default. Padding counts as zeros unless
-    `count_include_pad` is False. With `ceil_mode` a last window may extend past the end. `divisor_override`
-    replaces the number of elements as the divisor. Raises DTypeError for integers, ShapeError or ArgumentError for
-    sizes that do not fit.
-
-    >>> nn.functional.avg_pool3d(Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]), (1, 2, 2)).tolist()
-    [[[[3.0]]]]
-    """
-    return input.avg_pool3d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @guarded
@@ -180,38 +36,13 @@ def batch_norm(
 
 
 @guarded
-def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
-) -> Tensor:
-    """Return the cross-entropy of probabilities with targets in [0, 1], reduced by `reduction`.
+def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return `input` where it is positive, else alpha * expm1(`input` / alpha); integers give float32.
 
-    `reduction` is 'mean', 'sum' or 'none'. Logarithms are at least -100. `weight` scales the loss of each element;
-    None leaves it. Raises ShapeError for another shape of `target`.
-
-    >>> round(nn.functional.binary_cross_entropy(Tensor([0.5]), Tensor([1.0])).item(), 4)
-    0.6931
+    >>> round(monolect.celu(Tensor(-1.0), alpha=2.0).item(), 4)
+    -0.7869
     """
-    return input.binary_cross_entropy(target, weight, reduction)
-
-
-@guarded
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
-    """Return the cross-entropy of sigmoid(`input`) with targets in [0, 1], reduced by `reduction`.
-
-    `reduction` is 'mean', 'sum' or 'none'. It does not overflow. `weight` scales the loss of each element,
-    `pos_weight` the term of its target; None leaves them. Raises ShapeError for another shape of `target`.
-
-    >>> round(monolect.binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0])).item(), 4)
-    0.6931
-    """
-    return input.binary_cross_entropy_with_logits(target, weight, reduction=reduction, pos_weight=pos_weight)
+    return input.celu(alpha)
 
 
 @guarded
@@ -353,34 +184,6 @@ def conv_transpose3d(
 
 
 @guarded
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """Return the cross-entropy of logits (N, C, ...) or (C,) with classes (N, ...), or with probabilities in the shape
-    of `input`.
-
-    Integer targets are classes. Targets equal to `ignore_index` are skipped, and the mean is over the weight of the
-    others; `weight` has shape (C,). `label_smoothing`: share of the target that all classes get equally. A class
-    outside of [0, C) makes the loss nan, and raises IndexRangeError under `CHECK_BOUNDS=1`. Float targets are
-    probabilities; the mean is over N and the axes after C. `reduction` is 'mean', 'sum' or 'none'. Raises
-    ShapeError for other shapes of `target` and `weight`, DTypeError for integer logits, ArgumentError for another
-    reduction or a `label_smoothing` outside of [0, 1].
-
-    >>> round(nn.functional.cross_entropy(Tensor([[2.0, 0.0]]), Tensor([0])).item(), 4)
-    0.1269
-    """
-    return input.cross_entropy(
-        target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
-    )
-
-
-@guarded
 def dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
     """Return `input` with each element set to 0 with probability `p`, else divided by 1 - p; `input` unchanged if not
     training.
@@ -391,6 +194,28 @@ def dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tens
     [1.0, 2.0]
     """
     return input.dropout(p, training)
+
+
+@guarded
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return `input` where it is positive, else alpha * expm1(`input`); integers give float32.
+
+    >>> round(nn.functional.elu(Tensor(-1.0)).item(), 4)
+    -0.6321
+    """
+    return input.elu(alpha)
+
+
+@guarded
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """Return the Gaussian error linear unit; `approximate` is "none" (exact) or "tanh".
+
+    Integers give float32. Raises ArgumentError for another `approximate`.
+
+    >>> round(nn.functional.gelu(Tensor(1.0)).item(), 4)
+    0.8413
+    """
+    return input.gelu(approximate)
 
 
 @guarded
@@ -410,16 +235,46 @@ def group_norm(
 
 
 @guarded
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """Return d * d / 2 where |d| < delta, else delta * (|d| - delta / 2), reduced by `reduction`.
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """Return `input`, but 0 where |`input`| <= lambd; integers give float32.
 
-    d is `input` - target; `reduction` is 'mean', 'sum' or 'none'. Raises ArgumentError unless `delta` is positive,
-    ShapeError for another shape of `target`.
-
-    >>> nn.functional.huber_loss(Tensor([0.5, 3.0]), Tensor([0.0, 0.0]), reduction="none").tolist()
-    [0.125, 2.5]
+    >>> monolect.hardshrink(Tensor([-2.0, 0.5, 1.0])).tolist()
+    [-2.0, 0.0, 1.0]
     """
-    return input.huber_loss(target, reduction, delta)
+    return input.hardshrink(lambd)
+
+
+@guarded
+def hardsigmoid(input: Tensor) -> Tensor:
+    """Return clamp(`input` / 6 + 1/2, 0, 1); integers give float32.
+
+    >>> nn.functional.hardsigmoid(Tensor([-4.0, 0.0, 4.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return input.hardsigmoid()
+
+
+@guarded
+def hardswish(input: Tensor) -> Tensor:
+    """Return `input * hardsigmoid(input)`; integers give float32.
+
+    >>> nn.functional.hardswish(Tensor([-1.5, 1.5, 4.0])).tolist()
+    [-0.375, 1.125, 4.0]
+    """
+    return input.hardswish()
+
+
+@guarded
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """Return `input` clamped to [min_val, max_val]; the derivative is 0 at the bounds and at nan, as in PyTorch.
+
+    Integers stay integers, with bounds rounded toward zero. Raises ArgumentError if min_val > max_val or a bound is
+    nan.
+
+    >>> nn.functional.hardtanh(Tensor([-3.0, 0.5, 3.0])).tolist()
+    [-1.0, 0.5, 1.0]
+    """
+    return input.hardtanh(min_val, max_val)
 
 
 @guarded
@@ -447,31 +302,6 @@ def instance_norm(
 
 
 @guarded
-def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """Return target * (log(target) - `input`), reduced by `reduction`.
-
-    `input` holds log-probabilities, and with `log_target` so does `target`. `reduction` may also be 'batchmean',
-    which divides the sum by the first size. Raises ShapeError for another shape of `target`.
-
-    >>> monolect.kl_div(Tensor([0.0]), Tensor([0.0]), reduction="sum").item()
-    0.0
-    """
-    return input.kl_div(target, reduction, log_target)
-
-
-@guarded
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the absolute difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
-
-    Raises ShapeError for another shape of `target`.
-
-    >>> nn.functional.l1_loss(Tensor([1.0, -3.0]), Tensor([0.0, 0.0])).item()
-    2.0
-    """
-    return input.l1_loss(target, reduction)
-
-
-@guarded
 def layer_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int],
@@ -491,95 +321,66 @@ def layer_norm(
 
 
 @guarded
-def max_pool1d(
-    input: Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return the largest element of each window over the last axis: (..., L) -> (..., L').
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """Return `input` where it is positive, else negative_slope * `input`.
 
-    The stride is the kernel size by default. Padding is never the maximum. With `ceil_mode` a last window may
-    extend past the end if it starts inside. Raises ShapeError for a window larger than the padded input,
-    ArgumentError for padding above half of the kernel.
-
-    >>> monolect.max_pool1d(Tensor([[1, 5, 2, 3]]), 2).tolist()
-    [[5, 3]]
+    >>> nn.functional.leaky_relu(Tensor([-2.0, 3.0]), 0.25).tolist()
+    [-0.5, 3.0]
     """
-    return input.max_pool1d(kernel_size, stride, padding, dilation, ceil_mode)
+    return input.leaky_relu(negative_slope)
 
 
 @guarded
-def max_pool2d(
-    input: Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return the largest element of each window over the last two axes: (..., H, W) -> (..., H', W').
+def logsigmoid(input: Tensor) -> Tensor:
+    """Return log(sigmoid(`input`)) without overflow. Integers and bools give float32.
 
-    `kernel_size`, `stride`, `padding` and `dilation` are an int or one for each axis; the stride is the kernel size
-    by default. Padding is never the maximum. With `ceil_mode` a last window may extend past the end if it starts
-    inside. The first of equal elements gets the gradient. Raises ShapeError for a window larger than the padded
-    input, ArgumentError for padding above half of the kernel.
-
-    >>> monolect.max_pool2d(Tensor([[1, 5], [2, 3]]), 2).tolist()
-    [[5]]
+    >>> round(nn.functional.logsigmoid(Tensor(0.0)).item(), 4)
+    -0.6931
     """
-    return input.max_pool2d(kernel_size, stride, padding, dilation, ceil_mode)
+    return input.logsigmoid()
 
 
 @guarded
-def max_pool3d(
-    input: Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return the largest element of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
+def mish(input: Tensor) -> Tensor:
+    """Return `input * tanh(softplus(input))`; integers give float32.
 
-    Sizes are an int or one for each axis; the stride is the kernel size by default. Padding is never the maximum.
-    With `ceil_mode` a last window may extend past the end if it starts inside. Raises ShapeError for a window
-    larger than the padded input, ArgumentError for padding above half of the kernel.
-
-    >>> monolect.max_pool3d(Tensor([[[[1, 5], [2, 3]]]]), (1, 2, 2)).tolist()
-    [[[[5]]]]
+    >>> round(nn.functional.mish(Tensor(1.0)).item(), 4)
+    0.8651
     """
-    return input.max_pool3d(kernel_size, stride, padding, dilation, ceil_mode)
+    return input.mish()
 
 
 @guarded
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the squared difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """Return `input` where it is positive, else weight * `input`.
 
-    Raises ShapeError for another shape of `target`.
+    `weight` is one slope, of shape () or (1,), or a vector with one slope for each channel (axis 1). Raises
+    ShapeError for another shape.
 
-    >>> nn.functional.mse_loss(Tensor([1.0, 3.0]), Tensor([0.0, 0.0])).item()
-    5.0
+    >>> monolect.prelu(Tensor([[-2.0, -2.0], [1.0, 1.0]]), Tensor([0.5, 0.25])).tolist()
+    [[-1.0, -0.5], [1.0, 1.0]]
     """
-    return input.mse_loss(target, reduction)
+    return input.prelu(weight)
 
 
 @guarded
-def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
-) -> Tensor:
-    """Return the negative log-likelihood of log-probabilities (N, C, ...) or (C,) for target classes (N, ...).
+def relu(input: Tensor) -> Tensor:
+    """Return max(`input`, 0), in the same dtype; the derivative at 0 is 0.
 
-    Targets equal to `ignore_index` are skipped. `weight`, of shape (C,), is a factor for each class; None is 1.
-    `reduction` is 'mean', over the weight of the targets that count, 'sum' or 'none'. Raises DTypeError for integer
-    log-probabilities and for targets that are not integers, ShapeError for other shapes.
-
-    >>> nn.functional.nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1])).item()
-    1.0
+    >>> monolect.relu(Tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
     """
-    return input.nll_loss(target, weight, ignore_index=ignore_index, reduction=reduction)
+    return input.relu()
+
+
+@guarded
+def relu6(input: Tensor) -> Tensor:
+    """Return min(max(`input`, 0), 6); the derivative at 0 and 6 is 0.
+
+    >>> nn.functional.relu6(Tensor([-1.0, 2.0, 8.0])).tolist()
+    [0.0, 2.0, 6.0]
+    """
+    return input.relu6()
 
 
 @guarded
@@ -599,50 +400,106 @@ def rms_norm(
 
 
 @guarded
-def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """Return d * d / (2 beta) where |d| < beta, else |d| - beta / 2, reduced by `reduction`.
+def selu(input: Tensor) -> Tensor:
+    """Return the `input`-normalising elu: 1.0507 times `elu` with alpha 1.6733.
 
-    d is `input` - target; `reduction` is 'mean', 'sum' or 'none'. Raises ArgumentError for a negative `beta`,
-    ShapeError for another shape of `target`.
-
-    >>> nn.functional.smooth_l1_loss(Tensor([0.5, 3.0]), Tensor([0.0, 0.0]), reduction="none").tolist()
-    [0.125, 2.5]
+    >>> round(monolect.selu(Tensor(-1.0)).item(), 4)
+    -1.1113
     """
-    return input.smooth_l1_loss(target, reduction, beta)
+    return input.selu()
+
+
+@guarded
+def silu(input: Tensor) -> Tensor:
+    """Return `input * sigmoid(input)`; integers give float32.
+
+    >>> round(nn.functional.silu(Tensor(1.0)).item(), 4)
+    0.7311
+    """
+    return input.silu()
+
+
+@guarded
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """Return log(1 + exp(beta * `input`)) / beta, or `input` where beta * `input` > threshold.
+
+    >>> round(nn.functional.softplus(Tensor(0.0)).item(), 4), nn.functional.softplus(Tensor(30.0)).item()
+    (0.6931, 30.0)
+    """
+    return input.softplus(beta, threshold)
+
+
+@guarded
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """Return `input` moved toward 0 by `lambd`, and 0 where |`input`| <= lambd; integers give float32.
+
+    >>> nn.functional.softshrink(Tensor([-2.0, 0.5, 1.0])).tolist()
+    [-1.5, 0.0, 0.5]
+    """
+    return input.softshrink(lambd)
+
+
+@guarded
+def softsign(input: Tensor) -> Tensor:
+    """Return `input / (1 + |input|)`; integers give float32.
+
+    >>> nn.functional.softsign(Tensor([1.0, -3.0])).tolist()
+    [0.5, -0.75]
+    """
+    return input.softsign()
+
+
+@guarded
+def tanhshrink(input: Tensor) -> Tensor:
+    """Return `input - tanh(input)`; integers give float32.
+
+    >>> round(nn.functional.tanhshrink(Tensor(1.0)).item(), 4)
+    0.2384
+    """
+    return input.tanhshrink()
+
+
+@guarded
+def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    """Return `input` where it is above the threshold, else `value`.
+
+    >>> monolect.threshold(Tensor([1, 2, 3]), 1, -1).tolist()
+    [-1, 2, 3]
+    """
+    return input.threshold(threshold, value)
 
 
 __all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
     "batch_norm",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
+    "celu",
     "conv1d",
     "conv2d",
     "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
-    "cross_entropy",
     "dropout",
+    "elu",
+    "gelu",
     "group_norm",
-    "huber_loss",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
     "instance_norm",
-    "kl_div",
-    "l1_loss",
     "layer_norm",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "mse_loss",
-    "nll_loss",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
     "rms_norm",
-    "smooth_l1_loss",
+    "selu",
+    "silu",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanhshrink",
+    "threshold",
 ]

@@ -1,4 +1,4 @@
-"""Functions that move elements and change shapes, made from the methods of Tensor; written by `make surface`."""
+"""Functions that move and split, and change shapes, made from the methods of Tensor; written by `make surface`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from monolect.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from monolect.tensor.base import Shared
+
+
+@guarded
+def adjoint(input: Tensor) -> Tensor:
+    """Return `input` with the last two axes exchanged, as there are no complex numbers.
+
+    >>> monolect.adjoint(Tensor.zeros(1, 2, 3)).shape
+    (1, 3, 2)
+    """
+    return input.adjoint()
 
 
 @guarded
@@ -76,6 +86,39 @@ def detach(input: Tensor) -> Tensor:
 
 
 @guarded
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Return a diagonal of a matrix, or a matrix with the vector `input` on a diagonal; `diagonal` is column minus
+    row.
+
+    Raises ShapeError for another rank.
+
+    >>> monolect.diag(Tensor([1, 2])).tolist(), monolect.diag(Tensor([[1, 2], [3, 4]]), 1).tolist()
+    ([[1, 0], [0, 2]], [2])
+    """
+    return input.diag(diagonal)
+
+
+@guarded
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Return zeros with the last axis of `input` on a diagonal of the new axes `dim1` and `dim2`.
+
+    >>> monolect.diag_embed(Tensor([1, 2]), 1).tolist()
+    [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
+    """
+    return input.diag_embed(offset, dim1, dim2)
+
+
+@guarded
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """Return a matrix with the elements of `input`, in order, on a diagonal; `offset` is column minus row.
+
+    >>> monolect.diagflat(Tensor([[1, 2]])).tolist()
+    [[1, 0], [0, 2]]
+    """
+    return input.diagflat(offset)
+
+
+@guarded
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a diagonal of axes `dim1` and `dim2` as the last axis of the result; `offset` is column minus row.
 
@@ -85,6 +128,18 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     [2, 6]
     """
     return input.diagonal(offset, dim1, dim2)
+
+
+@guarded
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Return equal parts, or parts between indices, along axis 2.
+
+    Raises ShapeError where parts are not equal or `input` has fewer than three axes.
+
+    >>> [t.shape for t in monolect.dsplit(Tensor.zeros(1, 2, 4), 2)]
+    [(1, 2, 2), (1, 2, 2)]
+    """
+    return input.dsplit(indices_or_sections)
 
 
 @guarded
@@ -110,6 +165,26 @@ def flip(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
 
 
 @guarded
+def fliplr(input: Tensor) -> Tensor:
+    """Return `input` with the order of axis 1 reversed. Raises ShapeError for fewer than two axes.
+
+    >>> monolect.fliplr(Tensor([[1, 2], [3, 4]])).tolist()
+    [[2, 1], [4, 3]]
+    """
+    return input.fliplr()
+
+
+@guarded
+def flipud(input: Tensor) -> Tensor:
+    """Return `input` with the order of axis 0 reversed. Raises ShapeError without an axis.
+
+    >>> monolect.flipud(Tensor([1, 2])).tolist()
+    [2, 1]
+    """
+    return input.flipud()
+
+
+@guarded
 def from_dlpack(x: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
     """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
 
@@ -128,6 +203,28 @@ def from_dlpack(x: Shared, *, device: DeviceLike | None = None, copy: bool | Non
 
 
 @guarded
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Return equal parts, or parts between indices, along axis 1; of a vector, along axis 0.
+
+    Raises ShapeError where parts are not equal or `input` has no axis.
+
+    >>> [t.tolist() for t in monolect.hsplit(Tensor([[1, 2], [3, 4]]), 2)]
+    [[[1], [3]], [[2], [4]]]
+    """
+    return input.hsplit(indices_or_sections)
+
+
+@guarded
+def is_complex(input: Tensor) -> bool:
+    """Return False: there are no complex numbers.
+
+    >>> monolect.is_complex(Tensor([1.0]))
+    False
+    """
+    return input.is_complex()
+
+
+@guarded
 def is_floating_point(input: Tensor) -> bool:
     """Whether the dtype is a float dtype.
 
@@ -135,6 +232,38 @@ def is_floating_point(input: Tensor) -> bool:
     (True, False)
     """
     return input.is_floating_point()
+
+
+@guarded
+def is_nonzero(input: Tensor) -> bool:
+    """Return whether the only element is not zero. The call computes `input`.
+
+    Raises ShapeError where there is not exactly one element, JitError inside a captured step.
+
+    >>> monolect.is_nonzero(Tensor([[2.0]]))
+    True
+    """
+    return input.is_nonzero()
+
+
+@guarded
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Return whether `other` has the shape of `input`.
+
+    >>> monolect.is_same_size(Tensor([1]), Tensor([2.0]))
+    True
+    """
+    return input.is_same_size(other)
+
+
+@guarded
+def is_signed(input: Tensor) -> bool:
+    """Return whether the dtype has negative numbers.
+
+    >>> monolect.is_signed(Tensor([1])), monolect.is_signed(Tensor([True]))
+    (True, False)
+    """
+    return input.is_signed()
 
 
 @guarded
@@ -216,14 +345,28 @@ def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
 
 
 @guarded
-def repeat_interleave(input: Tensor, repeats: int, dim: int | None = None) -> Tensor:
+def ravel(input: Tensor) -> Tensor:
+    """Return all elements as a vector, as `flatten`.
+
+    >>> monolect.ravel(Tensor([[1, 2], [3, 4]])).tolist()
+    [1, 2, 3, 4]
+    """
+    return input.ravel()
+
+
+@guarded
+def repeat_interleave(
+    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Return `input` with each element repeated `repeats` times in a row along axis `dim`; without `dim`, of the
     flattened tensor.
+
+    A tensor of `repeats` has a number for each slice; the call computes it. `output_size` changes nothing.
 
     >>> monolect.repeat_interleave(Tensor([1, 2]), 2).tolist()
     [1, 1, 2, 2]
     """
-    return input.repeat_interleave(repeats, dim)
+    return input.repeat_interleave(repeats, dim, output_size=output_size)
 
 
 @guarded
@@ -263,6 +406,16 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 
 @guarded
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """Return the slice at position `index` of axis `dim`, without that axis. Raises IndexRangeError outside of it.
+
+    >>> monolect.select(Tensor([[1, 2], [3, 4]]), 1, 0).tolist()
+    [1, 3]
+    """
+    return input.select(dim, index)
+
+
+@guarded
 def split(input: Tensor, split_size_or_sections: Sizes, dim: int = 0) -> tuple[Tensor, ...]:
     """Return parts along axis `dim`, as views: parts of one size (the last may be smaller), or of the sizes in a list.
 
@@ -272,6 +425,16 @@ def split(input: Tensor, split_size_or_sections: Sizes, dim: int = 0) -> tuple[T
     [(2, 2), (2, 2), (1, 2)]
     """
     return input.split(split_size_or_sections, dim)
+
+
+@guarded
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Return parts of the given sizes along axis `dim`. Raises ShapeError unless they add up to it.
+
+    >>> [t.tolist() for t in monolect.split_with_sizes(Tensor([1, 2, 3]), [1, 2])]
+    [[1], [2, 3]]
+    """
+    return input.split_with_sizes(split_sizes, dim)
 
 
 @guarded
@@ -307,6 +470,18 @@ def t(input: Tensor) -> Tensor:
 
 
 @guarded
+def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return parts along axis `dim`: as many as a number says, the first ones longer by one, or between indices.
+
+    A tensor of indices is computed. Raises ArgumentError for no parts, ShapeError without an axis.
+
+    >>> [t.tolist() for t in monolect.tensor_split(Tensor([1, 2, 3]), 2)]
+    [[1, 2], [3]]
+    """
+    return input.tensor_split(indices_or_sections, dim)
+
+
+@guarded
 def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """Return `input` repeated as by `repeat`, where missing leading counts are 1.
 
@@ -314,6 +489,16 @@ def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     [[1, 2, 1, 2], [3, 4, 3, 4]]
     """
     return input.tile(*dims)
+
+
+@guarded
+def trace(input: Tensor) -> Tensor:
+    """Return the sum of the main diagonal of a matrix. Raises ShapeError for another rank.
+
+    >>> monolect.trace(Tensor([[1, 2], [3, 4]])).item()
+    5
+    """
+    return input.trace()
 
 
 @guarded
@@ -370,6 +555,18 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @guarded
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Return equal parts, or parts between indices, along axis 0 of a matrix or more axes.
+
+    Raises ShapeError where parts are not equal or `input` has fewer axes.
+
+    >>> [t.tolist() for t in monolect.vsplit(Tensor([[1, 2], [3, 4]]), 2)]
+    [[[1, 2]], [[3, 4]]]
+    """
+    return input.vsplit(indices_or_sections)
+
+
+@guarded
 def moveaxis(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Return `input` with axes moved from `source` to `destination`; the other axes keep their order.
 
@@ -402,37 +599,10 @@ def swapdims(input: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
 
 
 __all__ = [
-    "broadcast_to",
-    "cat",
-    "chunk",
-    "clone",
-    "detach",
-    "diagonal",
-    "flatten",
-    "flip",
-    "from_dlpack",
-    "is_floating_point",
-    "meshgrid",
-    "moveaxis",
-    "movedim",
-    "narrow",
-    "numel",
-    "pad",
-    "permute",
-    "repeat_interleave",
-    "reshape",
-    "roll",
-    "rot90",
-    "split",
-    "squeeze",
-    "stack",
-    "swapaxes",
-    "swapdims",
-    "t",
-    "tile",
-    "transpose",
-    "unbind",
-    "unflatten",
-    "unfold",
-    "unsqueeze",
-]
+    "adjoint", "broadcast_to", "cat", "chunk", "clone", "detach", "diag", "diag_embed", "diagflat", "diagonal",
+    "dsplit", "flatten", "flip", "fliplr", "flipud", "from_dlpack", "hsplit", "is_complex", "is_floating_point",
+    "is_nonzero", "is_same_size", "is_signed", "meshgrid", "moveaxis", "movedim", "narrow", "numel", "pad", "permute",
+    "ravel", "repeat_interleave", "reshape", "roll", "rot90", "select", "split", "split_with_sizes", "squeeze", "stack",
+    "swapaxes", "swapdims", "t", "tensor_split", "tile", "trace", "transpose", "unbind", "unflatten", "unfold",
+    "unsqueeze", "vsplit",
+]  # fmt: skip

@@ -53,6 +53,7 @@ from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.deferred import defer, deferred, exclude
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.methods.arrangement.families import ArrangementMixin
 from monolect.tensor.methods.casts import CastMixin
 from monolect.tensor.methods.devices import DevicesMixin, compute_device, is_pending, write
 from monolect.tensor.methods.elementwise import ElementwiseMixin
@@ -62,9 +63,13 @@ from monolect.tensor.methods.in_place_forms import FormsMixin
 from monolect.tensor.methods.index import IndexMixin
 from monolect.tensor.methods.linalg import LinalgMixin
 from monolect.tensor.methods.movement import MovementMixin
+from monolect.tensor.methods.pointwise.families import PointwiseMixin
+from monolect.tensor.methods.products.families import ProductsMixin
 from monolect.tensor.methods.reduce import ReduceMixin
 from monolect.tensor.methods.scan import ScanMixin
+from monolect.tensor.methods.selection.families import SelectionMixin
 from monolect.tensor.methods.sort import SortMixin
+from monolect.tensor.methods.statistics.families import StatisticsMixin
 from monolect.tensor.neural.conv import ConvMixin
 from monolect.tensor.neural.loss import LossMixin
 from monolect.tensor.printed import PrintMixin
@@ -254,6 +259,11 @@ class Tensor(
     ScanMixin,
     SortMixin,
     IndexMixin,
+    SelectionMixin,
+    ArrangementMixin,
+    PointwiseMixin,
+    StatisticsMixin,
+    ProductsMixin,
     FormsMixin,
     LinalgMixin,
     ConvMixin,

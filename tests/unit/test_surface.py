@@ -153,7 +153,7 @@ def test_a_form_writes_what_pytorchs_writes(form: str) -> None:
         (d * torch.tensor(B)).sum().backward()
     except RuntimeError:  # PyTorch has no derivative of it
         return
-    if getattr(x, name)(*mine).dtype is dtypes.bool:  # zeros in PyTorch
+    if getattr(x, name)(*mine).dtype is dtypes.bool or name == "nextafter":  # zeros in PyTorch
         with pytest.raises(GradientError, match="reaches no leaf"):
             (c * Tensor(B)).sum().backward()
         return

@@ -26,35 +26,32 @@ PACKAGE = Path(monolect.__file__).parent
 WIDTH = 120  # characters of a line of source
 # Modules of methods, by the last part of their name -> module of functions.
 FAMILIES = {
-    "creation": "creation",
+    **dict.fromkeys("creation random joins".split(), "creation"),
     "elementwise": "arithmetic",
     "functions": "elements",
-    "movement": "shapes",
-    "copies": "shapes",
-    "tensor": "shapes",
-    "casts": "shapes",
-    "index": "indexing",
-    "reduce": "reductions",
-    "scan": "reductions",
-    "sort": "order",
-    "linalg": "products",
-    "random": "creation",
-    "conv": "layers",
-    "norm": "layers",
-    "pool": "layers",
-    "loss": "layers",
+    **dict.fromkeys("movement copies tensor casts arrangement".split(), "shapes"),
+    **dict.fromkeys("index selection".split(), "indexing"),
+    **dict.fromkeys("reduce scan".split(), "reductions"),
+    **dict.fromkeys("sort statistics numbers".split(), "statistics"),
+    **dict.fromkeys("linalg products".split(), "products"),
+    "pointwise": "special_functions",
+    **dict.fromkeys("loss margins alignment distance".split(), "losses"),
+    **dict.fromkeys("pool windows".split(), "windows"),
+    "neural": "layers",
 }
 DOCS = {
-    "creation": "that make tensors, and random numbers",
-    "activations": "of activations",
+    "creation": "that make and join tensors, and random numbers",
     "arithmetic": "for arithmetic, comparisons, logic and bits",
     "elements": "of each element",
-    "shapes": "that move elements and change shapes",
-    "indexing": "that read and write parts of tensors",
+    "shapes": "that move and split, and change shapes",
+    "indexing": "that read and write parts of tensors, and count",
     "reductions": "that reduce axes, and running reductions",
-    "order": "that sort, and statistics of order",
-    "products": "for products of matrices and vectors",
-    "layers": "for layers of networks and losses",
+    "statistics": "for statistics, orders, and relations of numbers",
+    "products": "for products of matrices and vectors, norms and distances",
+    "special_functions": "that are special functions",
+    "layers": "for layers of networks, and activations",
+    "losses": "that are losses",
+    "windows": "that move windows over axes",
 }
 ACTIVATIONS = frozenset(
     "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish prelu relu relu6 selu silu"
@@ -62,6 +59,9 @@ ACTIVATIONS = frozenset(
 )
 # Names of types in signatures -> module that they are imported from.
 TYPES = {
+    "Frexp": "monolect.tensor.methods.pointwise.numbers",
+    "Histogram": "monolect.tensor.methods.selection.counts",
+    "MinMax": "monolect.tensor.methods.statistics.samples",
     "Any": "typing",
     "Literal": "typing",
     "Unpack": "typing",
@@ -85,6 +85,7 @@ NOT_IN_PLACE = frozenset(
 )
 # Names of functions that mean something else as methods, or that are no functions of tensors.
 NOT_FUNCTIONS = frozenset("grad save load".split())
+OTHER_DEFAULTS = frozenset((("linalg", "cross"), ("linalg", "diagonal"), ("linalg", "norm"), ("linalg", "vander")))
 # Names in `special`, `linalg` and `nn.functional` of methods with another name.
 SPACES = ("monolect", "nn.functional", "special", "linalg")
 RENAMED = {
@@ -105,6 +106,13 @@ FIRST = {  # method -> PyTorch's name of the first parameter of the function
     "meshgrid": "tensors",
     "where": "condition",
     "searchsorted": "sorted_sequence",
+    **dict.fromkeys(
+        "hstack vstack row_stack dstack column_stack block_diag cartesian_prod broadcast_tensors atleast_1d atleast_2d"
+        " atleast_3d chain_matmul".split(),
+        "tensors",
+    ),
+    "unravel_index": "indices",
+    "vander": "x",
     "isin": "elements",
     "trapezoid": "y",
     "cumulative_trapezoid": "y",
@@ -261,7 +269,7 @@ def _forms() -> Iterator[tuple[str, str, str]]:
 def _family(f: Any) -> str:
     """Return the family of functions of the method `f`."""
     if f.__name__ in ACTIVATIONS:
-        return "activations"
+        return "layers"
     parts = inspect.unwrap(f).__module__.split(".")
     return next((FAMILIES[p] for p in reversed(parts) if p in FAMILIES), parts[-1])
 
@@ -269,7 +277,7 @@ def _family(f: Any) -> str:
 def _in_place_module(family: str, rows: list[tuple[str, str]]) -> str:
     text = "\n\n".join(source for _, source in rows)
     imports = {*_imports(text), "from typing import Self", "from monolect.tensor.methods.in_place import InPlaceMixin"}
-    title = f"{family.capitalize()}Forms"
+    title = f"{family.title().replace('_', '')}Forms"
     return _module(
         f"Forms that write to self, of the methods {DOCS.get(family, 'of ' + family)}; written by `make surface`.\n\n"
         "Invariant: a form writes what its method returns to self, as an augmented assignment does: shape, dtype stay.",
@@ -282,7 +290,7 @@ def _in_place_module(family: str, rows: list[tuple[str, str]]) -> str:
 
 def _all_forms(families: list[str]) -> str:
     """Return the module of the base class of Tensor that has all in-place forms."""
-    names = {f"{f.capitalize()}Forms": f"monolect.tensor.methods.in_place_forms.{f}" for f in families}
+    names = {f"{f.title().replace('_', '')}Forms": f"monolect.tensor.methods.in_place_forms.{f}" for f in families}
     bases = ",\n".join(f"    {n}" for n in sorted(names))
     return _module(
         "Forms of methods that write to self, such as `add_`; written by `make surface`.",
@@ -376,7 +384,8 @@ def _module(doc: str, imports: set[str], body: str, names: list[str]) -> str:
                 line = f"from {module} import {', '.join(found)}"
                 if len(line) > WIDTH:
                     line = f"from {module} import (\n" + "".join(f"    {n},\n" for n in found) + ")"
-                rows += [line, *(f"from {module} import {n}" for n in renamed)]
+                lines = [(found[0], line), *((n, f"from {module} import {n}") for n in renamed)]
+                rows += [text for _, text in sorted(lines, key=lambda row: _sorting(row[0].partition(" as ")[0]))]
         return "\n".join(rows)
 
     late = [n for n in ("Shared",) if n in by_module.get("monolect.tensor.base", ())]
@@ -386,7 +395,10 @@ def _module(doc: str, imports: set[str], body: str, names: list[str]) -> str:
     blocks = [b for b in (block(False), block(True)) if b]
     blocks += [f"if TYPE_CHECKING:\n    from monolect.tensor.base import {name}" for name in late]
     listed = f"__all__ = [\n{''.join(f'    {_literal(n)},{chr(10)}' for n in names)}]\n"
-    if len(one := f"__all__ = [{', '.join(map(_literal, names))}]\n") <= WIDTH:
+    if len(names) > 40:
+        rows = textwrap.wrap(", ".join(map(_literal, names)), WIDTH - 4, break_long_words=False)
+        listed = "__all__ = [\n" + "".join(f"    {row}\n" for row in rows)[:-1] + ",\n]  # fmt: skip\n"
+    elif len(one := f"__all__ = [{', '.join(map(_literal, names))}]\n") <= WIDTH:
         listed = one
     parts = [_docstring(doc, 0), "from __future__ import annotations", *blocks]
     return "\n\n".join(parts) + f"\n\n{body}\n\n{listed}" if body else "\n\n".join(parts) + f"\n\n{listed}"
@@ -436,7 +448,7 @@ def files() -> dict[str, str]:
 
 def _functions() -> dict[str, str]:
     """Return the modules of functions, and those that export them under other names."""
-    wanted = {(s, n): RENAMED.get(s, {}).get(n, n) for s in SPACES for n in NAMES[s]}
+    wanted = {(s, n): RENAMED.get(s, {}).get(n, n) for s in SPACES for n in NAMES[s] if (s, n) not in OTHER_DEFAULTS}
     sources: dict[str, list[tuple[str, str]]] = {}
     where: dict[str, str] = {}
     of: dict[Any, str] = {}

@@ -1,10 +1,11 @@
-"""Forms that write to self, of the methods that read and write parts of tensors; written by `make surface`.
+"""Forms that write to self, of the methods that read and write parts of tensors, and count; written by `make surface`.
 
 Invariant: a form writes what its method returns to self, as an augmented assignment does: shape, dtype stay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from monolect.tensor.base import Number, TensorBase, TensorLike
@@ -15,6 +16,14 @@ class IndexingForms(InPlaceMixin):
     """Forms of methods that write to self. A base class of Tensor."""
 
     __slots__ = ()
+
+    def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:
+        """Write the result of `fill_diagonal` to self and return self.
+
+        >>> Tensor.zeros(2, 2).fill_diagonal_(3.0).tolist()
+        [[3.0, 0.0], [0.0, 3.0]]
+        """
+        return self._written("fill_diagonal", fill_value, wrap)
 
     def index_add_(self, dim: int, index: TensorBase, source: TensorBase, *, alpha: Number = 1) -> Self:
         """Write the result of `index_add` to self and return self.
@@ -40,6 +49,32 @@ class IndexingForms(InPlaceMixin):
         """
         return self._written("index_fill", dim, index, value)
 
+    def index_put_(self, indices: Sequence[TensorBase | None], values: TensorBase, accumulate: bool = False) -> Self:
+        """Write the result of `index_put` to self and return self.
+
+        >>> Tensor([1, 2, 3]).index_put_((Tensor([0, 2]),), Tensor([7, 8])).tolist()
+        [7, 2, 8]
+        """
+        return self._written("index_put", indices, values, accumulate)
+
+    def index_reduce_(
+        self, dim: int, index: TensorBase, source: TensorBase, reduce: str, *, include_self: bool = True
+    ) -> Self:
+        """Write the result of `index_reduce` to self and return self.
+
+        >>> Tensor([1, 2, 3]).index_reduce_(0, Tensor([0, 0]), Tensor([5, 4]), "amin").tolist()
+        [1, 2, 3]
+        """
+        return self._written("index_reduce", dim, index, source, reduce, include_self=include_self)
+
+    def masked_scatter_(self, mask: TensorBase, source: TensorBase) -> Self:
+        """Write the result of `masked_scatter` to self and return self.
+
+        >>> Tensor([1, 2, 3]).masked_scatter_(Tensor([True, False, True]), Tensor([7, 8])).tolist()
+        [7, 2, 8]
+        """
+        return self._written("masked_scatter", mask, source)
+
     def put_(self, index: TensorBase, source: TensorBase, accumulate: bool = False) -> Self:
         """Write the result of `put` to self and return self.
 
@@ -63,6 +98,16 @@ class IndexingForms(InPlaceMixin):
         [0, 11, 0]
         """
         return self._written("scatter_add", dim, index, src)
+
+    def scatter_reduce_(
+        self, dim: int, index: TensorBase, src: TensorBase, reduce: str, *, include_self: bool = True
+    ) -> Self:
+        """Write the result of `scatter_reduce` to self and return self.
+
+        >>> Tensor([1, 2, 3]).scatter_reduce_(0, Tensor([0, 0]), Tensor([5, 4]), "amax").tolist()
+        [5, 2, 3]
+        """
+        return self._written("scatter_reduce", dim, index, src, reduce, include_self=include_self)
 
 
 __all__ = ["IndexingForms"]

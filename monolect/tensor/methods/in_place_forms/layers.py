@@ -1,4 +1,4 @@
-"""Forms that write to self, of the methods of activations; written by `make surface`.
+"""Forms that write to self, of the methods for layers of networks, and activations; written by `make surface`.
 
 Invariant: a form writes what its method returns to self, as an augmented assignment does: shape, dtype stay.
 """
@@ -10,7 +10,7 @@ from typing import Self
 from monolect.tensor.methods.in_place import InPlaceMixin
 
 
-class ActivationsForms(InPlaceMixin):
+class LayersForms(InPlaceMixin):
     """Forms of methods that write to self. A base class of Tensor."""
 
     __slots__ = ()
@@ -24,4 +24,4 @@ class ActivationsForms(InPlaceMixin):
         return self._written("relu")
 
 
-__all__ = ["ActivationsForms"]
+__all__ = ["LayersForms"]
