@@ -271,7 +271,7 @@ def modified_bessel_k1(input: Tensor) -> Tensor:
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """Return the logarithm of the multivariate gamma function of dimension `p`, for `input` above (p - 1) / 2.
 
-    Raises ArgumentError for `p` below 1.
+    Raises ArgumentError for `p` outside of 1..1000.
 
     >>> round(monolect.mvlgamma(Tensor(2.0), 2).item(), 4)
     0.4516
@@ -301,7 +301,7 @@ def ndtri(input: Tensor) -> Tensor:
 
 @guarded
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """Return the n-th derivative of `digamma`. Raises ArgumentError for a negative n.
+    """Return the n-th derivative of `digamma`. Raises ArgumentError for n outside of 0..169.
 
     Above n = 1, arguments below -32 give nan.
 

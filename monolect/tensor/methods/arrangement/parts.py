@@ -12,6 +12,8 @@ from monolect.base.numpy import np
 from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, Sizes, TensorBase, as_int, as_sizes, check_sizes
 from monolect.tensor.guard import guard_methods
 
+MOST_PARTS = 1_000_000  # tensors that one call of `tensor_split` makes
+
 
 @guard_methods
 class PartsMixin(TensorBase):
@@ -56,8 +58,8 @@ class PartsMixin(TensorBase):
             starts = [0, *ends[:-1]]
         else:
             k = as_int(given, "sections")
-            if k < 1:
-                raise ArgumentError("tensor_split: sections", expected="at least 1", found=k)
+            if not 1 <= k <= MOST_PARTS:
+                raise ArgumentError("tensor_split: sections", expected=f"1..{MOST_PARTS}", found=k)
             starts = [i * (n // k) + min(i, n % k) for i in range(k + 1)]
             starts, ends = starts[:-1], starts[1:]
         key = (slice(None),) * a
@@ -365,7 +367,7 @@ class PartsMixin(TensorBase):
 
     def __reversed__(self) -> Self:
         x: Any = self
-        return x.flip(*range(self.ndim)) if self.ndim else x
+        return x.flip(0) if self.ndim else x
 
 
 def _split_equally(t: Any, name: str, least: int, given: Any, a: int) -> tuple[Any, ...]:

@@ -170,7 +170,7 @@ class BesselMixin(TensorBase):
 def _i0e(x: Any) -> Any:
     a = x.abs()
     is_far = a > FAR
-    near = chebyshev(c.I0_NEAR, is_far.where(1.0, a) / 4 - 1)
+    near = a.eq(0).where(1.0, chebyshev(c.I0_NEAR, is_far.where(1.0, a) / 4 - 1))
     far = chebyshev(c.I0_FAR, 16 / is_far.where(a, FAR) - 1) / is_far.where(a, FAR).sqrt()
     return x.isnan().where(nan, is_far.where(far, near))
 

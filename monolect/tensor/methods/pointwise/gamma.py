@@ -18,6 +18,8 @@ from monolect.tensor.methods.pointwise.series import chebyshev, in_float64, poly
 FAR = 10.0  # from here on, asymptotic series are exact to float64
 STEPS = 12  # terms of a sum that are added before its tail is a series
 MOST_BELOW = 32  # polygamma of n > 1 moves arguments below 0 up by so much
+MOST_DERIVATIVES = 170  # the factorial of a greater number is no float64
+MOST_DIMENSIONS = 1000  # terms of `mvlgamma`, each a part of one formula
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
 
 
@@ -46,7 +48,7 @@ class GammaMixin(TensorBase):
         return with_slope(_digamma(self), self, lambda y, x: _polygamma(1, x))
 
     def polygamma(self, n: int) -> Self:
-        """Return the n-th derivative of `digamma`. Raises ArgumentError for a negative n.
+        """Return the n-th derivative of `digamma`. Raises ArgumentError for n outside of 0..169.
 
         Above n = 1, arguments below -32 give nan.
 
@@ -54,21 +56,21 @@ class GammaMixin(TensorBase):
         1.6449
         """
         k = as_int(n, "n")
-        if k < 0:
-            raise ArgumentError("polygamma: n", expected="at least 0", found=n)
+        if not 0 <= k < MOST_DERIVATIVES:
+            raise ArgumentError("polygamma: n", expected=f"0..{MOST_DERIVATIVES - 1}", found=n)
         return self.digamma() if k == 0 else _polygamma_method(self, k)
 
     def mvlgamma(self, p: int) -> Self:
         """Return the logarithm of the multivariate gamma function of dimension `p`, for self above (p - 1) / 2.
 
-        Raises ArgumentError for `p` below 1.
+        Raises ArgumentError for `p` outside of 1..1000.
 
         >>> round(Tensor(2.0).mvlgamma(2).item(), 4)
         0.4516
         """
         k = as_int(p, "p")
-        if k < 1:
-            raise ArgumentError("mvlgamma: p", expected="at least 1", found=p)
+        if not 1 <= k <= MOST_DIMENSIONS:
+            raise ArgumentError("mvlgamma: p", expected=f"1..{MOST_DIMENSIONS}", found=p)
         x: Any = self
         total: Self = x._kind.stack([(x - j / 2).lgamma() for j in range(k)]).sum(0) + k * (k - 1) / 4 * log(pi)
         return total

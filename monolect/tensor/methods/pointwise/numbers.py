@@ -89,8 +89,8 @@ class NumbersMixin(TensorBase):
         raw = ((scaled.bitcast(kind) >> bits) & width) - bias
         exponent = is_plain.where(is_small.where(raw - bits - 1, raw), 0)
         half = -(exponent // 2)
-        power = half.cast(wide.dtype).exp2() * (-exponent - half).cast(wide.dtype).exp2()
-        return Frexp((wide * power).cast(self.dtype), exponent.int())
+        low, high = (n.cast(wide.dtype).exp2() for n in (half, -exponent - half))  # their product may overflow
+        return Frexp((wide * low * high).cast(self.dtype), exponent.int())
 
     def nextafter(self, other: TensorLike) -> Self:
         """Return the next number of the dtype after self in the direction of `other`, broadcast.
@@ -106,7 +106,7 @@ class NumbersMixin(TensorBase):
         kind = f"int{a.dtype.bits}"
         bits = a.bitcast(kind)
         grows = (b > a) == (a > 0)
-        least = (b > 0).where(1, x._scalar(_least_negative(a.dtype.bits)).cast(kind))
+        least = (b > 0).where(1, (bits & 0) | _least_negative(a.dtype.bits))
         moved = a.eq(0).where(least, grows.where(bits + 1, bits - 1)).bitcast(a.dtype)
         out: Self = a.eq(b).where(b, moved)
         return (a.isnan() | b.isnan()).where(nan, out)

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
+from monolect.base.errors import ArgumentError
 from monolect.tensor.base import TensorBase, as_int
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.pointwise.series import in_float64
+
+MOST_DEGREES = 1000  # steps of a recurrence, each a part of one formula
 
 
 @guard_methods
@@ -144,9 +147,11 @@ def _recurrence(x: Any, n: Any, first: Callable[[Any], Any], step: Callable[[int
     """Return the polynomial of degree `n`: 1, then `first(x)`, then `step(k, x, a, b)` of the last two, `a` of degree
     k.
 
-    Raises ArgumentError unless `n` is an int.
+    Raises ArgumentError unless `n` is an int of at most MOST_DEGREES.
     """
     degree = as_int(n, "n")
+    if degree > MOST_DEGREES:
+        raise ArgumentError("the degree of a polynomial", expected=f"at most {MOST_DEGREES}", found=n)
     if degree < 1:
         return x * 0 + (0.0 if degree < 0 else 1.0)
     before, last = x * 0 + 1, first(x)

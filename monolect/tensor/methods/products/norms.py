@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
-from monolect.tensor.base import Axes, DTypeLike, Number, TensorBase, as_int
+from monolect.tensor.base import Axes, DTypeLike, Number, TensorBase, as_int, check_sizes
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.arrangement.joins import common_shape
 from monolect.tensor.methods.elementwise import computes_in_float32
@@ -116,12 +116,12 @@ class NormsMixin(TensorBase):
         if n < 0:
             raise ArgumentError("vander: N", expected="at least 0", found=N)
         x: Any = self if self.dtype.is_float else self.cast(dtypes.int64)
-        powers = [x * 0 + 1]
-        for _ in range(n - 1):
-            powers.append(powers[-1] * x)
+        check_sizes((*x.shape, n))
         if not n:
             return x.unsqueeze(-1)[..., :0]
-        return x._kind.stack(powers[:n] if increasing else powers[:n][::-1], dim=-1)
+        ones = (x * 0 + 1).unsqueeze(-1)
+        powers = ones.cat(x.unsqueeze(-1).expand(*x.shape, n - 1), dim=-1).cumprod(-1) if n > 1 else ones
+        return powers if increasing else powers.flip(-1)
 
     # ---- norms -------------------------------------------------------------------------------------------------------
     def vector_norm(
