@@ -163,7 +163,7 @@ corpus: .venv/.stamp-test ## collect the kernels of the corpus again, then `make
 
 docs: .venv/.stamp-dev ## write docs/reference/ from the tables of the code, and the chart of docs/index.md
 	@mkdir -p docs/reference
-	@set -e; for table in ops passes rules actions accuracy settings devices tuning modules glossary; do \
+	@set -e; for table in ops passes rules actions accuracy settings devices tuning modules glossary torch-parity; do \
 	  $(BIN)/monolect $$table --markdown > docs/reference/$$table.md; echo "docs/reference/$$table.md"; done
 	$(BIN)/python -m benchmarks.chart
 

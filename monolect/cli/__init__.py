@@ -31,6 +31,7 @@ COMMANDS = {
         "surface.generate",
         "write the sources that follow from the methods of Tensor: in-place forms, functions",
     ),
+    "torch-parity": ("surface.parity", "the names of PyTorch: present, or absent and why"),
     "ops": ("tables", "the op table, or all facts about one op"),
     "passes": ("tables", "the passes of the compiler, in order"),
     "rules": ("tables", "every named rule and action, its meaning, and the code that applies it"),

@@ -413,110 +413,34 @@ def bitwise_xor(input: Tensor, other: TensorLike) -> Tensor:
     return input.bitwise_xor(other)
 
 
-@guarded
-def divide(input: Tensor, other: TensorLike, *, rounding_mode: str | None = None) -> Tensor:
-    """Return `input / other`, broadcast, in floats: integers give float32.
-
-    With `rounding_mode` "floor" or "trunc" the quotient is rounded, and integers give integers. Raises
-    ArgumentError for another mode.
-
-    >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
-    [3, -4]
-    """
-    return input.divide(other, rounding_mode=rounding_mode)
+divide = div
 
 
-@guarded
-def greater(input: Tensor, other: TensorLike) -> Tensor:
-    """Return `input > other` as a bool tensor, broadcast and promoted.
-
-    >>> Tensor([1, 2, 3]).gt(2).tolist()
-    [False, False, True]
-    """
-    return input.greater(other)
+greater = gt
 
 
-@guarded
-def greater_equal(input: Tensor, other: TensorLike) -> Tensor:
-    """Return `input >= other` as a bool tensor, broadcast and promoted.
-
-    >>> Tensor([1, 2, 3]).ge(2).tolist()
-    [False, True, True]
-    """
-    return input.greater_equal(other)
+greater_equal = ge
 
 
-@guarded
-def less(input: Tensor, other: TensorLike) -> Tensor:
-    """Return `input < other` as a bool tensor, broadcast and promoted.
-
-    >>> Tensor([1, 2, 3]).lt(2).tolist()
-    [True, False, False]
-    """
-    return input.less(other)
+less = lt
 
 
-@guarded
-def less_equal(input: Tensor, other: TensorLike) -> Tensor:
-    """Return `input <= other` as a bool tensor, broadcast and promoted.
-
-    >>> Tensor([1, 2, 3]).le(2).tolist()
-    [True, True, False]
-    """
-    return input.less_equal(other)
+less_equal = le
 
 
-@guarded
-def multiply(input: Tensor, other: TensorLike) -> Tensor:
-    """Return `input * other`, broadcast and promoted.
-
-    >>> Tensor([1, 2]).mul(Tensor([[2.0], [0.5]])).tolist()
-    [[2.0, 4.0], [0.5, 1.0]]
-    """
-    return input.multiply(other)
+multiply = mul
 
 
-@guarded
-def negative(input: Tensor) -> Tensor:
-    """Return `-input`, of the same shape and dtype. Raises DTypeError for a bool tensor.
-
-    >>> Tensor([1, -2]).neg().tolist()
-    [-1, 2]
-    """
-    return input.negative()
+negative = neg
 
 
-@guarded
-def not_equal(input: Tensor, other: TensorLike) -> Tensor:
-    """Return `input != other` as a bool tensor, broadcast and promoted.
-
-    >>> Tensor([1, 2, 3]).ne(2).tolist()
-    [True, False, True]
-    """
-    return input.not_equal(other)
+not_equal = ne
 
 
-@guarded
-def subtract(input: Tensor, other: TensorLike, *, alpha: Number = 1) -> Tensor:
-    """Return `input - alpha * other`, broadcast and promoted. Raises DTypeError if `input` is bool.
-
-    >>> Tensor([5, 7]).sub(Tensor([1, 2]), alpha=2).tolist()
-    [3, 3]
-    """
-    return input.subtract(other, alpha=alpha)
+subtract = sub
 
 
-@guarded
-def true_divide(input: Tensor, other: TensorLike, *, rounding_mode: str | None = None) -> Tensor:
-    """Return `input / other`, broadcast, in floats: integers give float32.
-
-    With `rounding_mode` "floor" or "trunc" the quotient is rounded, and integers give integers. Raises
-    ArgumentError for another mode.
-
-    >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
-    [3, -4]
-    """
-    return input.true_divide(other, rounding_mode=rounding_mode)
+true_divide = div
 
 
 __all__ = [

@@ -575,14 +575,7 @@ def zeros_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceL
     return input.zeros_like(dtype=dtype, device=device)
 
 
-@guarded
-def row_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return tensors concatenated along axis 0; vectors are rows.
-
-    >>> Tensor.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-    [[1, 2], [3, 4]]
-    """
-    return Tensor.row_stack(tensors, *others)
+row_stack = vstack
 
 
 __all__ = [

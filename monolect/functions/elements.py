@@ -505,117 +505,37 @@ def where(condition: Tensor, input: TensorLike, other: TensorLike) -> Tensor:
     return condition.where(input, other)
 
 
-@guarded
-def absolute(input: Tensor) -> Tensor:
-    """Return the absolute values, in the same dtype.
-
-    >>> Tensor([-2, 3]).abs().tolist()
-    [2, 3]
-    """
-    return input.absolute()
+absolute = abs
 
 
-@guarded
-def arccos(input: Tensor) -> Tensor:
-    """Return the arc cosine in radians, nan outside of [-1, 1]. Integers and bools give float32.
-
-    >>> round(Tensor(0.0).acos().item(), 4)
-    1.5708
-    """
-    return input.arccos()
+arccos = acos
 
 
-@guarded
-def arccosh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic cosine, nan below 1. Integers and bools give float32.
-
-    >>> round(Tensor(2.0).acosh().item(), 4)
-    1.317
-    """
-    return input.arccosh()
+arccosh = acosh
 
 
-@guarded
-def arcsin(input: Tensor) -> Tensor:
-    """Return the arc sine in radians, nan outside of [-1, 1]. Integers and bools give float32.
-
-    >>> round(Tensor(1.0).asin().item(), 4)
-    1.5708
-    """
-    return input.arcsin()
+arcsin = asin
 
 
-@guarded
-def arcsinh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic sine. Integers and bools give float32.
-
-    >>> round(Tensor(1.0).asinh().item(), 4)
-    0.8814
-    """
-    return input.arcsinh()
+arcsinh = asinh
 
 
-@guarded
-def arctan(input: Tensor) -> Tensor:
-    """Return the arc tangent in radians. Integers and bools give float32.
-
-    >>> round(Tensor(1.0).atan().item(), 4)
-    0.7854
-    """
-    return input.arctan()
+arctan = atan
 
 
-@guarded
-def arctan2(input: Tensor, other: TensorLike) -> Tensor:
-    """Return the angle of the point (other, `input`) in (-pi, pi], broadcast; integers give float32.
-
-    >>> Tensor([1.0, -1.0]).atan2(Tensor([0.0, -1.0])).rad2deg().tolist()
-    [90.0, -135.0]
-    """
-    return input.arctan2(other)
+arctan2 = atan2
 
 
-@guarded
-def arctanh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic tangent, nan outside of [-1, 1]. Integers and bools give float32.
-
-    >>> round(Tensor(0.5).atanh().item(), 4)
-    0.5493
-    """
-    return input.arctanh()
+arctanh = atanh
 
 
-@guarded
-def clip(input: Tensor, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
-    """Return `input` limited to [min, max], broadcast and promoted. Each bound is None, a number or a tensor.
-
-    nan stays nan, also that of a bound; the derivative is 0 at nan, as in PyTorch. An int bound outside of the
-    range of an integer dtype is replaced by the nearest number of the dtype. Raises ArgumentError without a bound.
-
-    >>> Tensor([-2.0, 0.5, 3.0]).clamp(0, 1).tolist()
-    [0.0, 0.5, 1.0]
-    """
-    return input.clip(min, max)
+clip = clamp
 
 
-@guarded
-def fix(input: Tensor) -> Tensor:
-    """Return the elements rounded toward zero, in the same dtype; integers are unchanged.
-
-    >>> Tensor([1.7, -1.7]).trunc().tolist()
-    [1.0, -1.0]
-    """
-    return input.fix()
+fix = trunc
 
 
-@guarded
-def sgn(input: Tensor) -> Tensor:
-    """Return 1, 0 or -1 in the same dtype; the sign of nan is 0, as in PyTorch.
-
-    >>> Tensor([-2.5, 0.0, 3.0]).sign().tolist()
-    [-1.0, 0.0, 1.0]
-    """
-    return input.sgn()
+sgn = sign
 
 
 __all__ = [

@@ -566,43 +566,26 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     return input.vsplit(indices_or_sections)
 
 
-@guarded
-def moveaxis(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """Return `input` with axes moved from `source` to `destination`; the other axes keep their order.
-
-    Raises AxisError unless both name equally many distinct axes.
-
-    >>> Tensor.ones(2, 3, 4).movedim(0, -1).shape
-    (3, 4, 2)
-    """
-    return input.moveaxis(source, destination)
+concat = cat
 
 
-@guarded
-def swapaxes(input: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
-    """Return `input` with axes `dim0` and `dim1` exchanged. Raises AxisError for a missing axis.
-
-    >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
-    (4, 3, 2)
-    """
-    return input.swapaxes(dim0, dim1)
+concatenate = cat
 
 
-@guarded
-def swapdims(input: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
-    """Return `input` with axes `dim0` and `dim1` exchanged. Raises AxisError for a missing axis.
+moveaxis = movedim
 
-    >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
-    (4, 3, 2)
-    """
-    return input.swapdims(dim0, dim1)
+
+swapaxes = transpose
+
+
+swapdims = transpose
 
 
 __all__ = [
-    "adjoint", "broadcast_to", "cat", "chunk", "clone", "detach", "diag", "diag_embed", "diagflat", "diagonal",
-    "dsplit", "flatten", "flip", "fliplr", "flipud", "from_dlpack", "hsplit", "is_complex", "is_floating_point",
-    "is_nonzero", "is_same_size", "is_signed", "meshgrid", "moveaxis", "movedim", "narrow", "numel", "pad", "permute",
-    "ravel", "repeat_interleave", "reshape", "roll", "rot90", "select", "split", "split_with_sizes", "squeeze", "stack",
-    "swapaxes", "swapdims", "t", "tensor_split", "tile", "trace", "transpose", "unbind", "unflatten", "unfold",
-    "unsqueeze", "vsplit",
+    "adjoint", "broadcast_to", "cat", "chunk", "clone", "concat", "concatenate", "detach", "diag", "diag_embed",
+    "diagflat", "diagonal", "dsplit", "flatten", "flip", "fliplr", "flipud", "from_dlpack", "hsplit", "is_complex",
+    "is_floating_point", "is_nonzero", "is_same_size", "is_signed", "meshgrid", "moveaxis", "movedim", "narrow",
+    "numel", "pad", "permute", "ravel", "repeat_interleave", "reshape", "roll", "rot90", "select", "split",
+    "split_with_sizes", "squeeze", "stack", "swapaxes", "swapdims", "t", "tensor_split", "tile", "trace", "transpose",
+    "unbind", "unflatten", "unfold", "unsqueeze", "vsplit",
 ]  # fmt: skip

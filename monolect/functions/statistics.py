@@ -433,16 +433,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number = 1, dim: int = 
     return y.trapezoid(x, dx=dx, dim=dim)
 
 
-@guarded
-def trapz(input: Tensor, x: Tensor | None = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
-    """Return the integral of `input` along axis `dim` by trapezoids, at points `x` or at distances `dx`.
-
-    Raises ShapeError without an axis or for points that do not fit.
-
-    >>> Tensor([1.0, 2.0, 3.0]).trapezoid().item()
-    4.0
-    """
-    return input.trapz(x, dx=dx, dim=dim)
+trapz = trapezoid
 
 
 __all__ = [

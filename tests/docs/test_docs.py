@@ -25,6 +25,7 @@ EXECUTED = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-
 FOUND = pkgutil.walk_packages(monolect.__path__, "monolect.")
 MODULES = sorted(m.name for m in FOUND if not m.name.endswith("__main__"))
 REFERENCE = ("ops", "passes", "rules", "actions", "accuracy", "settings", "devices", "tuning", "modules", "glossary")
+REFERENCE += ("torch-parity",)
 
 
 def name_of(path: Path) -> str:

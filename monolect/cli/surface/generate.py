@@ -107,7 +107,8 @@ FIRST = {  # method -> PyTorch's name of the first parameter of the function
     "where": "condition",
     "searchsorted": "sorted_sequence",
     **dict.fromkeys(
-        "hstack vstack row_stack dstack column_stack block_diag cartesian_prod broadcast_tensors atleast_1d atleast_2d"
+        "concat concatenate hstack"
+        " vstack row_stack dstack column_stack block_diag cartesian_prod broadcast_tensors atleast_1d atleast_2d"
         " atleast_3d chain_matmul".split(),
         "tensors",
     ),
@@ -193,6 +194,12 @@ def _method(name: str) -> Any:
     return found if inspect.isfunction(found) and not name.startswith("_") else None
 
 
+def _is_alias(name: str) -> bool:
+    """Whether the method was defined under another name than `name`."""
+    f = _method(name)
+    return f is not None and bool(inspect.unwrap(f).__name__ != name)
+
+
 def _is_of_class(name: str) -> bool:
     """Whether the method is called on the class: a classmethod or a staticmethod."""
     return isinstance(inspect.getattr_static(Tensor, name), classmethod | staticmethod)
@@ -249,15 +256,15 @@ def _as_function(source: str, name: str) -> str:
 def _forms() -> Iterator[tuple[str, str, str]]:
     """Generate (family, name of the form, its source) for PyTorch's in-place forms of methods."""
     seen: dict[Any, str] = {}
-    for form in NAMES["Tensor in place"]:
+    for form in sorted(NAMES["Tensor in place"], key=lambda n: (_is_alias(n.removesuffix("_")), n)):
         name = form.removesuffix("_")
         f = _method(name)
         if f is None or form in NOT_IN_PLACE or _is_of_class(name):
             continue
-        if (first := seen.get(f)) is not None:
+        if (first := seen.get(inspect.unwrap(f))) is not None:
             yield _family(f), form, f"    {form} = {first}"
             continue
-        seen[f] = form
+        seen[inspect.unwrap(f)] = form
         parameters = _parameters(f, "Self")
         head = _laid_out(f"def {form}", ["self", *_declared(parameters)], " -> Self:", 4)
         example = _examples(form, f) if form in EXAMPLES else _examples(name, f).replace(f".{name}(", f".{form}(")
@@ -344,6 +351,11 @@ def _function(name: str) -> str | None:
         call = f"    {method}\n" + _laid_out(f"{prefix}method", _passed(parameters), "", 4)
     out.append(call)
     return "\n".join(out)
+
+
+def _alias_or_function(name: str, first: str | None) -> str | None:
+    """Return the source of the function of a method, which is an assignment where the function `first` is the same."""
+    return _function(name) if first is None else f"{name} = {first}"
 
 
 def _imports(text: str) -> set[str]:
@@ -452,12 +464,12 @@ def _functions() -> dict[str, str]:
     sources: dict[str, list[tuple[str, str]]] = {}
     where: dict[str, str] = {}
     of: dict[Any, str] = {}
-    for name in sorted({*wanted.values()}, key=lambda n: (_method(n) is not None and _method(n).__name__ != n, n)):
+    for name in sorted({*wanted.values()}, key=lambda n: (_is_alias(n), n)):
         f = _method(name)
-        text = None if f is None else f"{name} = {of[f]}" if f in of and name not in EXAMPLES else _function(name)
+        text = None if f is None else _alias_or_function(name, of.get(inspect.unwrap(f)))
         if text is None:
             continue
-        of.setdefault(f, name)
+        of.setdefault(inspect.unwrap(f), name)
         where[name] = _family(f)
         sources.setdefault(where[name], []).append((name, text))
     out = {}

@@ -520,6 +520,8 @@ class MovementMixin(TensorBase):
         ts, dim = tensors_and_axis("cat", self, others, dim)
         return ts[0]._wrap(join([t._uop for t in ts], ts[0]._axis(dim)))
 
+    concat = concatenate = cat
+
     def stack(self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0) -> AnyTensor:
         """Return tensors of one shape concatenated along a new axis `dim`: `a.stack(b)` or `Tensor.stack([a, b])`.
 

@@ -40,54 +40,6 @@ class ArithmeticForms(InPlaceMixin):
         """
         return self._written("addcmul", tensor1, tensor2, value=value)
 
-    def bitwise_and_(self, other: TensorLike) -> Self:
-        """Write the result of `bitwise_and` to self and return self.
-
-        >>> Tensor([12, 10]).bitwise_and_(6).tolist()
-        [4, 2]
-        """
-        return self._written("bitwise_and", other)
-
-    def bitwise_left_shift_(self, other: TensorLike) -> Self:
-        """Write the result of `bitwise_left_shift` to self and return self.
-
-        >>> Tensor([1, 5]).bitwise_left_shift_(2).tolist()
-        [4, 20]
-        """
-        return self._written("bitwise_left_shift", other)
-
-    def bitwise_not_(self) -> Self:
-        """Write the result of `bitwise_not` to self and return self.
-
-        >>> Tensor([0, 5]).bitwise_not_().tolist()
-        [-1, -6]
-        """
-        return self._written("bitwise_not")
-
-    def bitwise_or_(self, other: TensorLike) -> Self:
-        """Write the result of `bitwise_or` to self and return self.
-
-        >>> Tensor([12, 10]).bitwise_or_(6).tolist()
-        [14, 14]
-        """
-        return self._written("bitwise_or", other)
-
-    def bitwise_right_shift_(self, other: TensorLike) -> Self:
-        """Write the result of `bitwise_right_shift` to self and return self.
-
-        >>> Tensor([20, -5]).bitwise_right_shift_(2).tolist()
-        [5, -2]
-        """
-        return self._written("bitwise_right_shift", other)
-
-    def bitwise_xor_(self, other: TensorLike) -> Self:
-        """Write the result of `bitwise_xor` to self and return self.
-
-        >>> Tensor([12, 10]).bitwise_xor_(6).tolist()
-        [10, 12]
-        """
-        return self._written("bitwise_xor", other)
-
     def div_(self, other: TensorLike, *, rounding_mode: str | None = None) -> Self:
         """Write the result of `div` to self and return self.
 
@@ -95,14 +47,6 @@ class ArithmeticForms(InPlaceMixin):
         [3, -4]
         """
         return self._written("div", other, rounding_mode=rounding_mode)
-
-    def divide_(self, other: TensorLike, *, rounding_mode: str | None = None) -> Self:
-        """Write the result of `divide` to self and return self.
-
-        >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
-        [3, -4]
-        """
-        return self._written("divide", other, rounding_mode=rounding_mode)
 
     def eq_(self, other: TensorLike) -> Self:
         """Write the result of `eq` to self and return self.
@@ -144,22 +88,6 @@ class ArithmeticForms(InPlaceMixin):
         """
         return self._written("ge", other)
 
-    def greater_(self, other: TensorLike) -> Self:
-        """Write the result of `greater` to self and return self.
-
-        >>> Tensor([1, 2, 3]).gt(2).tolist()
-        [False, False, True]
-        """
-        return self._written("greater", other)
-
-    def greater_equal_(self, other: TensorLike) -> Self:
-        """Write the result of `greater_equal` to self and return self.
-
-        >>> Tensor([1, 2, 3]).ge(2).tolist()
-        [False, True, True]
-        """
-        return self._written("greater_equal", other)
-
     def gt_(self, other: TensorLike) -> Self:
         """Write the result of `gt` to self and return self.
 
@@ -175,22 +103,6 @@ class ArithmeticForms(InPlaceMixin):
         [1, 1, 0]
         """
         return self._written("le", other)
-
-    def less_(self, other: TensorLike) -> Self:
-        """Write the result of `less` to self and return self.
-
-        >>> Tensor([1, 2, 3]).lt(2).tolist()
-        [True, False, False]
-        """
-        return self._written("less", other)
-
-    def less_equal_(self, other: TensorLike) -> Self:
-        """Write the result of `less_equal` to self and return self.
-
-        >>> Tensor([1, 2, 3]).le(2).tolist()
-        [True, True, False]
-        """
-        return self._written("less_equal", other)
 
     def logical_and_(self, other: TensorLike) -> Self:
         """Write the result of `logical_and` to self and return self.
@@ -240,14 +152,6 @@ class ArithmeticForms(InPlaceMixin):
         """
         return self._written("mul", other)
 
-    def multiply_(self, other: TensorLike) -> Self:
-        """Write the result of `multiply` to self and return self.
-
-        >>> Tensor([1, 2]).mul(Tensor([[2.0], [0.5]])).tolist()
-        [[2.0, 4.0], [0.5, 1.0]]
-        """
-        return self._written("multiply", other)
-
     def ne_(self, other: TensorLike) -> Self:
         """Write the result of `ne` to self and return self.
 
@@ -263,22 +167,6 @@ class ArithmeticForms(InPlaceMixin):
         [-1, 2]
         """
         return self._written("neg")
-
-    def negative_(self) -> Self:
-        """Write the result of `negative` to self and return self.
-
-        >>> Tensor([1, -2]).neg().tolist()
-        [-1, 2]
-        """
-        return self._written("negative")
-
-    def not_equal_(self, other: TensorLike) -> Self:
-        """Write the result of `not_equal` to self and return self.
-
-        >>> Tensor([1, 2, 3]).ne(2).tolist()
-        [True, False, True]
-        """
-        return self._written("not_equal", other)
 
     def pow_(self, exponent: TensorLike) -> Self:
         """Write the result of `pow` to self and return self.
@@ -320,21 +208,73 @@ class ArithmeticForms(InPlaceMixin):
         """
         return self._written("sub", other, alpha=alpha)
 
-    def subtract_(self, other: TensorLike, *, alpha: Number = 1) -> Self:
-        """Write the result of `subtract` to self and return self.
+    def bitwise_and_(self, other: TensorLike) -> Self:
+        """Write the result of `bitwise_and` to self and return self.
 
-        >>> Tensor([5, 7]).sub(Tensor([1, 2]), alpha=2).tolist()
-        [3, 3]
+        >>> Tensor([12, 10]).bitwise_and_(6).tolist()
+        [4, 2]
         """
-        return self._written("subtract", other, alpha=alpha)
+        return self._written("bitwise_and", other)
 
-    def true_divide_(self, other: TensorLike, *, rounding_mode: str | None = None) -> Self:
-        """Write the result of `true_divide` to self and return self.
+    def bitwise_left_shift_(self, other: TensorLike) -> Self:
+        """Write the result of `bitwise_left_shift` to self and return self.
 
-        >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
-        [3, -4]
+        >>> Tensor([1, 5]).bitwise_left_shift_(2).tolist()
+        [4, 20]
         """
-        return self._written("true_divide", other, rounding_mode=rounding_mode)
+        return self._written("bitwise_left_shift", other)
+
+    def bitwise_not_(self) -> Self:
+        """Write the result of `bitwise_not` to self and return self.
+
+        >>> Tensor([0, 5]).bitwise_not_().tolist()
+        [-1, -6]
+        """
+        return self._written("bitwise_not")
+
+    def bitwise_or_(self, other: TensorLike) -> Self:
+        """Write the result of `bitwise_or` to self and return self.
+
+        >>> Tensor([12, 10]).bitwise_or_(6).tolist()
+        [14, 14]
+        """
+        return self._written("bitwise_or", other)
+
+    def bitwise_right_shift_(self, other: TensorLike) -> Self:
+        """Write the result of `bitwise_right_shift` to self and return self.
+
+        >>> Tensor([20, -5]).bitwise_right_shift_(2).tolist()
+        [5, -2]
+        """
+        return self._written("bitwise_right_shift", other)
+
+    def bitwise_xor_(self, other: TensorLike) -> Self:
+        """Write the result of `bitwise_xor` to self and return self.
+
+        >>> Tensor([12, 10]).bitwise_xor_(6).tolist()
+        [10, 12]
+        """
+        return self._written("bitwise_xor", other)
+
+    divide_ = div_
+
+    greater_ = gt_
+
+    greater_equal_ = ge_
+
+    less_ = lt_
+
+    less_equal_ = le_
+
+    multiply_ = mul_
+
+    negative_ = neg_
+
+    not_equal_ = ne_
+
+    subtract_ = sub_
+
+    true_divide_ = div_
 
 
 __all__ = ["ArithmeticForms"]

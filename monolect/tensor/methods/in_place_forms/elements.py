@@ -24,14 +24,6 @@ class ElementsForms(InPlaceMixin):
         """
         return self._written("abs")
 
-    def absolute_(self) -> Self:
-        """Write the result of `absolute` to self and return self.
-
-        >>> Tensor([-2, 3]).abs().tolist()
-        [2, 3]
-        """
-        return self._written("absolute")
-
     def acos_(self) -> Self:
         """Write the result of `acos` to self and return self.
 
@@ -47,62 +39,6 @@ class ElementsForms(InPlaceMixin):
         1.317
         """
         return self._written("acosh")
-
-    def arccos_(self) -> Self:
-        """Write the result of `arccos` to self and return self.
-
-        >>> round(Tensor(0.0).acos().item(), 4)
-        1.5708
-        """
-        return self._written("arccos")
-
-    def arccosh_(self) -> Self:
-        """Write the result of `arccosh` to self and return self.
-
-        >>> round(Tensor(2.0).acosh().item(), 4)
-        1.317
-        """
-        return self._written("arccosh")
-
-    def arcsin_(self) -> Self:
-        """Write the result of `arcsin` to self and return self.
-
-        >>> round(Tensor(1.0).asin().item(), 4)
-        1.5708
-        """
-        return self._written("arcsin")
-
-    def arcsinh_(self) -> Self:
-        """Write the result of `arcsinh` to self and return self.
-
-        >>> round(Tensor(1.0).asinh().item(), 4)
-        0.8814
-        """
-        return self._written("arcsinh")
-
-    def arctan2_(self, other: TensorLike) -> Self:
-        """Write the result of `arctan2` to self and return self.
-
-        >>> Tensor([1.0, -1.0]).atan2(Tensor([0.0, -1.0])).rad2deg().tolist()
-        [90.0, -135.0]
-        """
-        return self._written("arctan2", other)
-
-    def arctan_(self) -> Self:
-        """Write the result of `arctan` to self and return self.
-
-        >>> round(Tensor(1.0).atan().item(), 4)
-        0.7854
-        """
-        return self._written("arctan")
-
-    def arctanh_(self) -> Self:
-        """Write the result of `arctanh` to self and return self.
-
-        >>> round(Tensor(0.5).atanh().item(), 4)
-        0.5493
-        """
-        return self._written("arctanh")
 
     def asin_(self) -> Self:
         """Write the result of `asin` to self and return self.
@@ -176,14 +112,6 @@ class ElementsForms(InPlaceMixin):
         """
         return self._written("clamp_min", min)
 
-    def clip_(self, min: TensorLike | None = None, max: TensorLike | None = None) -> Self:
-        """Write the result of `clip` to self and return self.
-
-        >>> Tensor([-2.0, 0.5, 3.0]).clamp(0, 1).tolist()
-        [0.0, 0.5, 1.0]
-        """
-        return self._written("clip", min, max)
-
     def copysign_(self, other: TensorLike) -> Self:
         """Write the result of `copysign` to self and return self.
 
@@ -255,14 +183,6 @@ class ElementsForms(InPlaceMixin):
         1.7183
         """
         return self._written("expm1")
-
-    def fix_(self) -> Self:
-        """Write the result of `fix` to self and return self.
-
-        >>> Tensor([1.7, -1.7]).trunc().tolist()
-        [1.0, -1.0]
-        """
-        return self._written("fix")
 
     def floor_(self) -> Self:
         """Write the result of `floor` to self and return self.
@@ -384,14 +304,6 @@ class ElementsForms(InPlaceMixin):
         """
         return self._written("rsqrt")
 
-    def sgn_(self) -> Self:
-        """Write the result of `sgn` to self and return self.
-
-        >>> Tensor([-2.5, 0.0, 3.0]).sign().tolist()
-        [-1.0, 0.0, 1.0]
-        """
-        return self._written("sgn")
-
     def sigmoid_(self) -> Self:
         """Write the result of `sigmoid` to self and return self.
 
@@ -463,6 +375,28 @@ class ElementsForms(InPlaceMixin):
         [1.0, -1.0]
         """
         return self._written("trunc")
+
+    absolute_ = abs_
+
+    arccos_ = acos_
+
+    arccosh_ = acosh_
+
+    arcsin_ = asin_
+
+    arcsinh_ = asinh_
+
+    arctan2_ = atan2_
+
+    arctan_ = atan_
+
+    arctanh_ = atanh_
+
+    clip_ = clamp_
+
+    fix_ = trunc_
+
+    sgn_ = sign_
 
 
 __all__ = ["ElementsForms"]
