@@ -26,9 +26,9 @@ OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other nu
     "from_file from_numpy item numpy realize to tolist",
     "values alone": "allclose equal full_like ones ones_like zeros zeros_like",
     "of `cast`": "bfloat16 bitcast bool byte char double float half int long short type_as",
-    "other names": "absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh clip divide fix greater "
-    "greater_equal less less_equal moveaxis multiply negative not_equal subtract swapaxes swapdims true_divide type "
-    "view",
+    "other names": "absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh clip concat "
+    "concatenate divide fix greater greater_equal less less_equal moveaxis multiply negative "
+    "not_equal subtract swapaxes swapdims true_divide type view",
     "of other rows": "broadcast_to clamp_max clamp_min expand_as fma pad_to reshape_as shrink shrink_to swish view_as",
 }
 

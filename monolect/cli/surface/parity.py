@@ -1,4 +1,4 @@
-"""List PyTorch's dense names beside those of monolect: `monolect torch-parity`.
+"""List PyTorch's dense names, and which of them monolect has: `monolect torch-parity`.
 
 What it is for: a name is present if it exists here now; the page names a test file that has it. An absent name
 has the hint of `base/absent.py`, or says that it is not there yet.
