@@ -38,7 +38,9 @@ TOPICS = {
     "devices": "Several devices",
     "random": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",
     "movement": "Shapes", "index": "Indexing", "reduce": "Reductions", "scan": "Running reductions",
-    "sort": "Sorting", "linalg": "Products", "in_place": "In place", "exchange": "Other libraries",
+    "sort": "Sorting", "linalg": "Products", "in_place": "In place", "in_place_forms": "In place, of methods",
+    "selection": "Selection by values", "arrangement": "Splits and joins", "pointwise": "Special functions",
+    "statistics": "Statistics", "products": "Norms and added products", "exchange": "Other libraries",
     "conv": "Convolution", "pool": "Pooling", "norm": "Normalisation", "loss": "Losses",
 }  # module of a method of Tensor -> its section; in the order of the page  # fmt: skip
 
@@ -120,8 +122,8 @@ def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
         member = inspect.getattr_static(cls, of_it)
         member = getattr(member, "__func__", getattr(member, "fget", member))
         if inspect.isfunction(member) and not (issubclass(cls, nn.Module) and of_it in OF_A_LAYER):
-            topic = member.__module__.rpartition(".")[2] if cls is Tensor else section
-            topic = "in_place" if ".in_place_forms." in member.__module__ else topic
+            folder, topic = member.__module__.split(".")[-2:]
+            topic = section if cls is not Tensor else folder if folder in TOPICS else topic
             yield Entry(page, topic, f"{name}.{of_it}", member, cls)
 
 
