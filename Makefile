@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-mpi test-targets test-units compiled test-compiled check bench bench-quick bench-against bench-host bench-export bench-devices bench-cuda golden choices corpus docs site clean
+.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-mpi test-targets test-units compiled test-compiled check surface bench bench-quick bench-against bench-host bench-export bench-devices bench-cuda golden choices corpus docs site clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -154,12 +154,16 @@ golden: .venv/.stamp-test ## write the golden files again; review the diff
 choices: .venv/.stamp-test ## write the choices of the frozen corpus of kernels again; review the diff
 	$(BIN)/python -m pytest tests/optimize --update-golden
 
+surface: .venv/.stamp-test ## write in-place forms and functions again, from the methods of Tensor
+	$(BIN)/monolect surface
+	$(BIN)/ruff format -q monolect
+
 corpus: .venv/.stamp-test ## collect the kernels of the corpus again, then `make choices`
 	$(BIN)/python -m tests.optimize.collect tests/optimize/kernels.ir.gz
 
 docs: .venv/.stamp-dev ## write docs/reference/ from the tables of the code, and the chart of docs/index.md
 	@mkdir -p docs/reference
-	@set -e; for table in ops passes rules actions accuracy settings devices tuning modules glossary; do \
+	@set -e; for table in ops passes rules actions accuracy settings devices tuning modules glossary torch-parity; do \
 	  $(BIN)/monolect $$table --markdown > docs/reference/$$table.md; echo "docs/reference/$$table.md"; done
 	$(BIN)/python -m benchmarks.chart
 

@@ -36,10 +36,11 @@ from monolect.base.errors import (
     ShapeError,
     VerifyError,
 )
+from monolect.base.function_names import FUNCTIONS as _FUNCTIONS
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import amp, data, nn, optim, random
+    from monolect import amp, data, linalg, nn, optim, random, special
     from monolect.amp.autocast import autocast
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from monolect.capture.function import function
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
+    from monolect.functions import *  # noqa: F403
     from monolect.tensor.devices.mesh import Mesh
     from monolect.tensor.draws.generator import Generator
     from monolect.tensor.kernel import custom_kernel, native_function
@@ -56,8 +58,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Generator", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad",
-    "jit", "native_function", "amp", "autocast", "data", "enable_grad", "inference_mode", "is_grad_enabled", "nn",
-    "no_grad", "optim", "random", "set_grad_enabled", "value_and_grad",
+    "jit", "native_function", "amp", "autocast", "data", "enable_grad", "inference_mode", "is_grad_enabled", "linalg",
+    "nn", "no_grad", "optim", "random", "set_grad_enabled", "special", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -95,20 +97,28 @@ _LATE = {
     "autocast": "monolect.amp.autocast",
     **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
-_SPACES = frozenset(("amp", "data", "nn", "optim", "random"))  # modules that are imported at their first use
+# modules that are imported at their first use
+_SPACES = frozenset(("amp", "data", "linalg", "nn", "optim", "random", "special"))
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names
 
     def __getattr__(name: str) -> Any:
-        if name not in _LATE and name not in _SPACES:
-            raise AttributeError(f"module 'monolect' has no attribute {name!r}")
         with collection_paused():
-            module = import_module(f"monolect.{name}" if name in _SPACES else _LATE[name])
-            found = module if name in _SPACES else getattr(module, name)
+            found = _found(name)
         globals()[name] = found  # later uses do not call __getattr__
         return found
 
+    def _found(name: str) -> Any:
+        """Return the object of a name that is imported late: a row of _LATE, a module, or a function of tensors."""
+        if name in _LATE:
+            return getattr(import_module(_LATE[name]), name)
+        if name in _SPACES:
+            return import_module(f"monolect.{name}")
+        if name in _FUNCTIONS:
+            return getattr(import_module("monolect.functions"), name)
+        raise AttributeError(import_module("monolect.base.absent").hint("monolect", name))
+
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted({*__all__, *_FUNCTIONS, *(name for name in globals() if name.startswith("__"))})

@@ -27,6 +27,11 @@ COMMANDS = {
     "export": ("export", "write a saved step as C or WebAssembly that needs no monolect"),
     "where": ("tables", "find code by a word in names, docstrings and the glossary; without a word, list every module"),
     "api": ("api", "every public name, or signature, docstring and examples of one"),
+    "surface": (
+        "surface.generate",
+        "write the sources that follow from the methods of Tensor: in-place forms, functions",
+    ),
+    "torch-parity": ("surface.parity", "the names of PyTorch: present, or absent and why"),
     "ops": ("tables", "the op table, or all facts about one op"),
     "passes": ("tables", "the passes of the compiler, in order"),
     "rules": ("tables", "every named rule and action, its meaning, and the code that applies it"),

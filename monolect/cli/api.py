@@ -15,6 +15,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import monolect
+import monolect.functions
+import monolect.linalg
+import monolect.nn.functional
+import monolect.special
 from monolect import Tensor, nn, optim, random
 from monolect.base.errors import ArgumentError
 from monolect.capture.jit import Jit
@@ -24,6 +28,7 @@ OF_A_LAYER = ("forward", "extra_repr")  # methods of a layer that the docstring 
 PAGES = (
     "monolect",
     "tensor",
+    "functions",
     "nn",
     "optim",
     "data",
@@ -35,7 +40,9 @@ TOPICS = {
     "devices": "Several devices",
     "methods": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",
     "movement": "Shapes", "index": "Indexing", "reduce": "Reductions", "scan": "Running reductions",
-    "sort": "Sorting", "linalg": "Products", "in_place": "In place", "exchange": "Other libraries",
+    "sort": "Sorting", "linalg": "Products", "in_place": "In place", "in_place_forms": "In place, of methods",
+    "selection": "Selection by values", "arrangement": "Splits and joins", "pointwise": "Special functions",
+    "statistics": "Statistics", "products": "Norms and added products", "exchange": "Other libraries",
     "conv": "Convolution", "pool": "Pooling", "norm": "Normalisation", "loss": "Losses",
 }  # module of a method of Tensor -> its section; in the order of the page  # fmt: skip
 
@@ -99,6 +106,11 @@ def public() -> Iterator[Entry]:
         elif value is not Tensor:
             yield from _entries("monolect", "", name, value)
     yield from _entries("monolect", "", "Jit", Jit)
+    of_tensors: tuple[ModuleType, ...] = (monolect.functions, nn.functional, monolect.special, monolect.linalg)
+    for module in of_tensors:
+        prefix = module.__name__.removeprefix("monolect.").replace("functions", "monolect")
+        for name in module.__all__:
+            yield Entry("functions", prefix, f"{prefix}.{name}", getattr(module, name))
     for name in sorted(nn.__all__, key=lambda name: (name != "Module", name)):
         yield from _entries("nn", "", name, getattr(nn, name))
     for page, space in SPACES:
@@ -131,7 +143,8 @@ def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
         member = inspect.getattr_static(cls, of_it)
         member = getattr(member, "__func__", getattr(member, "fget", member))
         if inspect.isfunction(member) and not _is_described_by_base(cls, of_it):
-            topic = member.__module__.rpartition(".")[2] if cls is Tensor else section
+            folder, topic = member.__module__.split(".")[-2:]
+            topic = section if cls is not Tensor else folder if folder in TOPICS else topic
             yield Entry(page, topic, f"{name}.{of_it}", member, cls)
 
 

@@ -5,6 +5,7 @@ Source: names follow torch.nn and torch.optim.
 
 from typing import TYPE_CHECKING, Any
 
+from monolect.base.absent import hint
 from monolect.nn import optim, state
 from monolect.nn.activation import (
     GELU,
@@ -40,12 +41,12 @@ __all__ = [
     "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d",
     "Dropout", "Embedding", "Flatten", "GELU", "GroupNorm", "Identity", "LayerNorm", "LeakyReLU", "Linear",
     "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid",
-    "Softmax", "Tanh", "datasets", "init", "optim", "parallel", "state", "utils",
+    "Softmax", "Tanh", "datasets", "functional", "init", "optim", "parallel", "state", "utils",
 ]  # fmt: skip
 
 
 if TYPE_CHECKING:
-    from monolect.nn import datasets, init, parallel, utils
+    from monolect.nn import datasets, functional, init, parallel, utils
     from monolect.nn.attention import MultiheadAttention
 else:
 
@@ -59,6 +60,10 @@ else:
             import monolect.nn.init as init  # imported at its first use
 
             return init
+        if name == "functional":
+            import monolect.nn.functional as functional  # imported at its first use
+
+            return functional
         if name == "parallel":
             import monolect.nn.parallel as parallel  # imported at its first use
 
@@ -71,7 +76,7 @@ else:
             from monolect.nn.attention import MultiheadAttention  # imported at its first use
 
             return MultiheadAttention
-        raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")
+        raise AttributeError(hint("nn", name))
 
 
 def __dir__() -> list[str]:

@@ -23,6 +23,7 @@ from monolect.autograd.operands import same_device
 from monolect.autograd.sharding import leaves_parts, passed_to, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import Device, is_on_disk
+from monolect.base.absent import mark_absent
 from monolect.base.dtype import as_dtype, readable
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
@@ -57,17 +58,22 @@ from monolect.tensor.draws.generator import Generator
 from monolect.tensor.draws.in_place import RandomInPlaceMixin
 from monolect.tensor.draws.methods import RandomMixin
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.methods.arrangement.families import ArrangementMixin
 from monolect.tensor.methods.casts import CastMixin
 from monolect.tensor.methods.elementwise import ElementwiseMixin
 from monolect.tensor.methods.exchange import ExchangeMixin
 from monolect.tensor.methods.functions import FunctionsMixin
-from monolect.tensor.methods.in_place import InPlaceMixin
+from monolect.tensor.methods.in_place_forms import FormsMixin
 from monolect.tensor.methods.index import IndexMixin
 from monolect.tensor.methods.linalg import LinalgMixin
 from monolect.tensor.methods.movement import MovementMixin
+from monolect.tensor.methods.pointwise.families import PointwiseMixin
+from monolect.tensor.methods.products.families import ProductsMixin
 from monolect.tensor.methods.reduce import ReduceMixin
 from monolect.tensor.methods.scan import ScanMixin
+from monolect.tensor.methods.selection.families import SelectionMixin
 from monolect.tensor.methods.sort import SortMixin
+from monolect.tensor.methods.statistics.families import StatisticsMixin
 from monolect.tensor.neural.autocast import autocasting
 from monolect.tensor.neural.conv import ConvMixin
 from monolect.tensor.neural.loss import LossMixin
@@ -258,7 +264,12 @@ class Tensor(
     ScanMixin,
     SortMixin,
     IndexMixin,
-    InPlaceMixin,
+    SelectionMixin,
+    ArrangementMixin,
+    PointwiseMixin,
+    StatisticsMixin,
+    ProductsMixin,
+    FormsMixin,
     LinalgMixin,
     ConvMixin,
     LossMixin,
@@ -782,5 +793,6 @@ class Tensor(
 
 
 Generator.make = Tensor
+mark_absent(Tensor, "Tensor")
 
 __all__ = ["Tensor", "compute_pending", "copied", "in_own_memory", "leaf_nodes", "leaves", "live_tensors", "watched"]

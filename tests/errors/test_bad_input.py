@@ -44,7 +44,7 @@ OPERATORS = ["__add__", "__sub__", "__truediv__", "__floordiv__", "__mod__", "__
 OPERATORS += ["__lshift__", "__lt__", "__eq__", "__getitem__"]
 METHODS = [
     m
-    for m in [*OPERATORS, *(n for n in dir(Tensor) if not n.startswith("_"))]
+    for m in [*OPERATORS, *(n for n in dir(Tensor) if not n.startswith("_") and hasattr(Tensor, n))]
     if m not in COMPUTING and not isinstance(inspect.getattr_static(Tensor, m), property)
 ]
 

@@ -11,11 +11,12 @@ from monolect.tensor.tensor import Tensor
 
 AXES = {"dim", "axis", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim", "source", "destination"}
 NO_AXES = {("tensordot", "dims"), ("tile", "dims"), *((f, "dim") for f in ("var", "std", "var_mean", "std_mean"))}
-NO_AXES |= {(f, "source") for f in ("index_add", "index_copy", "put")}
+NO_AXES |= {(f, "source") for f in "index_add index_copy index_reduce masked_scatter put".split() for f in (f, f + "_")}
+NO_AXES |= {("matrix_norm", "dim")}  # two axes
 GIVEN: dict[str, Any] = {
     "index": Tensor([0, 1]), "indices": Tensor([[0, 1]]), "src": Tensor([1.0, 2.0]), "value": 1.0, "k": 1, "q": 0.5,
     "repeats": 2, "shifts": 1, "start": 0, "length": 1, "chunks": 1, "split_size_or_sections": 1, "sizes": (1, -1),
-    "source": 0, "destination": 0, "dim": 0,
+    "source": 0, "destination": 0, "dim": 0, "reduce": "amax",
 }  # fmt: skip
 
 

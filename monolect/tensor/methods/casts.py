@@ -111,6 +111,30 @@ class CastMixin(TensorBase):
         """
         return self.cast(dtypes.int64)
 
+    def short(self) -> Self:
+        """Return the same values as int16.
+
+        >>> Tensor([1.7, -2.5]).short().tolist()
+        [1, -2]
+        """
+        return self.cast(dtypes.int16)
+
+    def char(self) -> Self:
+        """Return the same values as int8.
+
+        >>> Tensor([1.7, -2.5]).char().tolist()
+        [1, -2]
+        """
+        return self.cast(dtypes.int8)
+
+    def byte(self) -> Self:
+        """Return the same values as uint8.
+
+        >>> Tensor([1.7, 2.5]).byte().tolist()
+        [1, 2]
+        """
+        return self.cast(dtypes.uint8)
+
     def bool(self) -> Self:
         """Return a bool tensor: True where the element is not zero.
 

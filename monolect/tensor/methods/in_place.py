@@ -62,6 +62,10 @@ class InPlaceMixin(TensorBase):
         self._store(None, cast(new._uop, self.dtype))
         return self
 
+    def _written(self, name: str, *args: Any, **kwargs: Any) -> Self:
+        """Write what the method `name` returns for the arguments to self, and return self: its in-place form."""
+        return self._update(f"{name}_", getattr(self, name)(*args, **kwargs))
+
     __iadd__ = _augmented("+", operator.add)
     __isub__ = _augmented("-", operator.sub)
     __imul__ = _augmented("*", operator.mul)

@@ -1,8 +1,8 @@
 """Methods that read and write parts of a tensor: basic slices, integer tensors, gather and scatter.
 
 What it is for: `x[...]`, `x[...] = v`, and PyTorch's gather, scatter, index_select and related methods.
-What it is not: reading by a bool mask is refused, as the size of the result depends on the data; `where` is the
-alternative.
+A bool mask as an index means the positions of its true elements; the call computes the mask, because the size of the
+result depends on it. Only `x[mask] = value` with a value that broadcasts computes nothing.
 Invariants: ints and slices are views. Integer tensors become one INDEX into an axis that combines all indexed axes, so
 a gather is a direct load. Writes are AFTER(base, STORE or ATOMICADD into the same view).
 
@@ -34,6 +34,7 @@ from monolect.runtime.replay.in_progress import Check, changes, checks_under_way
 from monolect.tensor.base import Data, Key, Number, TensorBase, TensorLike, as_size, refused
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.methods.movement import strided
+from monolect.tensor.methods.selection.masks import without_masks
 from monolect.tensor.view import Window, names_of, shown, view_kind
 
 _new = object.__new__
@@ -103,26 +104,21 @@ class IndexMixin(TensorBase):
 
     def __setitem__(self, key: Key, value: Data) -> None:
         v = self._value_to_write(value)
-        if isinstance(key, TensorBase) and key.dtype is dtypes.bool:
+        if isinstance(key, TensorBase) and key.dtype is dtypes.bool and _broadcasts(key, v, self):
             self._store(None, self._masked(key, v))
         else:
+            key = without_masks(self, key)
             part = selection(self, key, writes=True)
             self._store(part.of, _drop_leading_ones(cast(v._uop, self.dtype), part.of(self._uop).shape))
 
     def _masked(self, mask: Any, v: Any) -> UOp:
         """Return the node of self with the Tensor `v`, cast and broadcast, where the bool Tensor `mask` is true.
 
-        Raises ShapeError unless the shape of `mask` is that of the leading axes of self, and `v` has one element or no
-        more axes than the other axes of self.
+        Raises ShapeError unless the shape of `mask` is that of the leading axes of self. `v` has one element or no more
+        axes than the other axes of self.
         """
         if mask.shape != self.shape[: mask.ndim]:
             raise ShapeError("the mask does not fit", expected=f"leading axes of {self.shape}", found=mask.shape)
-        if v.ndim > self.ndim - mask.ndim and v.numel() != 1:
-            raise ShapeError(
-                "x[mask] = v with one value for each True element is not supported",
-                expected="a value that broadcasts",
-                found=v.shape,
-            )
         m = graph.reshape(mask._uop, mask.shape + (1,) * (self.ndim - mask.ndim))
         new = cast(v._uop, self.dtype) if v.ndim <= self.ndim else graph.reshape(cast(v._uop, self.dtype), ())
         return where(m, new, self._uop)
@@ -354,14 +350,19 @@ class IndexMixin(TensorBase):
 
 
 def _select_part(self: Any, key: Any) -> Any:
-    """Return the part of `self` that `key` names: a view, or a copy if integer tensors select elements."""
-    part = selection(self, key)
+    """Return the part of `self` that `key` names: a view, or a copy if tensors select elements."""
+    part = selection(self, without_masks(self, key))
     if part.is_copy:
         return self._wrap(part.of(self._uop))
     return shown(self, part.of, part.strides)
 
 
 _part_of = guarded(_select_part, "__getitem__")
+
+
+def _broadcasts(mask: Any, v: Any, t: Any) -> bool:
+    """Whether the Tensor `v` broadcasts to the part of `t` that a bool `mask` selects, however many elements it has."""
+    return v.ndim <= t.ndim - mask.ndim or v.numel() == 1 or mask.ndim == 0
 
 
 def _drop_leading_ones(u: UOp, shape: tuple) -> UOp:

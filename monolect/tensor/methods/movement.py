@@ -509,20 +509,6 @@ class MovementMixin(TensorBase):
         reps = as_sizes(dims, "repeat")
         return self.repeat(*(1,) * (self.ndim - len(reps)), *reps)
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-        """Return self with each element repeated `repeats` times in a row along axis `dim`; without `dim`, of the
-        flattened tensor.
-
-        >>> Tensor([1, 2]).repeat_interleave(2).tolist()
-        [1, 1, 2, 2]
-        """
-        if dim is None:
-            return self.flatten().repeat_interleave(repeats, 0)
-        a, s, r = self._axis(dim), self.shape, as_int(repeats, "repeats")
-        check_sizes((r,))
-        u = graph.expand(graph.reshape(self._uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], r, *s[a + 1 :]))
-        return self._wrap(graph.reshape(u, (*s[:a], s[a] * r, *s[a + 1 :])))
-
     def cat(self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0) -> AnyTensor:
         """Return tensors concatenated along axis `dim`: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
 
@@ -531,8 +517,10 @@ class MovementMixin(TensorBase):
         >>> Tensor.cat([Tensor([1, 2]), Tensor([3])]).tolist()
         [1, 2, 3]
         """
-        ts, dim = _tensors_and_axis("cat", self, others, dim)
+        ts, dim = tensors_and_axis("cat", self, others, dim)
         return ts[0]._wrap(join([t._uop for t in ts], ts[0]._axis(dim)))
+
+    concat = concatenate = cat
 
     def stack(self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0) -> AnyTensor:
         """Return tensors of one shape concatenated along a new axis `dim`: `a.stack(b)` or `Tensor.stack([a, b])`.
@@ -542,7 +530,7 @@ class MovementMixin(TensorBase):
         >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1).tolist()
         [[1, 3], [2, 4]]
         """
-        ts, dim = _tensors_and_axis("stack", self, others, dim)
+        ts, dim = tensors_and_axis("stack", self, others, dim)
         for t in ts:
             if t.shape != ts[0].shape:
                 raise ShapeError("stack: shapes differ", expected=ts[0].shape, found=t.shape)
@@ -560,7 +548,7 @@ class MovementMixin(TensorBase):
         >>> [t.tolist() for t in Tensor.meshgrid(Tensor([1, 2]), Tensor([5, 6]))]
         [[[1, 1], [2, 2]], [[5, 6], [5, 6]]]
         """
-        ts, _ = _tensors_and_axis("meshgrid", self, others, 0)
+        ts, _ = tensors_and_axis("meshgrid", self, others, 0)
         if indexing not in ("ij", "xy"):
             raise ArgumentError("meshgrid: unknown indexing", expected="'ij' or 'xy'", found=repr(indexing))
         if any(t.ndim > 1 for t in ts):
@@ -689,7 +677,7 @@ def _rolled(u: UOp, axis: int, by: Any) -> UOp:
     return shrink_axis(join([u, u], axis), axis, build("MOD", idx(by) * -1, idx(n)), n)
 
 
-def _tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], int]:
+def tensors_and_axis(name: str, first: Any, others: tuple, dim: Any) -> tuple[list[Any], int]:
     """Return (tensors, axis) of a call such as `a.cat(b)`, `Tensor.cat([a, b])` or `Tensor.cat([a, b], 1)`.
 
     `first` and `others` are its positional arguments, `dim` the axis if these have none. `name` is the method in
@@ -797,4 +785,4 @@ def _cut(x: Any, a: int, before: int, after: int) -> Any:
     return x if start == 0 and stop == x.shape[a] else x.narrow(a, start, stop - start)
 
 
-__all__ = ["MovementMixin", "strided"]
+__all__ = ["MovementMixin", "tensors_and_axis", "strided"]

@@ -2,8 +2,8 @@
 
 What it is not: the algorithms, which are in `graphs.radix_sort` and `graphs.select` and work on rows of a known length.
 An axis of symbolic size is padded to its largest size, and the padding sorts last. Selecting distinct elements
-(`unique`) is not offered, as their number depends on the data. Invariants: nan comes after every number, equal elements
-keep their order, indices are int64, and a gradient goes to the selected element.
+(`unique`) is in `selection.masks`, as their number depends on the data. Invariants: nan comes after every number, equal
+elements keep their order, indices are int64, and a gradient goes to the selected element.
 """
 
 from __future__ import annotations

@@ -1,0 +1,131 @@
+"""Say what to use instead of names of PyTorch that monolect does not have.
+
+What it is for: `x.stride()` or `monolect.fft` raise an AttributeError with a hint, and `hasattr` is False. The page of
+names (`monolect torch-parity`) has the same texts.
+Invariant: a name that exists has no effect here; rows of ABSENT may stay when a name comes.
+"""
+
+from typing import Any, NoReturn
+
+_COMPLEX = "complex numbers are out of scope; keep real and imaginary parts as two tensors"
+_FACTORS = "factorisations and solvers of matrices are out of scope; use numpy.linalg on x.numpy()"
+_MEMORY = "a lazy tensor has no storage, strides or pointers of its own; use reshape, permute, unfold or contiguous()"
+_SHAPE = "a tensor keeps its shape; write x = x.{0}(...)"
+_DRAWN = "random numbers come from monolect.random and Tensor.rand, randn, uniform, normal; assign them by x.copy_(...)"
+_SPECTRA = "Fourier transforms are out of scope; use numpy.fft on x.numpy()"
+
+# (namespaces, names, hint)
+_ROWS: tuple[tuple[str, str, str], ...] = (
+    (
+        "Tensor monolect dtypes",
+        "cdouble cfloat chalf complex imag polar view_as_complex view_as_real complex32 complex64 complex128"
+        " __complex__",
+        _COMPLEX,
+    ),
+    (
+        "Tensor monolect linalg",
+        "cholesky cholesky_ex cholesky_inverse cholesky_solve cond det eig eigh eigvals eigvalsh geqrf"
+        " householder_product inv inv_ex inverse ldl_factor ldl_factor_ex ldl_solve lobpcg logdet lstsq lu lu_factor"
+        " lu_factor_ex lu_solve lu_unpack matrix_exp matrix_rank nuclear_norm orgqr ormqr pca_lowrank pinv pinverse qr"
+        " slogdet solve solve_ex solve_triangular svd svd_lowrank svdvals tensorinv tensorsolve triangular_solve",
+        _FACTORS,
+    ),
+    ("Tensor monolect", "istft stft", _SPECTRA),
+    ("monolect", "fft", _SPECTRA),
+    (
+        "Tensor monolect",
+        "as_strided as_strided_scatter data_ptr empty_permuted empty_strided is_contiguous new_empty_strided stride"
+        " storage storage_offset untyped_storage",
+        _MEMORY,
+    ),
+    ("Tensor", "squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ as_strided_ resize_ set_", _SHAPE),
+    ("Tensor", "__delitem__", "a tensor keeps its shape; select the other elements by x[mask]"),
+    ("Tensor", "apply_ map_ map2_", "compose methods of all elements, or write a custom_kernel"),
+    ("Tensor", "is_ipu cuda ipu xpu", "the device is x.device; move a tensor by x.to(device)"),
+    ("monolect", "set_default_dtype set_default_device", "pass dtype= and device=; DEVICE is a setting (Context)"),
+    ("monolect", "asarray as_tensor tensor scalar_tensor", "Tensor(data), which shares memory where it can"),
+    ("monolect", "save load", "monolect.interop.safetensors: safe_save, safe_load"),
+    ("monolect", "finfo iinfo", "dtype.min, dtype.max and numpy.finfo"),
+    ("monolect", "frombuffer", "Tensor(numpy.frombuffer(...))"),
+    ("monolect", "compile", "monolect.jit"),
+    ("Tensor", "index", "x[indices]"),
+    ("Tensor", "igamma_ igammac_", "incomplete gamma functions need loops of unknown length; use scipy.special"),
+    ("Tensor", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_", _DRAWN),
+    ("monolect", "is_tensor", "isinstance(x, Tensor)"),
+    ("monolect", "real", "x.real, which is x"),
+    ("monolect", "constant_pad_nd", "nn.functional.pad"),
+    ("monolect", "feature_dropout", "nn.functional.dropout"),
+    (
+        "monolect",
+        "no_grad enable_grad set_grad_enabled is_grad_enabled inference_mode",
+        "only what leads to a leaf with requires_grad is differentiated; x.detach() and x.assign(value) leave it out",
+    ),
+    ("dtypes", "float8_e4m3fn float8_e5m2", "dtypes.fp8e4m3 and dtypes.fp8e5m2"),
+    ("dtypes", "float4_e2m1fn_x2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu", "no target has them"),
+    ("nn", "GRU LSTM RNN", "recurrent layers over a sequence are out of scope; loop over a cell"),
+    ("linalg", "norm", "linalg.vector_norm, linalg.matrix_norm or Tensor.norm"),
+    ("linalg", "cross", "monolect.cross(a, b, dim=-1); its default is another axis"),
+    ("linalg", "diagonal", "x.diagonal(dim1=-2, dim2=-1); its default are other axes"),
+    ("linalg", "vander", "monolect.vander(x, N, increasing=True); its default is the other order"),
+    (
+        "Tensor monolect special",
+        "igamma igammac gammainc gammaincc",
+        "incomplete gamma functions need loops of unknown length; use scipy.special",
+    ),
+    ("special", "airy_ai", "use scipy.special.airy on x.numpy()"),
+    ("monolect", "histogramdd", "histogram of each axis, or numpy.histogramdd on x.numpy()"),
+    ("monolect", "promote_types result_type can_cast", "operations promote by themselves; see the page on semantics"),
+    (
+        "monolect",
+        "hamming_window hann_window bartlett_window blackman_window kaiser_window",
+        "Tensor(numpy.hanning(n)) and its relatives",
+    ),
+    ("Tensor monolect", "nonzero_static", "nonzero, whose result has the size that it needs"),
+    ("Tensor", "__complex__", _COMPLEX),
+    ("monolect", "binomial poisson", "see monolect.random"),
+    ("monolect", "frobenius_norm", "Tensor.norm"),
+    ("monolect", "logspace", "base ** Tensor.linspace(start, end, steps)"),
+    ("Tensor", "resize_as_ record_stream pin_memory share_memory_", _MEMORY),
+)  # fmt: skip
+
+ABSENT: dict[str, dict[str, str]] = {}
+for _spaces, _names, _hint in _ROWS:
+    for _space in _spaces.split():
+        ABSENT.setdefault(_space, {}).update(
+            {_name: _hint.format(_name.rstrip("_") or _name) for _name in _names.split()}
+        )
+
+
+def hint(namespace: str, name: str) -> str:
+    """Return the text of the AttributeError for `name` in `namespace`, such as "Tensor" or "nn.functional"."""
+    owner = (
+        "Tensor" if namespace == "Tensor" else f"module 'monolect.{namespace}'".replace("monolect.monolect", "monolect")
+    )
+    text = f"{owner} has no attribute {name!r}"
+    instead = ABSENT.get(namespace, {}).get(name)
+    return text if instead is None else f"{text}; {instead}"
+
+
+class AbsentName:
+    """An attribute of a class that raises AttributeError with a hint, so that `hasattr` is False."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __get__(self, instance: Any, owner: Any = None) -> NoReturn:
+        raise AttributeError(self.text)
+
+
+def mark_absent(cls: Any, namespace: str) -> None:
+    """Give the class `cls` an AbsentName for each absent name of `namespace` that it does not have. `dir` of an
+    instance does not list them.
+    """
+    hidden = {name for name in ABSENT[namespace] if not hasattr(cls, name)}
+    for name in hidden:
+        setattr(cls, name, AbsentName(hint(namespace, name)))
+    cls.__dir__ = lambda self: [name for name in object.__dir__(self) if name not in hidden]
+
+
+__all__ = ["ABSENT", "AbsentName", "hint", "mark_absent"]

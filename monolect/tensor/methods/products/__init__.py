@@ -1,0 +1,1 @@
+"""Methods that are products of matrices and vectors, norms and distances, by PyTorch's names."""

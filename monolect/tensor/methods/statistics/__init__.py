@@ -1,0 +1,1 @@
+"""Methods that describe samples along axes: reductions without nan, covariances, differences, integrals."""

@@ -1,0 +1,211 @@
+"""Special functions beside references of 40 digits and PyTorch: few units in the last place, gradients, edges."""
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+import monolect
+from monolect import ArgumentError, DTypeError, Tensor, dtypes
+from tests.unit.rows_of_torch import check, tensors, wide
+
+mpmath.mp.dps = 60
+NAN, INF = float("nan"), float("inf")
+RNG = np.random.default_rng(0)
+ANY = np.concatenate([RNG.uniform(-6, 12, 60), 10 ** RNG.uniform(-9, 2, 40), [0.5, 1.0, 2.0, 8.0, 10.0]])
+ABOVE = abs(ANY)
+INSIDE = np.concatenate([RNG.uniform(-1, 1, 60), 1 - 10 ** RNG.uniform(-15, -1, 20), 10 ** RNG.uniform(-18, -1, 20)])
+SHARE = np.concatenate([RNG.uniform(0, 1, 60), 10 ** RNG.uniform(-300, -1, 20)])
+LOW = np.concatenate([ANY, -(10 ** RNG.uniform(0, 4, 20))])
+mp: Any = mpmath
+
+# name -> (reference, arguments, floor): an error is relative to the value, or to `floor` where the value is smaller
+EXACT: dict[str, Any] = {
+    "lgamma": (lambda x: mp.log(abs(mp.gamma(x))) if x != 0 else INF, ABOVE, 0.0),
+    "digamma": (mp.digamma, ABOVE, 0.1),
+    "erfinv": (mp.erfinv, INSIDE, 0.0),
+    "erfcx": (lambda x: mp.exp(x * x) * mp.erfc(x), ANY[ANY < 20], 0.0),
+    "log_ndtr": (lambda x: mp.log(mp.ncdf(x)) if x < 3 else mp.log1p(-mp.ncdf(-x)), LOW[LOW > -30], 0.0),
+    "ndtri": (lambda p: -mp.sqrt(2) * _erfcinv(2 * p), SHARE[SHARE > 1e-30], 1e-3),
+    "i0": (lambda x: mp.besseli(0, x), ANY, 0.0),
+    "i0e": (lambda x: mp.exp(-abs(x)) * mp.besseli(0, x), ANY, 0.0),
+    "i1": (lambda x: mp.besseli(1, x), ANY, 0.0),
+    "i1e": (lambda x: mp.exp(-abs(x)) * mp.besseli(1, x), ANY, 0.0),
+    "modified_bessel_i0": (lambda x: mp.besseli(0, x), ANY, 0.0),
+    "modified_bessel_i1": (lambda x: mp.besseli(1, x), ANY, 0.0),
+    "modified_bessel_k0": (lambda x: mp.besselk(0, x), ABOVE[::5], 0.0),
+    "modified_bessel_k1": (lambda x: mp.besselk(1, x), ABOVE[::5], 0.0),
+    "scaled_modified_bessel_k0": (lambda x: mp.exp(x) * mp.besselk(0, x), ABOVE[::5], 0.0),
+    "scaled_modified_bessel_k1": (lambda x: mp.exp(x) * mp.besselk(1, x), ABOVE[::5], 0.0),
+    "bessel_j0": (lambda x: mp.besselj(0, x), ANY, 0.2),
+    "bessel_j1": (lambda x: mp.besselj(1, x), ANY, 0.2),
+    "bessel_y0": (lambda x: mp.bessely(0, x), ABOVE, 0.2),
+    "bessel_y1": (lambda x: mp.bessely(1, x), ABOVE, 0.2),
+    "spherical_bessel_j0": (lambda x: mp.sin(x) / x, ANY, 0.1),
+    "entr": (lambda x: -x * mp.log(x), ABOVE, 0.0),
+    "trigamma": (lambda x: mp.psi(1, x), ABOVE, 0.0),
+    "trigamma below 0": (lambda x: mp.psi(1, x), -ABOVE[:40] - 0.013, 0.0),
+}
+MOST_ULP = 24  # of float64, beside 40 digits; sums of series round a few times, far phases lose with the argument
+
+
+def _own(xs: np.ndarray, name: str) -> Tensor:
+    """PyTorch's trigamma errs by 1e-9, so it is compared with forty digits only."""
+    return Tensor(xs).polygamma(1) if name.startswith("trigamma") else getattr(Tensor(xs), name)()
+
+
+def _erfcinv(q: Any) -> Any:
+    return mp.erfinv(1 - q) if q > 1e-12 else mp.findroot(lambda y: mp.log(mp.erfc(y)) - mp.log(q), mp.sqrt(-mp.log(q)))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_values_beside_forty_digits(name: str) -> None:
+    reference, xs, floor = EXACT[name]
+    want = [reference(mp.mpf(float(x))) for x in xs]
+    got = _own(xs, name).numpy()
+    for x, g, w in zip(xs, got, want, strict=True):
+        scale = max(abs(float(w)), floor, 1e-300)
+        assert abs(mp.mpf(float(g)) - w) <= MOST_ULP * 2.2e-16 * scale * max(
+            1.0, abs(x) / 8, x * x / 8 if name == "log_ndtr" else 0.0
+        ), (x, g, float(w))
+    narrow = xs.astype(np.float32)
+    want32 = np.array([float(reference(mp.mpf(float(x)))) for x in narrow])
+    got32 = _own(narrow, name).numpy()
+    assert got32.dtype == np.float32
+    is_normal = abs(want32) > 1e-37
+    np.testing.assert_allclose(got32[is_normal], want32[is_normal], rtol=3e-7, atol=3e-7 * floor)
+
+
+X = np.array([0.3, 1.7, 2.5, 4.25, 9.5, 15.0, 0.9, 1.4])
+Y = np.array([0.6, 2.5, 0.25, 1.5, 3.0, 0.125, 0.5, 4.0])
+BOTH: dict[str, Any] = {
+    **{name: (lambda x, name=name: getattr(x, name)(), (X,)) for name in ("lgamma", "digamma", "i0")},
+    **{
+        name: (lambda x, name=name: _special(x, name), (X,))
+        for name in ("i0e", "i1", "i1e", "log_ndtr", "erfcx", "entr", "ndtr")
+    },
+    "lgamma below 0": (lambda x: x.lgamma(), (-X - 0.15,)),
+    "digamma below 0": (lambda x: x.digamma(), (-X - 0.15,)),
+    "i1e below 0": (lambda x: _special(x, "i1e"), (-X,)),
+    "erfinv": (lambda x: x.erfinv(), (X / 20,)),
+    "ndtri": (lambda x: _special(x, "ndtri"), (X / 16,)),
+    "polygamma 3": (lambda x: x.polygamma(3), (X,)),
+    "mvlgamma": (lambda x: x.mvlgamma(3), (X + 2,)),
+    "xlogy": (lambda x, y: x.xlogy(y), (X, Y)),
+    "xlogy by a number": (lambda x: x.xlogy(2.0), (X,)),
+    "xlog1py": (lambda x, y: _special(x, "xlog1py", y), (X, Y)),
+    "zeta": (lambda x, y: _special(x.detach() + 1.1, "zeta", y.detach()), (X, Y)),
+    "logaddexp2": (lambda x, y: x.logaddexp2(y), (X, Y)),
+    "fmax": (lambda x, y: x.fmax(y), (X, Y)),
+    "fmin": (lambda x, y: x.fmin(y), (X, Y)),
+    "ldexp": (lambda x, n: x.ldexp(n), (X, np.array([1, 2, 0, 3, 5, 7, 2, 1]))),
+    "frexp": (lambda x: x.detach().frexp(), (X,)),
+    "nextafter": (lambda x, y: x.detach().nextafter(y.detach()), (X, Y)),
+    "angle": (lambda x: x.angle(), (X - 2,)),
+    "gcd": (lambda x, y: x.gcd(y), (np.array([12, -8, 0, 7]), np.array([18, 12, 5, 0]))),
+    "lcm": (lambda x, y: x.lcm(y), (np.array([12, -8, 0, 7]), np.array([18, 12, 5, 0]))),
+}
+DEGREES = (-1, 0, 1, 2, 5)
+POLYNOMIALS = [
+    "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w",
+    "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w",
+    "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+]  # fmt: skip
+
+
+def _special(x: Any, name: str, *args: Any) -> Any:
+    return getattr(x, name)(*args) if isinstance(x, Tensor) else getattr(torch.special, name)(x, *args)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_values_and_gradients_beside_pytorch(name: str) -> None:
+    f, arrays = BOTH[name]
+    check(f, arrays, tolerance=2e-13)
+    if arrays[0].dtype.kind == "f":
+        check(f, arrays, "float32", 4e-6)
+        if name not in ("frexp", "nextafter", "erfcx", "zeta", "ndtri", "log_ndtr") and not name.startswith("poly"):
+            check(f, arrays, "bfloat16")
+
+
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_polynomials(name: str) -> None:
+    x = np.array([-0.9, -0.25, 0.1, 0.75])
+    x = (x + 1) / 2 if name.startswith("shifted") else x
+    for n in DEGREES:
+        check(lambda t, n=n: _special(t.detach(), name, n), (x,), tolerance=1e-11)
+    with pytest.raises(ArgumentError):
+        getattr(Tensor(x), name)(10**6)
+
+
+EDGES: dict[str, list[float]] = {
+    "lgamma": [0.0, -1.0, -2.0, INF, -INF, NAN, 1.0, 2.0],
+    "digamma": [0.0, -0.0, -1.0, INF, NAN],
+    "erfinv": [1.0, -1.0, 1.5, 0.0, NAN],
+    "i0": [INF, NAN, 0.0],
+    "i0e": [NAN, 0.0],
+    "i1": [INF, -INF, NAN, 0.0],
+    "ndtri": [0.0, 1.0, -0.5, 2.0, NAN],
+    "log_ndtr": [INF, -INF, NAN],
+    "entr": [0.0, -1.0, INF, NAN],
+    "erfcx": [INF, NAN],
+    "modified_bessel_k0": [0.0, -1.0, NAN],
+    "bessel_y0": [0.0, -1.0, NAN],
+    "isposinf": [INF, -INF, NAN, 0.0],
+    "isneginf": [INF, -INF, NAN, 0.0],
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name: str) -> None:
+    x = np.array(EDGES[name])
+    theirs = getattr(torch, name, None) or getattr(torch.special, name)
+    np.testing.assert_array_equal(getattr(Tensor(x), name)().numpy(), theirs(torch.tensor(x)).numpy())
+
+
+def test_zeros_and_nan_of_products() -> None:
+    x, y = [0.0, 0.0, 0.0, 2.0, NAN], [0.0, NAN, INF, -1.0, 1.0]
+    want = torch.tensor(x).xlogy(torch.tensor(y)).numpy()
+    np.testing.assert_array_equal(Tensor(x).xlogy(Tensor(y)).numpy(), want)
+    a, b = [1.0, NAN, NAN, -0.0], [NAN, 2.0, NAN, 0.0]
+    for name in ("fmax", "fmin"):
+        want = getattr(torch.tensor(a), name)(torch.tensor(b)).numpy()
+        np.testing.assert_array_equal(getattr(Tensor(a), name)(Tensor(b)).numpy(), want)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_parts_of_numbers(kind: str) -> None:
+    tiny = np.finfo(kind).smallest_subnormal
+    x = np.array([0.0, -0.0, 1.0, -3.5, tiny, -tiny, np.finfo(kind).max, INF, -INF, NAN], kind)
+    found, want = Tensor(x).frexp(), torch.tensor(x).frexp()
+    np.testing.assert_array_equal(found.mantissa.numpy(), want.mantissa.numpy())
+    finite = np.isfinite(x)
+    np.testing.assert_array_equal(found.exponent.numpy()[finite], want.exponent.numpy()[finite])
+    for other in (0.0, 5.0, -5.0, INF):
+        got = Tensor(x).nextafter(Tensor(np.full(len(x), other, kind))).numpy()
+        with np.errstate(over="ignore", under="ignore"):
+            np.testing.assert_array_equal(got, np.nextafter(x, np.array(other, kind)))
+
+
+def test_real_numbers_have_the_queries_of_complex_ones() -> None:
+    x = Tensor([1.0, -2.0])
+    assert x.conj() is x and x.real is x and x.conj_physical() is x and x.positive() is x
+    assert x.isreal().tolist() == [True, True] and not x.is_complex()
+    with pytest.raises(DTypeError):
+        Tensor([True]).positive()
+
+
+def test_namespaces_and_integers() -> None:
+    assert monolect.special.gammaln(Tensor(4.0)).item() == pytest.approx(np.log(6), rel=1e-7)
+    assert monolect.special.polygamma(1, Tensor(1.0)).item() == pytest.approx(np.pi**2 / 6, rel=1e-7)
+    assert monolect.polygamma(1, Tensor(1.0)).shape == () and monolect.special.psi(Tensor(1.0)).shape == ()
+    for name in ("lgamma", "digamma", "i0", "erfinv", "entr", "ndtr", "xlogy"):
+        got = getattr(Tensor([1, 0]), name)(*([2] if name == "xlogy" else []))
+        assert got.dtype is dtypes.float32
+    assert len(tensors(Tensor([1.5]).frexp())) == 2 and wide(Tensor([2]).lgamma()).shape == (1,)
+    with pytest.raises(ArgumentError, match="polygamma"):
+        Tensor([1.0]).polygamma(-1)
+    with pytest.raises(DTypeError, match="gcd needs integers"):
+        Tensor([1.0]).gcd(2)
