@@ -64,6 +64,9 @@ from monolect.tensor.methods.movement import MovementMixin
 from monolect.tensor.methods.reduce import ReduceMixin
 from monolect.tensor.methods.scan import ScanMixin
 from monolect.tensor.methods.sort import SortMixin
+from monolect.tensor.methods.windows.fold import FoldMixin
+from monolect.tensor.methods.windows.grid import GridMixin
+from monolect.tensor.methods.windows.unpool import UnpoolMixin
 from monolect.tensor.neural.conv import ConvMixin
 from monolect.tensor.neural.loss import LossMixin
 from monolect.tensor.printed import PrintMixin
@@ -256,6 +259,9 @@ class Tensor(
     InPlaceMixin,
     LinalgMixin,
     ConvMixin,
+    UnpoolMixin,
+    FoldMixin,
+    GridMixin,
     LossMixin,
     RandomMixin,
     CopyMixin,
