@@ -67,8 +67,12 @@ from monolect.tensor.methods.sort import SortMixin
 from monolect.tensor.methods.windows.fold import FoldMixin
 from monolect.tensor.methods.windows.grid import GridMixin
 from monolect.tensor.methods.windows.unpool import UnpoolMixin
+from monolect.tensor.neural.alignment import AlignmentMixin
 from monolect.tensor.neural.conv import ConvMixin
-from monolect.tensor.neural.loss import LossMixin
+from monolect.tensor.neural.drop import DropMixin
+from monolect.tensor.neural.gates import GatesMixin
+from monolect.tensor.neural.margins import MarginsMixin
+from monolect.tensor.neural.tables import TablesMixin
 from monolect.tensor.printed import PrintMixin
 from monolect.tensor.random import RandomMixin
 from monolect.tensor.view import (
@@ -262,7 +266,11 @@ class Tensor(
     UnpoolMixin,
     FoldMixin,
     GridMixin,
-    LossMixin,
+    MarginsMixin,
+    AlignmentMixin,
+    DropMixin,
+    GatesMixin,
+    TablesMixin,
     RandomMixin,
     CopyMixin,
     PrintMixin,

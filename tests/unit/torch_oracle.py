@@ -11,10 +11,19 @@ from monolect import Tensor, dtypes
 TOLERANCE = 1e-9  # relative, of float64 values and gradients
 
 
-def translated(x: Any, leaves: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+class Fixed:
+    """An array that is no leaf, such as a target."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+
+def translated(x: Any, leaves: list[tuple[Any, Any]], is_leaf: bool = True) -> tuple[Any, Any]:
     """(ours, theirs) of an argument: arrays become tensors, float arrays leaves, which are added to `leaves`."""
+    if isinstance(x, Fixed):
+        return Tensor(x.array), torch.tensor(x.array)
     if isinstance(x, np.ndarray):
-        is_float = x.dtype.kind == "f"
+        is_float = x.dtype.kind == "f" and is_leaf
         pair = Tensor(x, requires_grad=is_float), torch.tensor(x, requires_grad=is_float)
         if is_float:
             leaves.append(pair)
@@ -60,13 +69,13 @@ def compare(found: Any, want: Any, leaves: list[tuple[Any, Any]], rtol: float = 
 
 
 def check(ours: Callable[..., Any], theirs: Callable[..., Any], *args: Any, rtol: float = TOLERANCE, **kw: Any) -> None:
-    """Both functions agree on these arguments."""
+    """Both functions agree on these arguments; positional arrays of floats are leaves, others are not."""
     leaves: list[tuple[Any, Any]] = []
     both = [translated(a, leaves) for a in args]
-    named = {k: translated(v, leaves) for k, v in kw.items()}
+    named = {k: translated(v, leaves, False) for k, v in kw.items()}
     found = ours(*(a for a, _ in both), **{k: a for k, (a, _) in named.items()})
     want = theirs(*(b for _, b in both), **{k: b for k, (_, b) in named.items()})
     compare(found, want, leaves, rtol)
 
 
-__all__ = ["check", "compare", "flat", "translated"]
+__all__ = ["Fixed", "check", "compare", "flat", "translated"]
