@@ -36,6 +36,9 @@ TOPICS = {
     "movement": "Shapes", "index": "Indexing", "reduce": "Reductions", "scan": "Running reductions",
     "sort": "Sorting", "linalg": "Products", "in_place": "In place", "exchange": "Other libraries",
     "conv": "Convolution", "pool": "Pooling", "norm": "Normalisation", "loss": "Losses",
+    "adaptive": "Adaptive pooling", "unpool": "Other pools", "interpolate": "Resizing", "grid": "Samples of a grid",
+    "fold": "Folds and shuffles", "margins": "Losses of margins", "alignment": "Losses of alignments",
+    "distance": "Distances", "tables": "Embeddings", "gates": "Gates", "drop": "Dropout of channels",
 }  # module of a method of Tensor -> its section; in the order of the page  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Source: names follow torch.nn and torch.optim.
 from typing import TYPE_CHECKING, Any
 
 from monolect.nn import optim, state
+from monolect.nn.attention import GroupedQueryAttention, MultiheadAttention, RotaryEmbedding
 from monolect.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from monolect.nn.layers.activation import (
     CELU,
@@ -157,6 +158,13 @@ from monolect.nn.layers.resample import (
     UpsamplingNearest2d,
 )
 from monolect.nn.module import Module, Parameter
+from monolect.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
@@ -186,34 +194,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from monolect.nn import datasets, parallel
-    from monolect.nn.attention import GroupedQueryAttention, MultiheadAttention, RotaryEmbedding
-    from monolect.nn.transformer import (
-        Transformer,
-        TransformerDecoder,
-        TransformerDecoderLayer,
-        TransformerEncoder,
-        TransformerEncoderLayer,
-    )
 else:
-    from importlib import import_module
-
-    _LATE = {  # names that few programs need, and their modules
-        "GroupedQueryAttention": "attention",
-        "MultiheadAttention": "attention",
-        "RotaryEmbedding": "attention",
-        "Transformer": "transformer",
-        "TransformerDecoder": "transformer",
-        "TransformerDecoderLayer": "transformer",
-        "TransformerEncoder": "transformer",
-        "TransformerEncoderLayer": "transformer",
-    }
 
     def __getattr__(name: str) -> Any:
         """Import what few programs need at its first use, so that the others start fast."""
-        if name in ("datasets", "parallel"):
-            return import_module(f"monolect.nn.{name}")
-        if name in _LATE:
-            return getattr(import_module(f"monolect.nn.{_LATE[name]}"), name)
+        if name == "datasets":
+            import monolect.nn.datasets as datasets  # imported at its first use
+
+            return datasets
+        if name == "parallel":
+            import monolect.nn.parallel as parallel  # imported at its first use
+
+            return parallel
         raise AttributeError(f"module 'monolect.nn' has no attribute {name!r}")
 
 

@@ -33,7 +33,11 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
 
 
 def all_tensors(obj: object) -> dict[str, Tensor]:
-    """Return the tensors of `get_state_dict` and the buffers that are not saved, by dotted name."""
+    """Return the tensors of `get_state_dict` and the buffers that are not saved, by dotted name.
+
+    >>> list(all_tensors({"w": Tensor([1.0])}))
+    ['w']
+    """
     out: dict[str, Tensor] = {}
     _collect(obj, "", out, (), [], only_saved=False)
     return out
