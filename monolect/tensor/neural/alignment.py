@@ -40,7 +40,8 @@ class AlignmentMixin(TensorBase):
         self holds log-probabilities (T, N, C), or (T, C) for one sequence; `targets` are classes (N, S), or all of them
         in one vector. The lengths, (N,), tell how much of each counts. `blank` is the class of no label. 'mean' divides
         each loss by its target length first; `reduction` may also be 'sum' or 'none'. A target without an alignment
-        gives inf, or with `zero_infinity` 0. The graph has a step for each of T. Raises ShapeError for other shapes,
+        gives inf, or with `zero_infinity` 0. The graph has a step for each of T. The gradient is that of the loss;
+        PyTorch's is the same behind a `log_softmax` only. Raises ShapeError for other shapes,
         DTypeError for targets that are no integers, ArgumentError for a `blank` that is no class.
 
         >>> half = Tensor([[0.5, 0.5], [0.5, 0.5]]).log()

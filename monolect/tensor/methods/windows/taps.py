@@ -8,14 +8,11 @@ Invariant: the gradient is the product with the transposed matrices, so it also 
 from __future__ import annotations
 
 from functools import cache
-from math import prod
 from typing import Any, NamedTuple
 
 from monolect.autograd.closed_forms import closed_alone
 from monolect.base.numpy import np
 from monolect.ir.uop import UOp
-
-MOST_TAPS = 16  # taps of one element over all axes; with more, one axis after the other is multiplied
 
 
 class Taps(NamedTuple):
@@ -49,39 +46,29 @@ class Taps(NamedTuple):
 def weighted_sums(x: Any, axis: int, taps: list[Taps]) -> Any:
     """Return the Tensor `x` with `axis` and the axes after it multiplied by the matrices `taps`, one for each axis.
 
-    The products are computed in the dtype of `x`.
+    One axis after the other: fewer elements are read than by one sum over all axes, and rows stay vectors. The products
+    are computed in the dtype of `x`.
     """
-    groups = [list(taps)]
-    if prod(t.column.shape[1] for t in taps) > MOST_TAPS:
-        groups = [[t] for t in taps]
-    for group in groups:
-        x = _product(x, axis, group)
-        axis += len(group)
+    for a, t in enumerate(taps):
+        x = _product(x, axis + a, t)
     return x
 
 
-def _product(x: Any, axis: int, taps: list[Taps]) -> Any:
-    """Return `x` multiplied along `axis` and the axes after it, in one sum; the arguments are of `weighted_sums`."""
-    n, device, wrap = len(taps), x.device, x._wrap
-    before = x
-    for a in range(n - 1, -1, -1):
-        index = x._kind(np.maximum(taps[a].column, 0), device=device)
-        x = x[(slice(None),) * (axis + a) + (index,)]
-    for a, t in enumerate(taps):
-        ones = (1,) * (2 * (n - 1 - a) + before.ndim - axis - n)
-        if t.weight is not None:
-            x = x * x._kind(t.weight, dtype=x.dtype, device=device).reshape(*t.column.shape, *ones)
-        if t.column.min(initial=0) < 0:
-            x = x._kind(t.column >= 0, device=device).reshape(*t.column.shape, *ones).where(x, 0)
-    dtype = x.dtype
-    y = x.sum(tuple(axis + 2 * a + 1 for a in range(n)), dtype=dtype) if any(t.column.shape[1] > 1 for t in taps) else x
-    shape = (*before.shape[:axis], *(len(t.column) for t in taps), *before.shape[axis + n :])
-    y = y.reshape(*shape)
-    if not dtype.is_float:
+def _product(x: Any, axis: int, taps: Taps) -> Any:
+    """Return `x` multiplied along `axis` by the matrix `taps`."""
+    device, wrap, before = x.device, x._wrap, x
+    shape = (*taps.column.shape, *(1,) * (x.ndim - 1 - axis))
+    x = x[(slice(None),) * axis + (x._kind(np.maximum(taps.column, 0), device=device),)]
+    if taps.weight is not None:
+        x = x * x._kind(taps.weight, dtype=x.dtype, device=device).reshape(*shape)
+    if taps.column.min(initial=0) < 0:
+        x = x._kind(taps.column >= 0, device=device).reshape(*shape).where(x, 0)
+    y = x.squeeze(axis + 1) if taps.column.shape[1] == 1 else x.sum(axis + 1, dtype=x.dtype)
+    if not y.dtype.is_float:
         return y
 
     def derivative(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
-        return (weighted_sums(wrap(g), axis, [t.transposed() for t in taps])._uop,)
+        return (_product(wrap(g), axis, taps.transposed())._uop,)
 
     return wrap(closed_alone(y._uop, (before._uop,), derivative))
 
@@ -97,4 +84,4 @@ def ranges(starts: tuple[int, ...], stops: tuple[int, ...], size: int, mean: boo
     return Taps(np.where(inside, index, -1), inside / np.maximum(counts, 1) if mean else None, size)
 
 
-__all__ = ["MOST_TAPS", "Taps", "ranges", "weighted_sums"]
+__all__ = ["Taps", "ranges", "weighted_sums"]
