@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from monolect import Tensor, nn
-from tests.unit.torch_oracle import compare, translated
+from tests.unit.torch_oracle import Spec, check_layer, compare, layer, pair, text, translated
 
 rng = np.random.default_rng(2)
 
@@ -16,18 +16,11 @@ def array(*shape: int) -> np.ndarray:
     return rng.standard_normal(shape)
 
 
-def layer(name: str, *args: Any, **options: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    return name, args, options
-
-
 L, I, V = array(2, 4, 6), array(2, 4, 5, 6), array(1, 4, 4, 5, 3)  # noqa: E741
-SQUARE, KEYS, TOKENS = array(3, 2, 8), array(5, 2, 8), np.array([[1, 2, 2], [6, 1, 0]])
-HIDDEN = np.triu(np.ones((3, 3), bool), 1)
-PADDING = np.zeros((2, 5), bool)
-PADDING[0, -1] = True
+TOKENS = np.array([[1, 2, 2], [6, 1, 0]])
 
 # a layer, and what it is called with
-WEIGHTED: list[tuple[tuple[str, tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]] = [
+WEIGHTED: list[tuple[Spec, tuple[Any, ...]]] = [
     (layer("Linear", 6, 3), (L,)),
     (layer("Linear", 6, 3, bias=False), (L,)),
     (layer("Bilinear", 6, 4, 3), (array(2, 6), array(2, 4))),
@@ -61,62 +54,18 @@ WEIGHTED: list[tuple[tuple[str, tuple[Any, ...], dict[str, Any]], tuple[Any, ...
     (layer("LSTMCell", 6, 3), (array(2, 6),)),
     (layer("GRUCell", 6, 3), (array(2, 6), array(2, 3))),
     (layer("GRUCell", 6, 3, bias=False), (array(6),)),
-    (layer("MultiheadAttention", 8, 2), (SQUARE, KEYS, KEYS, PADDING)),
-    (layer("MultiheadAttention", 8, 2, bias=False, add_zero_attn=True, add_bias_kv=True), (SQUARE, KEYS, KEYS)),
-    (layer("MultiheadAttention", 8, 4, kdim=3, vdim=5), (SQUARE, array(4, 2, 3), array(4, 2, 5))),
-    (layer("MultiheadAttention", 8, 2, batch_first=True), (SQUARE, SQUARE, SQUARE, None, True, HIDDEN[:2, :2], False)),
     (layer("LinearCrossEntropyLoss", 6, 4, bias=True), (array(3, 6), np.array([1, 3, 0]))),
-    (layer("TransformerEncoderLayer", 8, 2, 12, 0.0), (SQUARE,)),
-    (layer("TransformerEncoderLayer", 8, 2, 12, 0.0, "gelu", norm_first=True, bias=False), (SQUARE, HIDDEN)),
-    (layer("TransformerDecoderLayer", 8, 2, 12, 0.0), (SQUARE, KEYS, HIDDEN)),
-    (layer("TransformerDecoderLayer", 8, 2, 12, 0.0, norm_first=True, batch_first=True),
-     (array(2, 3, 8), array(2, 5, 8), HIDDEN, None, None, PADDING)),
-    (layer("Transformer", 8, 2, 2, 1, 12, 0.0), (KEYS, SQUARE)),
 ]  # fmt: skip
 
 
-def pair(spec: tuple[str, tuple[Any, ...], dict[str, Any]]) -> tuple[Any, Any]:
-    """The layer of both libraries in float64, with the weights of theirs."""
-    name, args, options = spec
-    torch.manual_seed(0)
-    theirs = getattr(torch.nn, name)(*args, **options).double()
-    ours = getattr(nn, name)(*args, **options).double()
-    return loaded(ours, theirs), theirs
-
-
-def loaded(ours: Any, theirs: torch.nn.Module) -> Any:
-    ours.load_state_dict({k: v.detach().numpy() for k, v in theirs.state_dict().items()})
-    return ours
-
-
-def call(module: Any, args: list[Any]) -> Any:
-    return module(*(tuple(a) if isinstance(a, list) else a for a in args))
-
-
-# Evaluation differs for running statistics, and takes another path in PyTorch's attention.
-EVALUATED = ("BatchNorm", "InstanceNorm", "MultiheadAttention", "TransformerEncoderLayer", "Transformer")
+# Evaluation differs for running statistics.
+EVALUATED = ("BatchNorm", "InstanceNorm")
 CASES = [(s, a, m) for s, a in WEIGHTED for m in ("train", "eval") if m == "train" or s[0].startswith(EVALUATED)]
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-@pytest.mark.parametrize(("spec", "args", "mode"), CASES, ids=[f"{s[0]}{s[1]}{s[2]} {m}" for s, _, m in CASES])
-def test_layers_with_weights(
-    spec: tuple[str, tuple[Any, ...], dict[str, Any]], args: tuple[Any, ...], mode: str
-) -> None:
-    ours, theirs = pair(spec)
-    assert [k for k, _ in ours.named_parameters()] == [k for k, _ in theirs.named_parameters()]
-    assert [k for k, _ in ours.named_buffers()] == [k for k, _ in theirs.named_buffers()]
-    ours.train(mode == "train")
-    theirs.train(mode == "train")
-    leaves: list[Any] = []
-    both = [translated(a, leaves) for a in args]
-    leaves += zip(ours.parameters(), theirs.parameters(), strict=True)
-    compare(call(ours, [a for a, _ in both]), call(theirs, [b for _, b in both]), leaves)
-    state, other = ours.state_dict(), theirs.state_dict()
-    assert list(state) == list(other)  # also after running statistics have moved
-    for name, t in other.items():
-        np.testing.assert_allclose(state[name].numpy(), t.numpy(), rtol=1e-9, atol=1e-12, err_msg=name)
-    theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in state.items()})
+@pytest.mark.parametrize(("spec", "args", "mode"), CASES, ids=[f"{text(s)} {m}" for s, _, m in CASES])
+def test_layers_with_weights(spec: Spec, args: tuple[Any, ...], mode: str) -> None:
+    check_layer(spec, args, mode == "train")
 
 
 def test_running_statistics_over_batches() -> None:
@@ -140,41 +89,8 @@ def test_transposed_convolution_to_a_size() -> None:
         np.testing.assert_allclose(y.numpy(), t.detach().numpy(), rtol=1e-9)
 
 
-def test_weights_of_attention() -> None:
-    ours, theirs = pair(layer("MultiheadAttention", 8, 2, batch_first=True))
-    x = array(2, 3, 8)
-    for options in (
-        {"is_causal": True, "attn_mask": HIDDEN},
-        {"average_attn_weights": False},
-        {"attn_mask": array(3, 3)},
-    ):
-        mine = {k: Tensor(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
-        other = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
-        found, want = ours(*[Tensor(x)] * 3, **mine), theirs(*[torch.tensor(x)] * 3, **other)
-        compare(found, want, [])
-    assert ours(*[Tensor(x)] * 3, need_weights=False)[1] is None
-    compare(ours(*[Tensor(x[0])] * 3), theirs(*[torch.tensor(x[0])] * 3), [])
-
-
-def test_grouped_queries_and_rotary_positions() -> None:
-    model = nn.GroupedQueryAttention(8, 4, 2, rotary_base=None).double()
-    x, t = Tensor(array(2, 5, 8)), torch.tensor
-    p = {k: t(v.numpy()) for k, v in model.state_dict().items()}
-    heads = [(t(x.numpy()) @ p[f"{n}_proj.weight"].T).reshape(2, 5, -1, 2).transpose(1, 2) for n in "qkv"]
-    want = torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
-    want = want.transpose(1, 2).flatten(2) @ p["o_proj.weight"].T
-    np.testing.assert_allclose(model(x, is_causal=True).numpy(), want.numpy(), rtol=1e-9)
-    turn, q = nn.RotaryEmbedding(6, 100.0), array(1, 4, 6)
-    angles = (np.arange(4)[:, None] + 2) * 100.0 ** (-np.arange(3) / 3)
-    pairs = (q[..., :3] + 1j * q[..., 3:]) * np.exp(1j * angles)
-    np.testing.assert_allclose(turn(Tensor(q), 2).numpy(), np.concatenate([pairs.real, pairs.imag], -1), rtol=1e-12)
-    whole = nn.GroupedQueryAttention(8, 4, 2)
-    x = Tensor(array(1, 5, 8).astype(np.float32))
-    np.testing.assert_allclose(whole(x, offset=7).numpy(), whole(x).numpy(), atol=1e-5)  # only distances count
-
-
 # ---- layers without weights ------------------------------------------------------------------------------------------
-PLAIN: list[tuple[tuple[str, tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]] = [
+PLAIN: list[tuple[Spec, tuple[Any, ...]]] = [
     *((layer(n), (I,)) for n in (
         "ReLU", "ReLU6", "LeakyReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish", "Tanh", "Tanhshrink", "Sigmoid",
         "LogSigmoid", "Hardsigmoid", "Hardswish", "Hardtanh", "Hardshrink", "Softshrink", "Softplus", "Softsign",
@@ -209,8 +125,8 @@ PLAIN: list[tuple[tuple[str, tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]]
 
 
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice")
-@pytest.mark.parametrize(("spec", "args"), PLAIN, ids=[f"{s[0]}{s[1]}{s[2]}" for s, _ in PLAIN])
-def test_layers_without_weights(spec: tuple[str, tuple[Any, ...], dict[str, Any]], args: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize(("spec", "args"), PLAIN, ids=[text(s) for s, _ in PLAIN])
+def test_layers_without_weights(spec: Spec, args: tuple[Any, ...]) -> None:
     name, settings, options = spec
     ours, theirs = getattr(nn, name)(*settings, **options), getattr(torch.nn, name)(*settings, **options)
     assert not ours.state_dict() and not ours.parameters() and repr(ours).startswith(name)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from monolect import Tensor, dtypes
+from monolect import Tensor, dtypes, nn
 
 TOLERANCE = 1e-9  # relative, of float64 values and gradients
 
@@ -78,4 +78,52 @@ def check(ours: Callable[..., Any], theirs: Callable[..., Any], *args: Any, rtol
     compare(found, want, leaves, rtol)
 
 
-__all__ = ["Fixed", "check", "compare", "flat", "translated"]
+# ---- layers ----------------------------------------------------------------------------------------------------------
+Spec = tuple[str, tuple[Any, ...], dict[str, Any]]  # name in nn, arguments, keywords
+
+
+def layer(name: str, *args: Any, **options: Any) -> Spec:
+    return name, args, options
+
+
+def text(spec: Spec) -> str:
+    return f"{spec[0]}{spec[1]}{spec[2] or ''}"
+
+
+def pair(spec: Spec) -> tuple[Any, Any]:
+    """The layer of both libraries in float64, with the weights of theirs."""
+    name, args, options = spec
+    torch.manual_seed(0)
+    theirs = getattr(torch.nn, name)(*args, **options).double()
+    ours = getattr(nn, name)(*args, **options).double()
+    return loaded(ours, theirs), theirs
+
+
+def loaded(ours: Any, theirs: torch.nn.Module) -> Any:
+    ours.load_state_dict({k: v.detach().numpy() for k, v in theirs.state_dict().items()})
+    return ours
+
+
+def call(module: Any, args: list[Any]) -> Any:
+    return module(*(tuple(a) if isinstance(a, list) else a for a in args))
+
+
+def check_layer(spec: Spec, args: tuple[Any, ...], training: bool = True) -> None:
+    """Results, gradients of inputs and weights, and the state afterwards are those of torch.nn, by the same names."""
+    ours, theirs = pair(spec)
+    assert [k for k, _ in ours.named_parameters()] == [k for k, _ in theirs.named_parameters()]
+    assert [k for k, _ in ours.named_buffers()] == [k for k, _ in theirs.named_buffers()]
+    ours.train(training)
+    theirs.train(training)
+    leaves: list[Any] = []
+    both = [translated(a, leaves) for a in args]
+    leaves += zip(ours.parameters(), theirs.parameters(), strict=True)
+    compare(call(ours, [a for a, _ in both]), call(theirs, [b for _, b in both]), leaves)
+    state, other = ours.state_dict(), theirs.state_dict()
+    assert list(state) == list(other)  # also after running statistics have moved
+    for name, t in other.items():
+        np.testing.assert_allclose(state[name].numpy(), t.numpy(), rtol=1e-9, atol=1e-12, err_msg=name)
+    theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in state.items()})
+
+
+__all__ = ["Fixed", "Spec", "check", "check_layer", "compare", "flat", "layer", "pair", "text", "translated"]

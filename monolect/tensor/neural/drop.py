@@ -15,7 +15,6 @@ from monolect.tensor.base import TensorBase
 from monolect.tensor.guard import guard_methods
 
 _SATURATED = -1.7580993408473766  # limit of selu far below 0, the value of dropped elements
-_LEAST = 1e-10  # of a uniform number whose logarithm is taken
 
 
 @guard_methods
@@ -131,20 +130,20 @@ class DropMixin(TensorBase):
             slope = slope * (upper - lower) + lower
         return (self >= 0).where(self, self * slope)
 
-    def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Self:
+    def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Self:
         """Return a random choice along `dim` in a differentiable form: softmax((self + noise) / tau), the noise drawn
         from a Gumbel distribution.
 
-        With `hard` the value is 1 for the largest and 0 for the others, and the gradient that of the softmax. Raises
-        DTypeError for integers.
+        With `hard` the value is 1 for the largest and 0 for the others, and the gradient that of the softmax. `eps` is
+        the least number whose logarithm is taken. Raises DTypeError for integers.
 
         >>> Tensor([[0.0, 1.0]]).gumbel_softmax(hard=True).sum().item()
         1.0
         """
         self._check_float("gumbel_softmax")
         x: Any = self
-        u = self._kind.rand(*self.shape, device=self.device, dtype=dtypes.float32).clamp(_LEAST)
-        noise = -(-u.log()).clamp(_LEAST).log()
+        u = self._kind.rand(*self.shape, device=self.device, dtype=dtypes.float32).clamp(eps)
+        noise = -(-u.log()).clamp(eps).log()
         soft = ((x + noise.cast(self.dtype)) / tau).softmax(dim)
         if not hard:
             return soft
