@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from monolect import Tensor, nn
+from monolect import MonolectError, Tensor, nn
 from tests.unit.torch_oracle import Spec, check_layer, compare, layer, pair, text, translated
 
 rng = np.random.default_rng(2)
@@ -54,6 +54,7 @@ WEIGHTED: list[tuple[Spec, tuple[Any, ...]]] = [
     (layer("LSTMCell", 6, 3), (array(2, 6),)),
     (layer("GRUCell", 6, 3), (array(2, 6), array(2, 3))),
     (layer("GRUCell", 6, 3, bias=False), (array(6),)),
+    (layer("AdaptiveLogSoftmaxWithLoss", 8, 12, [3, 7], 2.0, True), (array(4, 8), np.array([0, 6, 11, 3]))),
     (layer("LinearCrossEntropyLoss", 6, 4, bias=True), (array(3, 6), np.array([1, 3, 0]))),
 ]  # fmt: skip
 
@@ -209,3 +210,16 @@ def test_weights_of_losses_are_buffers() -> None:
         compare(ours(Tensor(X), Tensor(CLASSES)), theirs(torch.tensor(X), torch.tensor(CLASSES)), [])
         assert list(ours.state_dict()) == list(theirs.state_dict()) == ["weight"]
         assert len(ours.requires_grad_().parameters()) == 0
+
+
+def test_clusters_of_classes() -> None:
+    ours, theirs = pair(layer("AdaptiveLogSoftmaxWithLoss", 8, 12, [3, 7], 2.0))
+    x = array(5, 8)
+    np.testing.assert_allclose(
+        ours.log_prob(Tensor(x)).numpy(), theirs.log_prob(torch.tensor(x)).detach().numpy(), rtol=1e-9
+    )
+    assert ours.predict(Tensor(x)).tolist() == theirs.predict(torch.tensor(x)).tolist()
+    assert ours(Tensor(x[0]), Tensor(5)).output.shape == ()
+    for call in (lambda: nn.AdaptiveLogSoftmaxWithLoss(8, 12, [7, 3]), lambda: ours(Tensor(x), Tensor(1))):
+        with pytest.raises(MonolectError, match="AdaptiveLogSoftmaxWithLoss"):
+            call()

@@ -7,7 +7,11 @@ absent.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
+from monolect.base.errors import ArgumentError, ShapeError
+from monolect.nn.containers import ModuleList, Sequential
 from monolect.nn.layers.linear import Linear
 from monolect.nn.module import Module
 from monolect.tensor.base import DeviceLike, DTypeLike
@@ -488,7 +492,81 @@ class PairwiseDistance(Module):
         return x1.pairwise_distance(x2, self.p, self.eps, self.keepdim)
 
 
+class _Output(NamedTuple):
+    """The result of AdaptiveLogSoftmaxWithLoss."""
+
+    output: Tensor  # log-probability of the target of each row
+    loss: Tensor  # minus their mean
+
+
+@guard_methods
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """A softmax over many classes in clusters: rare classes have smaller matrices. (N, in_features), (N,) -> (log-
+    probabilities of the targets, loss).
+
+    The classes before the first of `cutoffs` are in the head, those up to the next one in a cluster of
+    in_features / `div_value` elements, and so on. All clusters are computed for all rows. Raises ArgumentError for
+    `cutoffs` that do not grow from 1 to n_classes - 1, ShapeError for other inputs.
+
+    >>> layer = AdaptiveLogSoftmaxWithLoss(8, 10, [4])
+    >>> output, loss = layer(Tensor.ones(2, 8), Tensor([1, 9]))
+    >>> output.shape, layer.log_prob(Tensor.ones(2, 8)).shape
+    ((2,), (2, 10))
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ):
+        cuts = list(cutoffs)
+        if not cuts or cuts != sorted(set(cuts)) or cuts[0] < 1 or cuts[-1] > n_classes - 1:
+            expected = f"ints that grow, from 1 to {n_classes - 1}"
+            raise ArgumentError("AdaptiveLogSoftmaxWithLoss: cutoffs", expected=expected, found=cuts)
+        self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, [*cuts, n_classes]
+        self.div_value, self.head_bias = div_value, head_bias
+        self.head = Linear(in_features, cuts[0] + len(cuts), head_bias, device, dtype)
+        self.tail = ModuleList()
+        for i, (start, stop) in enumerate(pairwise(self.cutoffs)):
+            size = int(in_features // div_value ** (i + 1))
+            first = Linear(in_features, size, False, device, dtype)
+            self.tail.append(Sequential(first, Linear(size, stop - start, False, device, dtype)))
+
+    def forward(self, x: Tensor, target: Tensor) -> _Output:
+        """See the class. The batch axis may be missing."""
+        if target.ndim > 1 or x.ndim != target.ndim + 1 or x.shape[:-1] != target.shape:
+            expected = f"(N, {self.in_features}) and (N,), or ({self.in_features},) and ()"
+            raise ShapeError("AdaptiveLogSoftmaxWithLoss", expected=expected, found=(x.shape, target.shape))
+        rows, classes = (x, target) if target.ndim else (x.unsqueeze(0), target.unsqueeze(0))
+        loss = self.log_prob(rows).nll_loss(classes, reduction="none")
+        return _Output(-loss if target.ndim else -loss.squeeze(0), loss.mean())
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Return the log-probabilities of all classes: (N, in_features) -> (N, n_classes).
+
+        >>> nn.AdaptiveLogSoftmaxWithLoss(8, 10, [4]).log_prob(Tensor.ones(2, 8)).shape
+        (2, 10)
+        """
+        head, first = self.head(x).log_softmax(1), self.cutoffs[0]
+        parts = [tail(x).log_softmax(1) + head[:, first + i].unsqueeze(1) for i, tail in enumerate(self.tail)]
+        return head[:, :first].cat(*parts, dim=1)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Return the most likely class of each row: (N, in_features) -> (N,).
+
+        >>> nn.AdaptiveLogSoftmaxWithLoss(8, 10, [4]).predict(Tensor.ones(2, 8)).shape
+        (2,)
+        """
+        return self.log_prob(x).argmax(1)
+
+
 __all__ = [
+    "AdaptiveLogSoftmaxWithLoss",
     "BCELoss",
     "BCEWithLogitsLoss",
     "CTCLoss",
