@@ -251,3 +251,38 @@ REFUSED: list[tuple[Any, Any, str]] = [
 def test_refused(call: Any, error: Any, match: str) -> None:
     with pytest.raises(error, match=match):
         call(Tensor(X))
+
+
+# ---- no axes and no elements -----------------------------------------------------------------------------------------
+EDGES: list[tuple[str, int, tuple[int, ...], tuple[Any, ...]]] = [  # name, tensors, their shape, other arguments
+    ("l1_loss", 2, (), ()), ("mse_loss", 2, (), ()), ("soft_margin_loss", 2, (), ()),
+    ("hinge_embedding_loss", 2, (), ()),
+    ("poisson_nll_loss", 2, (), ()), ("margin_ranking_loss", 3, (), ()), ("gaussian_nll_loss", 3, (0, 3), ()),
+    ("cosine_similarity", 2, (0, 3), ()), ("pairwise_distance", 2, (0, 3), ()), ("normalize", 1, (0, 3), ()),
+    ("glu", 1, (0, 4), ()),
+    ("local_response_norm", 1, (0, 2, 3), (2,)),
+    ("interpolate", 1, (0, 2, 3, 3), (4,)), ("adaptive_avg_pool2d", 1, (0, 2, 4, 4), (3,)),
+    ("adaptive_max_pool2d", 1, (0, 2, 4, 4), (3,)),
+    ("channel_shuffle", 1, (0, 4, 2), (2,)), ("max_pool2d", 1, (0, 2, 4, 4), (2,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "count", "shape", "rest"), EDGES, ids=[f"{r[0]} {r[2]}" for r in EDGES])
+def test_no_axes_and_no_elements(name: str, count: int, shape: tuple[int, ...], rest: tuple[Any, ...]) -> None:
+    x = [np.asarray(np.abs(array(*shape)) + 0.1), *(Fixed(np.ones(shape)) for _ in range(count - 1))]
+    check(getattr(Tensor, name), getattr(F, name), *x, *rest)
+
+
+def test_distances_of_no_pairs() -> None:  # PyTorch's backward ends the process here
+    for rows in (0, 1):
+        x = Tensor(np.zeros((rows, 3)), requires_grad=True)
+        x.pdist().sum().backward()
+        assert x.pdist().shape == (0,) and x.grad.shape == (rows, 3)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_empty_bags(mode: str) -> None:
+    none = np.zeros(0, np.int64)
+    check(Tensor.embedding_bag, F.embedding_bag, none, Fixed(WEIGHT), np.array([0, 0]), mode=mode)
+    check(Tensor.embedding, F.embedding, none, Fixed(WEIGHT), max_norm=1.0)
+    check(Tensor.embedding, F.embedding, np.array(2), WEIGHT)
