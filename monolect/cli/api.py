@@ -44,6 +44,9 @@ TOPICS = {
     "selection": "Selection by values", "arrangement": "Splits and joins", "pointwise": "Special functions",
     "statistics": "Statistics", "products": "Norms and added products", "exchange": "Other libraries",
     "conv": "Convolution", "pool": "Pooling", "norm": "Normalisation", "loss": "Losses",
+    "adaptive": "Adaptive pooling", "unpool": "Other pools", "interpolate": "Resizing", "grid": "Samples of a grid",
+    "fold": "Folds and shuffles", "margins": "Losses of margins", "alignment": "Losses of alignments",
+    "distance": "Distances", "tables": "Embeddings", "gates": "Gates", "drop": "Dropout of channels",
 }  # module of a method of Tensor -> its section; in the order of the page  # fmt: skip
 
 

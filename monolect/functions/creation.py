@@ -5,13 +5,17 @@ surface`.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monolect.base.numpy import np
 from monolect.tensor.base import DeviceLike, DTypeLike, Number, Size, Sizes, TensorLike
+from monolect.tensor.draws.generator import Generator
 from monolect.tensor.guard import guarded
 from monolect.tensor.methods.movement import OneOrMore
 from monolect.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from monolect.tensor.base import Shared
 
 
 @guarded
@@ -66,13 +70,17 @@ def atleast_3d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
 
 
 @guarded
-def bernoulli(input: Tensor) -> Tensor:
-    """Return 1 with the probability that each element gives, else 0, in this dtype. Raises DTypeError for integers.
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None, key: Tensor | None = None
+) -> Tensor:
+    """Return 1 with the probability that each element gives, or with `p` if it is given, else 0, in this dtype.
+
+    Raises DTypeError for integers unless `p` is given, ArgumentError for a `p` outside of [0, 1].
 
     >>> monolect.bernoulli(Tensor([0.0, 1.0])).tolist()
     [0.0, 1.0]
     """
-    return input.bernoulli()
+    return input.bernoulli(p, generator=generator, key=key)
 
 
 @guarded
@@ -120,6 +128,19 @@ def cartesian_prod(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Te
 
 
 @guarded
+def clone(input: Tensor) -> Tensor:
+    """Return a copy that later assignments to this tensor do not change.
+
+    >>> a = Tensor([1.0, 2.0])
+    >>> b = monolect.clone(a)
+    >>> a[0] = 9.0
+    >>> b.tolist()
+    [1.0, 2.0]
+    """
+    return input.clone()
+
+
+@guarded
 def column_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
     """Return tensors concatenated along axis 1; vectors and numbers are columns.
 
@@ -139,6 +160,18 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     [[1, 2], [1, 3], [2, 3]]
     """
     return input.combinations(r, with_replacement)
+
+
+@guarded
+def detach(input: Tensor) -> Tensor:
+    """Return a view of all elements through which no gradient flows.
+
+    >>> x = Tensor([3.0], requires_grad=True)
+    >>> _ = (x * monolect.detach(x)).sum().backward()
+    >>> x.grad.tolist()  # not 6
+    [3.0]
+    """
+    return input.detach()
 
 
 @guarded
@@ -190,6 +223,24 @@ def eye(
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
     return Tensor.eye(n, m, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@guarded
+def from_dlpack(x: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
+    """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
+
+    It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
+    flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `x` without DLPack.
+    `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another device.
+
+    >>> import numpy as np
+    >>> a = np.zeros(3, np.int64)
+    >>> t = monolect.from_dlpack(a)
+    >>> a[1] = 5
+    >>> t.tolist()
+    [0, 5, 0]
+    """
+    return Tensor.from_dlpack(x, device=device, copy=copy)
 
 
 @guarded
@@ -267,6 +318,16 @@ def hstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
 
 
 @guarded
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is a float dtype.
+
+    >>> monolect.is_floating_point(Tensor([1.0])), monolect.is_floating_point(Tensor([1]))
+    (True, False)
+    """
+    return input.is_floating_point()
+
+
+@guarded
 def linspace(
     start: float,
     end: float,
@@ -301,16 +362,27 @@ def manual_seed(seed: int) -> None:
 
 
 @guarded
-def multinomial(input: Tensor, num_samples: int, replacement: bool = False) -> Tensor:
+def multinomial(
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
+) -> Tensor:
     """Draw indices by the weights on the last axis: (classes,) or (n, classes) -> (..., num_samples), int64.
 
-    Weights need not add up to 1. Raises ArgumentError where num_samples is below 1, or above 1 without replacement.
-    Raises ShapeError for more than 2 axes, DTypeError for integers.
+    Weights need not add up to 1. Without `replacement` no index comes twice, in the order of an exponential race:
+    the next index is drawn by the weights that are left. Where fewer than `num_samples` weights are above 0, those
+    of weight 0 follow. Raises ArgumentError where num_samples is below 1, or above the number of classes without
+    replacement. Raises ShapeError for more than 2 axes, DTypeError for integers.
 
     >>> monolect.multinomial(Tensor([0.0, 1.0, 0.0]), 1).tolist()
     [1]
+    >>> sorted(monolect.multinomial(Tensor([1.0, 0.0, 5.0]), 2).tolist())
+    [0, 2]
     """
-    return input.multinomial(num_samples, replacement)
+    return input.multinomial(num_samples, replacement, generator=generator, key=key)
 
 
 @guarded
@@ -321,6 +393,8 @@ def normal(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
 ) -> Tensor:
     """Return normal numbers of this mean and standard deviation, of shape `size`, float32 unless `dtype` is given.
 
@@ -329,7 +403,19 @@ def normal(
     >>> monolect.normal(3, mean=2.0, std=0.1).shape
     (3,)
     """
-    return Tensor.normal(*size, mean=mean, std=std, dtype=dtype, device=device, requires_grad=requires_grad)
+    return Tensor.normal(
+        *size, mean=mean, std=std, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator, key=key
+    )
+
+
+@guarded
+def numel(input: Tensor) -> Any:
+    """Return the number of elements, an int, or an index node for symbolic sizes.
+
+    >>> monolect.numel(Tensor.zeros(2, 3))
+    6
+    """
+    return input.numel()
 
 
 @guarded
@@ -370,8 +456,27 @@ def ones_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLi
 
 
 @guarded
+def poisson(input: Tensor, *, generator: Generator | None = None, key: Tensor | None = None) -> Tensor:
+    """Return a number of the Poisson distribution for each element, which is its rate, in this dtype.
+
+    Rates below 10 take the inverse of the distribution function, others a rejection sampler of 10 proposals. The
+    gradient is 0. Rates are not checked; a negative one gives a number without meaning. Raises DTypeError for
+    integers.
+
+    >>> monolect.poisson(Tensor([0.0, 0.0])).tolist()
+    [0.0, 0.0]
+    """
+    return input.poisson(generator=generator, key=key)
+
+
+@guarded
 def rand(
-    *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    *size: Sizes,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
 ) -> Tensor:
     """Return uniform numbers in [0, 1) of shape `size`, float32 unless `dtype` is given.
 
@@ -381,11 +486,18 @@ def rand(
     >>> x.shape, bool(((x >= 0) & (x < 1)).all().item())
     ((2, 3), True)
     """
-    return Tensor.rand(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+    return Tensor.rand(*size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator, key=key)
 
 
 @guarded
-def rand_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def rand_like(
+    input: Tensor,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
+) -> Tensor:
     """Return uniform numbers in [0, 1) of this shape; dtype and device default to this tensor's.
 
     Raises DTypeError for integers.
@@ -393,7 +505,7 @@ def rand_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLi
     >>> monolect.rand_like(Tensor.zeros(2, 3)).shape
     (2, 3)
     """
-    return input.rand_like(dtype=dtype, device=device)
+    return input.rand_like(dtype=dtype, device=device, generator=generator, key=key)
 
 
 @guarded
@@ -404,6 +516,8 @@ def randint(
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
 ) -> Tensor:
     """Return whole numbers in [low, high) of shape `size`, int64 unless `dtype` is given.
 
@@ -414,7 +528,7 @@ def randint(
     >>> bool(((x >= 3) & (x < 5)).all().item())
     True
     """
-    return Tensor.randint(low, high, size, dtype=dtype, device=device)
+    return Tensor.randint(low, high, size, dtype=dtype, device=device, generator=generator, key=key)
 
 
 @guarded
@@ -425,6 +539,8 @@ def randint_like(
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
 ) -> Tensor:
     """Return whole numbers in [low, high), or in [0, low) if `high` is None, of this shape; dtype and device default
     to this tensor's.
@@ -435,12 +551,17 @@ def randint_like(
     >>> set(x.tolist()) <= {3, 4}
     True
     """
-    return input.randint_like(low, high, dtype=dtype, device=device)
+    return input.randint_like(low, high, dtype=dtype, device=device, generator=generator, key=key)
 
 
 @guarded
 def randn(
-    *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    *size: Sizes,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
 ) -> Tensor:
     """Return normal numbers (mean 0, variance 1) of shape `size`, float32 unless `dtype` is given.
 
@@ -449,11 +570,18 @@ def randn(
     >>> monolect.randn(4).shape
     (4,)
     """
-    return Tensor.randn(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+    return Tensor.randn(*size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator, key=key)
 
 
 @guarded
-def randn_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def randn_like(
+    input: Tensor,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
+) -> Tensor:
     """Return normal numbers (mean 0, variance 1) of this shape; dtype and device default to this tensor's.
 
     Raises DTypeError for integers.
@@ -461,20 +589,27 @@ def randn_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceL
     >>> monolect.randn_like(Tensor.zeros(2, dtype=dtypes.float64)).dtype
     dtypes.float64
     """
-    return input.randn_like(dtype=dtype, device=device)
+    return input.randn_like(dtype=dtype, device=device, generator=generator, key=key)
 
 
 @guarded
-def randperm(n: int, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def randperm(
+    n: int,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
+) -> Tensor:
     """Return the numbers 0..n-1 in random order, int64 of shape (n,) unless `dtype` is given.
 
-    The result is the rank of n random keys and takes n * n comparisons. Raises ArgumentError unless 0 <= n <=
-    16384, DTypeError for a `dtype` that does not hold all n numbers.
+    The result is the rank of n random keys, found by n * n comparisons up to n = 16384, else by sorting. Raises
+    ArgumentError for a negative n, DTypeError for a `dtype` that does not hold all n numbers.
 
     >>> sorted(monolect.randperm(5).tolist())
     [0, 1, 2, 3, 4]
     """
-    return Tensor.randperm(n, dtype=dtype, device=device)
+    return Tensor.randperm(n, dtype=dtype, device=device, generator=generator, key=key)
 
 
 @guarded
@@ -580,8 +715,9 @@ row_stack = vstack
 
 __all__ = [
     "arange", "atleast_1d", "atleast_2d", "atleast_3d", "bernoulli", "block_diag", "broadcast_shapes",
-    "broadcast_tensors", "cartesian_prod", "column_stack", "combinations", "dstack", "empty", "empty_like", "eye",
-    "from_file", "from_numpy", "full", "full_like", "hstack", "linspace", "manual_seed", "multinomial", "normal",
-    "one_hot", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
-    "row_stack", "tril", "tril_indices", "triu", "triu_indices", "unravel_index", "vstack", "zeros", "zeros_like",
+    "broadcast_tensors", "cartesian_prod", "clone", "column_stack", "combinations", "detach", "dstack", "empty",
+    "empty_like", "eye", "from_dlpack", "from_file", "from_numpy", "full", "full_like", "hstack", "is_floating_point",
+    "linspace", "manual_seed", "multinomial", "normal", "numel", "one_hot", "ones", "ones_like", "poisson", "rand",
+    "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "row_stack", "tril", "tril_indices",
+    "triu", "triu_indices", "unravel_index", "vstack", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -65,18 +65,6 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 
 
 @guarded
-def embedding(input: Tensor, weight: Tensor) -> Tensor:
-    """Return the rows of `weight` whose numbers `input` holds; shape (*`input`.shape, *weight.shape[1:]).
-
-    Raises DTypeError unless `input` holds integers.
-
-    >>> monolect.embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
-    [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
-    """
-    return input.embedding(weight)
-
-
-@guarded
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return out with out[i][j][k] = `input`[index[i][j][k]][j][k] for dim 0, in the shape of `index`; other dims
     alike.
@@ -425,7 +413,6 @@ __all__ = [
     "bincount",
     "bucketize",
     "diagonal_scatter",
-    "embedding",
     "gather",
     "histc",
     "histogram",

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monolect.tensor.base import PerAxis
+from monolect.tensor.base import Number, PerAxis
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
+
+
+@guarded
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+    """Return `input` with each element replaced, with probability `p`, by the limit of `selu` far below 0, then scaled
+    and shifted so that mean 0 and variance 1 stay.
+
+    `training` is by default the setting TRAINING. Raises ArgumentError unless 0 <= p <= 1, DTypeError for integers.
+
+    >>> monolect.alpha_dropout(Tensor([1.0, 2.0]), 0.5, training=False).tolist()
+    [1.0, 2.0]
+    """
+    return input.alpha_dropout(p, training)
 
 
 @guarded
@@ -33,6 +46,19 @@ def batch_norm(
     [[-1.0], [1.0]]
     """
     return input.batch_norm(running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@guarded
+def bilinear(input: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return `input`[..., i] * weight[o, i, j] * input2[..., j], summed over i and j, plus `bias`[o]: (..., I) and
+    (..., J) -> (..., O).
+
+    `bias` None adds nothing. Raises ShapeError for shapes that do not fit.
+
+    >>> monolect.bilinear(Tensor([2.0]), Tensor([3.0]), Tensor([[[1.0]]])).tolist()
+    [6.0]
+    """
+    return input.bilinear(input2, weight, bias)
 
 
 @guarded
@@ -197,6 +223,42 @@ def dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tens
 
 
 @guarded
+def dropout1d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+    """Return (N, C, L) or (C, L) with each channel set to 0 with probability `p`, else divided by 1 - p.
+
+    See `dropout`. Raises ShapeError for other ranks.
+
+    >>> nn.functional.dropout1d(Tensor.ones(2, 3), 1.0, training=True).sum().item()
+    0.0
+    """
+    return input.dropout1d(p, training)
+
+
+@guarded
+def dropout2d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+    """Return (N, C, H, W) with each channel set to 0 with probability `p`, else divided by 1 - p.
+
+    Three axes are (N, C, L). See `dropout`. Raises ShapeError for other ranks.
+
+    >>> nn.functional.dropout2d(Tensor.ones(2, 3, 1, 1), 1.0, training=True).sum().item()
+    0.0
+    """
+    return input.dropout2d(p, training)
+
+
+@guarded
+def dropout3d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+    """Return (N, C, D, H, W) or (C, D, H, W) with each channel set to 0 with probability `p`, else divided by 1 - p.
+
+    See `dropout`. Raises ShapeError for other ranks.
+
+    >>> nn.functional.dropout3d(Tensor.ones(2, 3, 1, 1), 1.0, training=True).sum().item()
+    0.0
+    """
+    return input.dropout3d(p, training)
+
+
+@guarded
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """Return `input` where it is positive, else alpha * expm1(`input`); integers give float32.
 
@@ -204,6 +266,79 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     -0.6321
     """
     return input.elu(alpha)
+
+
+@guarded
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: Number = 2.0,
+    scale_grad_by_freq: bool = False,
+) -> Tensor:
+    """Return the rows of `weight` whose numbers `input` holds; shape (*`input`.shape, *weight.shape[1:]).
+
+    The row `padding_idx` gets no gradient. With `max_norm` the rows that are used are first scaled, in `weight`
+    itself, to norms of order `norm_type` of at most `max_norm`. With `scale_grad_by_freq` the gradient of a row is
+    divided by the number of its uses. Raises DTypeError unless `input` holds integers, ArgumentError for a
+    `padding_idx` that is no row.
+
+    >>> monolect.embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+    """
+    return input.embedding(weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+
+
+@guarded
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: Number = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    *,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Return the sum, mean or maximum (`mode`) of the rows of `weight` in each bag: (bags, *weight.shape[1:]).
+
+    A row of `input`, (bags, n), is a bag; or `input` is a vector and bag i starts at `offsets`[i], with
+    `include_last_offset` up to the last offset. Rows `padding_idx` do not count. `per_sample_weights`, in the shape
+    of `input`, scales the rows of a sum. An empty bag gives zeros. `max_norm`, `norm_type` and `scale_grad_by_freq`
+    are those of `embedding`. Raises ArgumentError for other modes and arguments that do not fit, ShapeError for
+    other shapes, DTypeError unless `input` holds integers.
+
+    >>> table = Tensor([[1.0], [2.0], [4.0]])
+    >>> monolect.embedding_bag(Tensor([0, 1, 2]), table, Tensor([0, 2]), mode="sum").tolist()
+    [[3.0], [4.0]]
+    """
+    return input.embedding_bag(
+        weight,
+        offsets,
+        max_norm,
+        norm_type,
+        scale_grad_by_freq,
+        mode,
+        per_sample_weights=per_sample_weights,
+        include_last_offset=include_last_offset,
+        padding_idx=padding_idx,
+    )
+
+
+@guarded
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+    """Return `input`, (N, C, ...), with whole channels dropped as `alpha_dropout` drops elements.
+
+    Raises ShapeError for fewer than two axes.
+
+    >>> monolect.feature_alpha_dropout(Tensor.ones(2, 3, 4), 0.5, training=False).sum().item()
+    24.0
+    """
+    return input.feature_alpha_dropout(p, training)
 
 
 @guarded
@@ -216,6 +351,18 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     0.8413
     """
     return input.gelu(approximate)
+
+
+@guarded
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """Return the first half of axis `dim` times the sigmoid of the second half.
+
+    Raises ShapeError for an odd size.
+
+    >>> nn.functional.glu(Tensor([2.0, 0.0])).tolist()
+    [1.0]
+    """
+    return input.glu(dim)
 
 
 @guarded
@@ -232,6 +379,20 @@ def group_norm(
     [0.0, 0.0, 0.0]
     """
     return input.group_norm(num_groups, weight, bias, eps)
+
+
+@guarded
+def gumbel_softmax(input: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """Return a random choice along `dim` in a differentiable form: softmax((`input` + noise) / tau), the noise drawn
+    from a Gumbel distribution.
+
+    With `hard` the value is 1 for the largest and 0 for the others, and the gradient that of the softmax. `eps` is
+    the least number whose logarithm is taken. Raises DTypeError for integers.
+
+    >>> nn.functional.gumbel_softmax(Tensor([[0.0, 1.0]]), hard=True).sum().item()
+    1.0
+    """
+    return input.gumbel_softmax(tau, hard, eps, dim)
 
 
 @guarded
@@ -291,9 +452,9 @@ def instance_norm(
     """Return `input`, (N, C, ...), normalized to mean 0 and variance 1 over each channel of each sample, then `*
     weight + bias`, both (C,).
 
-    `weight` or `bias` None is left out. Without `use_input_stats` the running statistics, (C,), are used, and
-    ArgumentError is raised if they are None; they are never updated, so `momentum` has no effect. Raises ShapeError
-    for other shapes or fewer than 3 axes.
+    `weight` or `bias` None is left out. With `use_input_stats` the running statistics, (C,), if given, move toward
+    the means over the samples by `momentum`, with the unbiased variance; their assignment is lazy. Without, they
+    are used, and ArgumentError is raised if they are None. Raises ShapeError for other shapes or fewer than 3 axes.
 
     >>> monolect.instance_norm(Tensor([[[1.0, 3.0]]]), eps=0.0).tolist()
     [[[-1.0, 1.0]]]
@@ -328,6 +489,18 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     [-0.5, 3.0]
     """
     return input.leaky_relu(negative_slope)
+
+
+@guarded
+def local_response_norm(input: Tensor, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """Return `input`, (N, C, ...), divided by (k + alpha * mean of squares of `size` neighbouring channels) ** beta.
+
+    Channels beyond the ends count as 0. Raises ShapeError for fewer than three axes, DTypeError for integers.
+
+    >>> nn.functional.local_response_norm(Tensor.ones(1, 1, 1), 1, alpha=3.0, beta=0.5).tolist()
+    [[[0.5]]]
+    """
+    return input.local_response_norm(size, alpha, beta, k)
 
 
 @guarded
@@ -397,6 +570,21 @@ def rms_norm(
     1.0
     """
     return input.rms_norm(normalized_shape, weight, eps)
+
+
+@guarded
+def rrelu(
+    input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool | None = None
+) -> Tensor:
+    """Return `input` where it is at least 0, else `input` times a slope: drawn from [lower, upper) in training, else
+    their mean.
+
+    `training` is by default the setting TRAINING. Raises ArgumentError where lower > upper.
+
+    >>> monolect.rrelu(Tensor([-2.0, 3.0]), 0.25, 0.75, training=False).tolist()
+    [-1.0, 3.0]
+    """
+    return input.rrelu(lower, upper, training)
 
 
 @guarded
@@ -470,36 +658,10 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
 
 
 __all__ = [
-    "batch_norm",
-    "celu",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "dropout",
-    "elu",
-    "gelu",
-    "group_norm",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "instance_norm",
-    "layer_norm",
-    "leaky_relu",
-    "logsigmoid",
-    "mish",
-    "prelu",
-    "relu",
-    "relu6",
-    "rms_norm",
-    "selu",
-    "silu",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "tanhshrink",
-    "threshold",
-]
+    "alpha_dropout", "batch_norm", "bilinear", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "embedding",
+    "embedding_bag", "feature_alpha_dropout", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink",
+    "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "layer_norm", "leaky_relu", "local_response_norm",
+    "logsigmoid", "mish", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu", "silu", "softplus", "softshrink",
+    "softsign", "tanhshrink", "threshold",
+]  # fmt: skip

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from monolect.tensor.base import Axes, DeviceLike, Number, Size, Sizes
+from monolect.tensor.base import Axes, Number, Size, Sizes
 from monolect.tensor.guard import guarded
 from monolect.tensor.methods.movement import OneOrMore
 from monolect.tensor.tensor import Tensor
-
-if TYPE_CHECKING:
-    from monolect.tensor.base import Shared
 
 
 @guarded
@@ -58,31 +54,6 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     [(2, 2), (2, 2), (1, 2)]
     """
     return input.chunk(chunks, dim)
-
-
-@guarded
-def clone(input: Tensor) -> Tensor:
-    """Return a copy that later assignments to this tensor do not change.
-
-    >>> a = Tensor([1.0, 2.0])
-    >>> b = monolect.clone(a)
-    >>> a[0] = 9.0
-    >>> b.tolist()
-    [1.0, 2.0]
-    """
-    return input.clone()
-
-
-@guarded
-def detach(input: Tensor) -> Tensor:
-    """Return a view of all elements through which no gradient flows.
-
-    >>> x = Tensor([3.0], requires_grad=True)
-    >>> _ = (x * monolect.detach(x)).sum().backward()
-    >>> x.grad.tolist()  # not 6
-    [3.0]
-    """
-    return input.detach()
 
 
 @guarded
@@ -185,24 +156,6 @@ def flipud(input: Tensor) -> Tensor:
 
 
 @guarded
-def from_dlpack(x: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
-    """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
-
-    It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
-    flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `x` without DLPack.
-    `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another device.
-
-    >>> import numpy as np
-    >>> a = np.zeros(3, np.int64)
-    >>> t = monolect.from_dlpack(a)
-    >>> a[1] = 5
-    >>> t.tolist()
-    [0, 5, 0]
-    """
-    return Tensor.from_dlpack(x, device=device, copy=copy)
-
-
-@guarded
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """Return equal parts, or parts between indices, along axis 1; of a vector, along axis 0.
 
@@ -222,16 +175,6 @@ def is_complex(input: Tensor) -> bool:
     False
     """
     return input.is_complex()
-
-
-@guarded
-def is_floating_point(input: Tensor) -> bool:
-    """Whether the dtype is a float dtype.
-
-    >>> monolect.is_floating_point(Tensor([1.0])), monolect.is_floating_point(Tensor([1]))
-    (True, False)
-    """
-    return input.is_floating_point()
 
 
 @guarded
@@ -301,16 +244,6 @@ def narrow(input: Tensor, dim: int, start: Size, length: Size) -> Tensor:
     [2, 3]
     """
     return input.narrow(dim, start, length)
-
-
-@guarded
-def numel(input: Tensor) -> Any:
-    """Return the number of elements, an int, or an index node for symbolic sizes.
-
-    >>> monolect.numel(Tensor.zeros(2, 3))
-    6
-    """
-    return input.numel()
 
 
 @guarded
@@ -582,10 +515,9 @@ swapdims = transpose
 
 
 __all__ = [
-    "adjoint", "broadcast_to", "cat", "chunk", "clone", "concat", "concatenate", "detach", "diag", "diag_embed",
-    "diagflat", "diagonal", "dsplit", "flatten", "flip", "fliplr", "flipud", "from_dlpack", "hsplit", "is_complex",
-    "is_floating_point", "is_nonzero", "is_same_size", "is_signed", "meshgrid", "moveaxis", "movedim", "narrow",
-    "numel", "pad", "permute", "ravel", "repeat_interleave", "reshape", "roll", "rot90", "select", "split",
-    "split_with_sizes", "squeeze", "stack", "swapaxes", "swapdims", "t", "tensor_split", "tile", "trace", "transpose",
-    "unbind", "unflatten", "unfold", "unsqueeze", "vsplit",
+    "adjoint", "broadcast_to", "cat", "chunk", "concat", "concatenate", "diag", "diag_embed", "diagflat", "diagonal",
+    "dsplit", "flatten", "flip", "fliplr", "flipud", "hsplit", "is_complex", "is_nonzero", "is_same_size", "is_signed",
+    "meshgrid", "moveaxis", "movedim", "narrow", "pad", "permute", "ravel", "repeat_interleave", "reshape", "roll",
+    "rot90", "select", "split", "split_with_sizes", "squeeze", "stack", "swapaxes", "swapdims", "t", "tensor_split",
+    "tile", "trace", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "vsplit",
 ]  # fmt: skip

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from monolect.base.errors import ArgumentError
-from monolect.nn.layers import Linear
+from monolect.nn.layers.linear import Linear
 from monolect.nn.module import Module
-from monolect.nn.state import get_state_dict
+from monolect.nn.state import all_tensors
 from monolect.tensor.base import DeviceLike, as_device
 from monolect.tensor.devices.mesh import Mesh
 from monolect.tensor.tensor import Tensor
@@ -30,7 +30,7 @@ def move(model: object, to: Callable[[Tensor], Tensor]) -> None:
     >>> layer.weight.device, layer.weight.requires_grad
     (('cpu', 'cpu:1'), True)
     """
-    tensors = {id(t): (name, t) for name, t in get_state_dict(model).items()}
+    tensors = {id(t): (name, t) for name, t in all_tensors(model).items()}
     moved = [(name, t, to(t.detach())) for name, t in tensors.values()]
     for name, t, value in moved:
         if value.shape != t.shape:

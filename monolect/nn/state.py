@@ -32,8 +32,24 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
     return out
 
 
-def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...], owners: list[Any]) -> None:
-    """Add the tensors of `obj` to `out`, and the objects that list their tensors by `_entries` to `owners`."""
+def all_tensors(obj: object) -> dict[str, Tensor]:
+    """Return the tensors of `get_state_dict` and the buffers that are not saved, by dotted name.
+
+    >>> list(all_tensors({"w": Tensor([1.0])}))
+    ['w']
+    """
+    out: dict[str, Tensor] = {}
+    _collect(obj, "", out, (), [], only_saved=False)
+    return out
+
+
+def _collect(
+    obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...], owners: list[Any], only_saved: bool = True
+) -> None:
+    """Add the tensors of `obj` to `out`, and the objects that list their tensors by `_entries` to `owners`.
+
+    With `only_saved` the names in an attribute `unsaved_names` are left out.
+    """
     if isinstance(obj, Tensor):
         out[name] = obj
         return
@@ -49,9 +65,10 @@ def _collect(obj: Any, name: str, out: dict[str, Tensor], path: tuple[int, ...],
         entries = obj.items()
     elif hasattr(obj, "__dict__") and not isinstance(obj, type) and not callable(getattr(obj, "__wrapped__", None)):
         entries = vars(obj).items()
+    unsaved = getattr(obj, "unsaved_names", ()) if only_saved else ()
     for key, value in entries:
-        if not isinstance(value, str | int | float | bool | None):
-            _collect(value, f"{name}.{key}" if name else str(key), out, (*path, id(obj)), owners)
+        if not isinstance(value, str | int | float | bool | None) and key not in unsaved:
+            _collect(value, f"{name}.{key}" if name else str(key), out, (*path, id(obj)), owners, only_saved)
 
 
 def get_parameters(obj: object) -> list[Tensor]:
@@ -60,7 +77,7 @@ def get_parameters(obj: object) -> list[Tensor]:
     >>> get_parameters({"a": Tensor([1.0], requires_grad=True), "b": Tensor([2.0])})[0].tolist()
     [1.0]
     """
-    found = {id(t): t for t in get_state_dict(obj).values() if t.requires_grad}
+    found = {id(t): t for t in all_tensors(obj).values() if t.requires_grad}
     return list(found.values())
 
 
@@ -111,7 +128,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-__all__ = ["get_parameters", "get_state_dict", "load_state_dict"]
+__all__ = ["all_tensors", "get_parameters", "get_state_dict", "load_state_dict"]
 
 
 def __dir__() -> list[str]:

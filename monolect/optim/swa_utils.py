@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from monolect.nn.layers import _BatchNorm
+from monolect.nn.layers.normalization import _BatchNorm
 from monolect.nn.module import Module
 from monolect.optim.lr_scheduler.base import LRScheduler, check_kind
 from monolect.optim.optimizer import BELOW_1, Optimizer, check_number

@@ -58,25 +58,9 @@ from monolect.tensor.draws.generator import Generator
 from monolect.tensor.draws.in_place import RandomInPlaceMixin
 from monolect.tensor.draws.methods import RandomMixin
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.arrangement.families import ArrangementMixin
-from monolect.tensor.methods.casts import CastMixin
-from monolect.tensor.methods.elementwise import ElementwiseMixin
-from monolect.tensor.methods.exchange import ExchangeMixin
-from monolect.tensor.methods.functions import FunctionsMixin
-from monolect.tensor.methods.in_place_forms import FormsMixin
-from monolect.tensor.methods.index import IndexMixin
-from monolect.tensor.methods.linalg import LinalgMixin
-from monolect.tensor.methods.movement import MovementMixin
-from monolect.tensor.methods.pointwise.families import PointwiseMixin
-from monolect.tensor.methods.products.families import ProductsMixin
-from monolect.tensor.methods.reduce import ReduceMixin
-from monolect.tensor.methods.scan import ScanMixin
-from monolect.tensor.methods.selection.families import SelectionMixin
-from monolect.tensor.methods.sort import SortMixin
-from monolect.tensor.methods.statistics.families import StatisticsMixin
+from monolect.tensor.methods.families import MethodsMixin
 from monolect.tensor.neural.autocast import autocasting
-from monolect.tensor.neural.conv import ConvMixin
-from monolect.tensor.neural.loss import LossMixin
+from monolect.tensor.neural.families import NeuralMixin
 from monolect.tensor.printed import PrintMixin
 from monolect.tensor.view import (
     MEMORY,
@@ -254,25 +238,9 @@ def in_own_memory(u: UOp) -> UOp:
 @guard_methods
 class Tensor(
     CreationMixin,
-    ExchangeMixin,
+    MethodsMixin,
     DevicesMixin,
-    ElementwiseMixin,
-    CastMixin,
-    FunctionsMixin,
-    MovementMixin,
-    ReduceMixin,
-    ScanMixin,
-    SortMixin,
-    IndexMixin,
-    SelectionMixin,
-    ArrangementMixin,
-    PointwiseMixin,
-    StatisticsMixin,
-    ProductsMixin,
-    FormsMixin,
-    LinalgMixin,
-    ConvMixin,
-    LossMixin,
+    NeuralMixin,
     RandomMixin,
     RandomInPlaceMixin,
     CopyMixin,

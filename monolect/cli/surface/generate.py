@@ -26,10 +26,10 @@ PACKAGE = Path(monolect.__file__).parent
 WIDTH = 120  # characters of a line of source
 # Modules of methods, by the last part of their name -> module of functions.
 FAMILIES = {
-    **dict.fromkeys("creation random joins".split(), "creation"),
+    **dict.fromkeys("creation random joins copies tensor casts".split(), "creation"),
     "elementwise": "arithmetic",
     "functions": "elements",
-    **dict.fromkeys("movement copies tensor casts arrangement".split(), "shapes"),
+    **dict.fromkeys("movement arrangement".split(), "shapes"),
     **dict.fromkeys("index selection".split(), "indexing"),
     **dict.fromkeys("reduce scan".split(), "reductions"),
     **dict.fromkeys("sort statistics numbers".split(), "statistics"),
@@ -63,6 +63,8 @@ TYPES = {
     "Histogram": "monolect.tensor.methods.selection.counts",
     "MinMax": "monolect.tensor.methods.statistics.samples",
     "Any": "typing",
+    "Lengths": "monolect.tensor.neural.alignment",
+    "Parts": "monolect.tensor.methods.windows.adaptive",
     "Literal": "typing",
     "Unpack": "typing",
     "Callable": "collections.abc",
@@ -71,6 +73,7 @@ TYPES = {
     "np": "monolect.base.numpy",
     "DType": "monolect.base.dtype",
     "DrawOptions": "monolect.tensor.random",
+    "Generator": "monolect.tensor.draws.generator",
     "OneOrMore": "monolect.tensor.methods.movement",
     "ValuesIndices": "monolect.tensor.methods.reduce",
     **dict.fromkeys(

@@ -177,16 +177,6 @@ class IndexMixin(TensorBase):
         """
         return self.flatten()[index]
 
-    def embedding(self, weight: TensorBase) -> Self:
-        """Return the rows of `weight` whose numbers self holds; shape (*self.shape, *weight.shape[1:]).
-
-        Raises DTypeError unless self holds integers.
-
-        >>> Tensor([1, 0, 1]).embedding(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
-        [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
-        """
-        return self._wrap(graph.index(weight._uop, position(self, weight.shape[0], "embedding", wrap=False)))
-
     # ---- writing -----------------------------------------------------------------------------------------------------
     def scatter(self, dim: int, index: TensorBase, src: TensorLike, reduce: str | None = None) -> Self:
         """Return a copy of self with `src`, a tensor or a number, written at the positions `index` along axis `dim`.

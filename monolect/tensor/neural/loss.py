@@ -38,7 +38,7 @@ def _huber(difference: Any, width: float, factor: float, slope: float) -> Any:
     return far.where((distance - 0.5 * width) * slope, square * square * factor)
 
 
-def _reduced(loss: Any, reduction: str, name: str) -> Any:
+def reduced(loss: Any, reduction: str, name: str) -> Any:
     """Return the loss reduced to its mean or sum by `reduction` 'mean' or 'sum', or unchanged for 'none'.
 
     Raises ArgumentError, which names the method `name`, for another reduction.
@@ -48,7 +48,7 @@ def _reduced(loss: Any, reduction: str, name: str) -> Any:
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
-def _same_shape(x: Any, target: Any, name: str) -> None:
+def same_shape(x: Any, target: Any, name: str) -> None:
     """Raise DTypeError unless `target` is a Tensor, ShapeError unless it has the shape of `x`; `name` is the method in
     the message.
     """
@@ -168,7 +168,7 @@ class LossMixin(NormMixin):
         loss = counted.where(is_class.where(loss, float("nan")), 0.0)
         if reduction == "mean":
             return loss.sum() / target_weight.sum()
-        return _reduced(loss, reduction, name)
+        return reduced(loss, reduction, name)
 
     def _soft_cross_entropy(self, target: Any, weight: Any, axis: int, reduction: str, smoothing: float) -> Any:
         """Return the loss of target probabilities; self holds log-probabilities with classes along `axis`.
@@ -176,14 +176,14 @@ class LossMixin(NormMixin):
         `weight`: a factor for each class, or None. `smoothing`: share of the target that all classes get equally.
         `reduction`: 'mean', 'sum' or 'none'. Raises ShapeError unless `target` has the shape of self.
         """
-        _same_shape(self, target, "cross_entropy")
+        same_shape(self, target, "cross_entropy")
         classes = self.shape[axis]
         if smoothing:
             target = target * (1.0 - smoothing) + smoothing / classes
         terms = self * target.cast(self.dtype)
         if weight is not None:
             terms = terms * _class_weight(self, weight, axis, "cross_entropy")
-        return _reduced(-terms.sum(axis), reduction, "cross_entropy")
+        return reduced(-terms.sum(axis), reduction, "cross_entropy")
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
     def mse_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
@@ -194,9 +194,9 @@ class LossMixin(NormMixin):
         >>> Tensor([1.0, 3.0]).mse_loss(Tensor([0.0, 0.0])).item()
         5.0
         """
-        _same_shape(self, target, "mse_loss")
+        same_shape(self, target, "mse_loss")
         d = self - target
-        return _reduced(d * d, reduction, "mse_loss")
+        return reduced(d * d, reduction, "mse_loss")
 
     def l1_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
         """Return the absolute difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
@@ -206,8 +206,8 @@ class LossMixin(NormMixin):
         >>> Tensor([1.0, -3.0]).l1_loss(Tensor([0.0, 0.0])).item()
         2.0
         """
-        _same_shape(self, target, "l1_loss")
-        return _reduced((self - target).abs(), reduction, "l1_loss")
+        same_shape(self, target, "l1_loss")
+        return reduced((self - target).abs(), reduction, "l1_loss")
 
     def smooth_l1_loss(self, target: TensorBase, reduction: str = "mean", beta: float = 1.0) -> Self:
         """Return d * d / (2 beta) where |d| < beta, else |d| - beta / 2, reduced by `reduction`.
@@ -218,11 +218,11 @@ class LossMixin(NormMixin):
         >>> Tensor([0.5, 3.0]).smooth_l1_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]
         """
-        _same_shape(self, target, "smooth_l1_loss")
+        same_shape(self, target, "smooth_l1_loss")
         if beta < 0:
             raise ArgumentError("smooth_l1_loss: beta", expected="0 or more", found=beta)
         d = self - target
-        return _reduced(d.abs() if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
+        return reduced(d.abs() if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
 
     def huber_loss(self, target: TensorBase, reduction: str = "mean", delta: float = 1.0) -> Self:
         """Return d * d / 2 where |d| < delta, else delta * (|d| - delta / 2), reduced by `reduction`.
@@ -233,10 +233,10 @@ class LossMixin(NormMixin):
         >>> Tensor([0.5, 3.0]).huber_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]
         """
-        _same_shape(self, target, "huber_loss")
+        same_shape(self, target, "huber_loss")
         if delta <= 0:
             raise ArgumentError("huber_loss: delta", expected="more than 0", found=delta)
-        return _reduced(_huber(self - target, delta, 0.5, delta), reduction, "huber_loss")
+        return reduced(_huber(self - target, delta, 0.5, delta), reduction, "huber_loss")
 
     # ---- probabilities -----------------------------------------------------------------------------------------------
     def binary_cross_entropy(
@@ -250,9 +250,9 @@ class LossMixin(NormMixin):
         >>> round(Tensor([0.5]).binary_cross_entropy(Tensor([1.0])).item(), 4)
         0.6931
         """
-        _same_shape(self, target, "binary_cross_entropy")
+        same_shape(self, target, "binary_cross_entropy")
         loss = self._wrap(special.binary_cross_entropy(*pair(self._wrap(floating(self)), target)))
-        return _reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy")
+        return reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy")
 
     def binary_cross_entropy_with_logits(
         self,
@@ -270,10 +270,10 @@ class LossMixin(NormMixin):
         >>> round(Tensor([0.0]).binary_cross_entropy_with_logits(Tensor([1.0])).item(), 4)
         0.6931
         """
-        _same_shape(self, target, "binary_cross_entropy_with_logits")
+        same_shape(self, target, "binary_cross_entropy_with_logits")
         positive = 1.0 if pos_weight is None else (pos_weight - 1.0) * target + 1.0
         loss = (1.0 - target) * self - self.logsigmoid() * positive
-        return _reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy_with_logits")
+        return reduced(loss if weight is None else loss * weight, reduction, "binary_cross_entropy_with_logits")
 
     def kl_div(self, target: TensorBase, reduction: str = "mean", log_target: bool = False) -> Self:
         """Return target * (log(target) - self), reduced by `reduction`.
@@ -284,7 +284,7 @@ class LossMixin(NormMixin):
         >>> Tensor([0.0]).kl_div(Tensor([0.0]), reduction="sum").item()
         0.0
         """
-        _same_shape(self, target, "kl_div")
+        same_shape(self, target, "kl_div")
         if log_target:
             loss = target.exp() * (target - self)
         else:
@@ -292,7 +292,7 @@ class LossMixin(NormMixin):
             loss = target * ((target == 0.0).where(1.0, target).log() - self)
         if reduction == "batchmean":
             return (loss.cast(accumulator(loss.dtype)).sum() / self.shape[0]).cast(loss.dtype)
-        return _reduced(loss, reduction, "kl_div")
+        return reduced(loss, reduction, "kl_div")
 
 
-__all__ = ["LossMixin"]
+__all__ = ["LossMixin", "reduced", "same_shape"]

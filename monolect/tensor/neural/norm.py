@@ -143,9 +143,9 @@ class NormMixin(TensorBase):
         """Return self, (N, C, ...), normalized to mean 0 and variance 1 over each channel of each sample, then
         `* weight + bias`, both (C,).
 
-        `weight` or `bias` None is left out. Without `use_input_stats` the running statistics, (C,), are used, and
-        ArgumentError is raised if they are None; they are never updated, so `momentum` has no effect. Raises ShapeError
-        for other shapes or fewer than 3 axes.
+        `weight` or `bias` None is left out. With `use_input_stats` the running statistics, (C,), if given, move toward
+        the means over the samples by `momentum`, with the unbiased variance; their assignment is lazy. Without, they
+        are used, and ArgumentError is raised if they are None. Raises ShapeError for other shapes or fewer than 3 axes.
 
         >>> Tensor([[[1.0, 3.0]]]).instance_norm(eps=0.0).tolist()
         [[[-1.0, 1.0]]]
@@ -154,8 +154,16 @@ class NormMixin(TensorBase):
             raise ShapeError("instance_norm: rank of the input", expected="(batch, channels, ...)", found=self.shape)
         if not use_input_stats:
             return self.batch_norm(running_mean, running_var, weight, bias, False, momentum, eps)
-        y = self._normalized(tuple(range(2, self.ndim)), eps, "instance_norm")
-        return _scaled(y, weight, bias, (self.shape[1], *(1,) * (self.ndim - 2)), "instance_norm").cast(self.dtype)
+        axes = tuple(range(2, self.ndim))
+        y = self._normalized(axes, eps, "instance_norm")
+        out = _scaled(y, weight, bias, (self.shape[1], *(1,) * (self.ndim - 2)), "instance_norm").cast(self.dtype)
+        x: Any = self.detach().cast(accumulator(self.dtype))
+        for running, method in ((running_mean, "mean"), (running_var, "var")):
+            if running is not None:
+                new: Any = getattr(x, method)(axes).mean(0) * momentum + running * (1.0 - momentum)
+                running.assign(new.cast(running.dtype))  # type: ignore[attr-defined]
+                defer(running)
+        return out
 
     def batch_norm(
         self,
@@ -201,7 +209,7 @@ class NormMixin(TensorBase):
             defer(running)
         return out
 
-    def _batch_normalized(self, mean: Any, var: Any, momentum: float, eps: float) -> Any:
+    def _batch_normalized(self, mean: Any, var: Any, momentum: Any, eps: float) -> Any:
         """Return self normalized by the statistics of the batch, and (running statistic, its new value) for each of
         the running `mean` and `var` that is not None. `momentum` is the share of the batch in the new value; `eps` is
         added to the variance.

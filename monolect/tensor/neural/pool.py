@@ -1,7 +1,7 @@
 """Methods for pooling over one, two or three axes: maxima and means of windows.
 
 What it is for: the windows of the input are a view (`graphs.windows`), and a pool reduces this view in one kernel.
-What it is not: it returns no indices of maxima. Adaptive pools need output sizes that divide the input.
+What it is not: it has no adaptive pools and no unpooling (`methods.windows`).
 
 Invariant: outputs have PyTorch's shapes; there may be any number of axes before the pooled ones.
 Source: names, defaults and shapes of torch.nn.functional.
@@ -9,9 +9,8 @@ Source: names, defaults and shapes of torch.nn.functional.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 from monolect.autograd import graph as g
 from monolect.autograd.closed_forms import closed_alone, closed_form
@@ -119,6 +118,22 @@ def _inside(view: UOp, sizes: tuple[Any, ...], kernel: Ints, stride: Ints, paddi
     return out
 
 
+def _element_numbers(index: UOp, sizes: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> UOp:
+    """Return the row-major int64 number in the axes of `sizes` of the element number `index` of each window.
+
+    `index` has the shape (..., *outputs); the other arguments have an int for each of its last axes.
+    """
+    rank, n = len(index.shape), len(sizes)
+    index, total, inner = g.cast(index, dtypes.int64), const(0, dtypes.int64), prod(kernel)
+    for a, (size, k, s, p, r) in enumerate(zip(sizes, kernel, stride, padding, dilation, strict=True)):
+        inner //= k
+        element = g.e("MOD", g.e("IDIV", index, inner), k)
+        window = g.iota(index.shape[rank - n + a], dtypes.int64, rank - n + a, rank)
+        at = g.e("ADD", g.e("ADD", g.e("MUL", window, s), g.e("MUL", element, r)), -p)
+        total = g.e("ADD", g.e("MUL", total, size), at)
+    return total
+
+
 def _scatter_to_maxima(d: UOp, index: UOp, overlap_add: OverlapAdd) -> UOp:
     """Return the gradient of the input: `d` of each window is added to the element number `index` of the window.
 
@@ -177,19 +192,27 @@ class PoolMixin(TensorBase):
         view = leading_windows(windows(padded, kernel, stride, dilation), axes, outs)
         return view, padded, (kernel, stride, padding, dilation)
 
-    def _max_pool(self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Self:
+    def _max_pool(
+        self, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool
+    ) -> Self | tuple[Self, Self]:
         """Return the maximum of each window over the last n axes; the first of equal elements gets the gradient.
 
         `kernel`, `stride`, `padding` and `dilation` are an int or n ints; a stride of None is the kernel. With
-        `ceil_mode` a last window may extend past the end.
+        `ceil_mode` a last window may extend past the end. With `return_indices` the result is (maxima, their row-major
+        numbers in the last n axes).
         """
         low = False if self.dtype is dtypes.bool else self.dtype.min
         view, x, sizes = self._pooled(n, f"max_pool{n}d", (kernel, stride, padding, dilation), ceil_mode, low)
         k, s, _, r = sizes
         y = g.reduce(view, "MAX", range(len(view.shape) - n, len(view.shape)), keep=False)
+        own = self._uop.shape[len(self._uop.shape) - n :]
+        if return_indices:
+            refuse_symbolic(own, f"max_pool{n}d: return_indices", "return_indices=False, or int sizes")
+            numbers = self._wrap(_element_numbers(_first_maxima(view, y, _inside(view, own, *sizes)), own, *sizes))
+            values: Any = self._max_pool(n, kernel, stride, padding, dilation, ceil_mode, False)
+            return values, numbers
         if not y.dtype.is_float:
             return self._wrap(y)
-        own = self._uop.shape[len(self._uop.shape) - n :]
 
         def gradient_by_elements(d: UOp, y: UOp, x: UOp) -> tuple[UOp]:
             view = windows(x, k, s, r)
@@ -240,23 +263,7 @@ class PoolMixin(TensorBase):
         counts = [_covered(*a, include_pad) for a in zip(spatial, outs, k, s, p, strict=True)]
         return self._wrap(g.e("MUL", total, _reciprocal_count(counts, total.dtype)))
 
-    def _adaptive(self, n: int, output_size: Any, name: str) -> Ints:
-        """Return the kernel, which is also the stride, that cuts the last n axes into `output_size` equal parts.
-
-        `output_size` is an int, or an int or None (which keeps the axis) for each axis. Raises ShapeError, which names
-        the method `name`, for missing axes, another number of sizes or a symbolic size; ArgumentError for sizes that do
-        not divide the axes.
-        """
-        spatial = self._uop.shape[len(self._uop.shape) - n :] if len(self._uop.shape) >= n else ()
-        wanted = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
-        if len(spatial) < n or len(wanted) != n:
-            raise ShapeError(f"{name}: axes", expected=f"{n} of the input and the output", found=(spatial, wanted))
-        refuse_symbolic(spatial, name, "mean or amax over the axis, or int sizes")
-        out = tuple(s if w is None else w for s, w in zip(spatial, wanted, strict=True))
-        if any(not isinstance(o, int) or o < 1 or s % o for s, o in zip(spatial, out, strict=True)):
-            raise ArgumentError(f"{name}: output_size", expected=f"sizes that divide {spatial}", found=out)
-        return tuple(s // o for s, o in zip(spatial, out, strict=True))
-
+    @overload
     def max_pool1d(
         self,
         kernel_size: PerAxis,
@@ -264,18 +271,41 @@ class PoolMixin(TensorBase):
         padding: PerAxis = 0,
         dilation: PerAxis = 1,
         ceil_mode: bool = False,
-    ) -> Self:
+        return_indices: Literal[False] = False,
+    ) -> Self: ...
+    @overload
+    def max_pool1d(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+        *,
+        return_indices: Literal[True],
+    ) -> tuple[Self, Self]: ...
+    def max_pool1d(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Self | tuple[Self, Self]:
         """Return the largest element of each window over the last axis: (..., L) -> (..., L').
 
         The stride is the kernel size by default. Padding is never the maximum. With `ceil_mode` a last window may
-        extend past the end if it starts inside. Raises ShapeError for a window larger than the padded input,
-        ArgumentError for padding above half of the kernel.
+        extend past the end if it starts inside. With `return_indices` also return the numbers of the maxima in the last
+        axis, int64. Raises ShapeError for a window larger than the padded input, ArgumentError for padding above half
+        of the kernel.
 
         >>> Tensor([[1, 5, 2, 3]]).max_pool1d(2).tolist()
         [[5, 3]]
         """
-        return self._max_pool(1, kernel_size, stride, padding, dilation, ceil_mode)
+        return self._max_pool(1, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
+    @overload
     def max_pool2d(
         self,
         kernel_size: PerAxis,
@@ -283,19 +313,42 @@ class PoolMixin(TensorBase):
         padding: PerAxis = 0,
         dilation: PerAxis = 1,
         ceil_mode: bool = False,
-    ) -> Self:
+        return_indices: Literal[False] = False,
+    ) -> Self: ...
+    @overload
+    def max_pool2d(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+        *,
+        return_indices: Literal[True],
+    ) -> tuple[Self, Self]: ...
+    def max_pool2d(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Self | tuple[Self, Self]:
         """Return the largest element of each window over the last two axes: (..., H, W) -> (..., H', W').
 
         `kernel_size`, `stride`, `padding` and `dilation` are an int or one for each axis; the stride is the kernel size
         by default. Padding is never the maximum. With `ceil_mode` a last window may
-        extend past the end if it starts inside. The first of equal elements gets the gradient. Raises ShapeError for a
-        window larger than the padded input, ArgumentError for padding above half of the kernel.
+        extend past the end if it starts inside. The first of equal elements gets the gradient. With
+        `return_indices` also return the row-major numbers of the maxima in the pooled axes, int64. Raises ShapeError
+        for a window larger than the padded input, ArgumentError for padding above half of the kernel.
 
         >>> Tensor([[1, 5], [2, 3]]).max_pool2d(2).tolist()
         [[5]]
         """
-        return self._max_pool(2, kernel_size, stride, padding, dilation, ceil_mode)
+        return self._max_pool(2, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
+    @overload
     def max_pool3d(
         self,
         kernel_size: PerAxis,
@@ -303,17 +356,39 @@ class PoolMixin(TensorBase):
         padding: PerAxis = 0,
         dilation: PerAxis = 1,
         ceil_mode: bool = False,
-    ) -> Self:
+        return_indices: Literal[False] = False,
+    ) -> Self: ...
+    @overload
+    def max_pool3d(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+        *,
+        return_indices: Literal[True],
+    ) -> tuple[Self, Self]: ...
+    def max_pool3d(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Self | tuple[Self, Self]:
         """Return the largest element of each window over the last three axes: (..., D, H, W) -> (..., D', H', W').
 
         Sizes are an int or one for each axis; the stride is the kernel size by default. Padding is never the maximum.
-        With `ceil_mode` a last window may extend past the end if it starts inside. Raises ShapeError for a window
-        larger than the padded input, ArgumentError for padding above half of the kernel.
+        With `ceil_mode` a last window may extend past the end if it starts inside. With `return_indices` also return
+        the row-major numbers of the maxima in the pooled axes, int64. Raises ShapeError for a window larger than the
+        padded input, ArgumentError for padding above half of the kernel.
 
         >>> Tensor([[[[1, 5], [2, 3]]]]).max_pool3d((1, 2, 2)).tolist()
         [[[[5]]]]
         """
-        return self._max_pool(3, kernel_size, stride, padding, dilation, ceil_mode)
+        return self._max_pool(3, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
     def avg_pool1d(
         self,
@@ -376,76 +451,6 @@ class PoolMixin(TensorBase):
         [[[[3.0]]]]
         """
         return self._avg_pool(3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-    def adaptive_avg_pool1d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the means of `output_size` equal parts of the last axis; None keeps the axis.
-
-        Raises ArgumentError unless `output_size` divides the axis, DTypeError for integers.
-
-        >>> Tensor([[1.0, 5.0, 2.0, 4.0]]).adaptive_avg_pool1d(2).tolist()
-        [[3.0, 3.0]]
-        """
-        kernel = self._adaptive(1, output_size, "adaptive_avg_pool1d")
-        return self._avg_pool(1, kernel, kernel, 0, False, True, None)
-
-    def adaptive_avg_pool2d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the means of equal parts of the last two axes, which get `output_size` parts; None keeps an axis.
-
-        `output_size` is an int or one int for each axis; 1 averages all elements. Raises ArgumentError unless it
-        divides the axes, DTypeError for integers.
-
-        >>> Tensor([[1.0, 5.0], [2.0, 4.0]]).adaptive_avg_pool2d(1).tolist()
-        [[3.0]]
-        """
-        kernel = self._adaptive(2, output_size, "adaptive_avg_pool2d")
-        return self._avg_pool(2, kernel, kernel, 0, False, True, None)
-
-    def adaptive_avg_pool3d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the means of equal parts of the last three axes, which get `output_size` parts; None keeps an axis.
-
-        Raises ArgumentError unless `output_size`, an int or one for each axis, divides the axes, DTypeError for
-        integers.
-
-        >>> Tensor([[[[1.0, 5.0], [2.0, 4.0]]]]).adaptive_avg_pool3d((None, 1, 1)).tolist()
-        [[[[3.0]]]]
-        """
-        kernel = self._adaptive(3, output_size, "adaptive_avg_pool3d")
-        return self._avg_pool(3, kernel, kernel, 0, False, True, None)
-
-    def adaptive_max_pool1d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the largest elements of `output_size` equal parts of the last axis; None keeps the axis.
-
-        Raises ArgumentError unless `output_size` divides the axis.
-
-        >>> Tensor([[1, 5, 2, 4]]).adaptive_max_pool1d(2).tolist()
-        [[5, 4]]
-        """
-        kernel = self._adaptive(1, output_size, "adaptive_max_pool1d")
-        return self._max_pool(1, kernel, kernel, 0, 1, False)
-
-    def adaptive_max_pool2d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the largest elements of equal parts of the last two axes, which get `output_size` parts.
-
-        `output_size` is an int, or an int or None (keeps the axis) for each axis. Raises ArgumentError unless it
-        divides the axes.
-
-        >>> Tensor([[1, 5], [2, 4]]).adaptive_max_pool2d((None, 1)).tolist()
-        [[5], [4]]
-        """
-        kernel = self._adaptive(2, output_size, "adaptive_max_pool2d")
-        return self._max_pool(2, kernel, kernel, 0, 1, False)
-
-    def adaptive_max_pool3d(self, output_size: int | Sequence[int | None]) -> Self:
-        """Return the largest elements of equal parts of the last three axes, which get `output_size` parts.
-
-        `output_size` is an int, or an int or None (keeps the axis) for each axis. Raises ArgumentError unless it
-        divides the axes.
-
-        >>> Tensor([[[[1, 5], [2, 4]]]]).adaptive_max_pool3d(1).tolist()
-        [[[[5]]]]
-        """
-        kernel = self._adaptive(3, output_size, "adaptive_max_pool3d")
-        return self._max_pool(3, kernel, kernel, 0, 1, False)
 
 
 __all__ = ["PoolMixin"]

@@ -1,0 +1,1 @@
+"""Layers by topic: each holds parameters and settings, and calls a method of Tensor."""

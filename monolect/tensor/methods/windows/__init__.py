@@ -1,0 +1,1 @@
+"""Methods of Tensor that read windows and neighbours along axes: resizing, adaptive pools, folds, samples of a grid."""

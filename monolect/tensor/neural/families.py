@@ -1,0 +1,24 @@
+"""NeuralMixin joins the families of this folder: one base class of Tensor."""
+
+from monolect.tensor.neural.alignment import AlignmentMixin
+from monolect.tensor.neural.conv import ConvMixin
+from monolect.tensor.neural.drop import DropMixin
+from monolect.tensor.neural.gates import GatesMixin
+from monolect.tensor.neural.margins import MarginsMixin
+from monolect.tensor.neural.tables import TablesMixin
+
+
+class NeuralMixin(
+    ConvMixin,
+    MarginsMixin,
+    AlignmentMixin,
+    DropMixin,
+    GatesMixin,
+    TablesMixin,
+):
+    """Methods of Tensor for networks. A base class of Tensor."""
+
+    __slots__ = ()
+
+
+__all__ = ["NeuralMixin"]
