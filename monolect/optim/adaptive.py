@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from math import prod, sqrt
 from typing import Any, Unpack
 
-from ml_dtypes import finfo
-
-from monolect.base.dtype import to_numpy
+from monolect.base.dtype import DType, to_numpy
 from monolect.base.errors import ArgumentError
 from monolect.optim.optimizer import (
     ANY,
@@ -217,7 +215,7 @@ class Adafactor(Optimizer):
 
     def _change(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], now: Now) -> Tensor:
         eps = now.group["eps"]
-        least = float(finfo(to_numpy(p.dtype)).eps) if eps[0] is None else eps[0]
+        least = _precision(p.dtype) if eps[0] is None else eps[0]
         root = sqrt(prod(p.shape))
         rate = (p.square().sum().sqrt() / root).maximum(eps[1]) * now.rate
         if p.ndim > 1:
@@ -234,6 +232,13 @@ class Adafactor(Optimizer):
         size = (change.square().sum().sqrt() / (now.d * root)).maximum(1.0)
         change = change * (rate / size)
         return change + p * (now.lr * now.weight_decay) if now.group["weight_decay"] else change
+
+
+def _precision(d: DType) -> float:
+    """Return the distance from 1 to the next larger number of the dtype `d`."""
+    from ml_dtypes import finfo  # imported only for Adafactor
+
+    return float(finfo(to_numpy(d)).eps)
 
 
 __all__ = ["Adadelta", "Adafactor", "Adagrad", "RMSprop"]
