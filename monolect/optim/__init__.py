@@ -30,13 +30,13 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from monolect.optim import lr_scheduler, swa_utils  # noqa: F401
-    from monolect.optim.adam import *  # noqa: F403
-    from monolect.optim.adaptive import *  # noqa: F403
-    from monolect.optim.descent import *  # noqa: F403
-    from monolect.optim.layerwise import *  # noqa: F403
-    from monolect.optim.lbfgs import *  # noqa: F403
-    from monolect.optim.optimizer import *  # noqa: F403
+    from monolect.optim import lr_scheduler, swa_utils
+    from monolect.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
+    from monolect.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop
+    from monolect.optim.descent import ASGD, SGD, Lion, Rprop
+    from monolect.optim.layerwise import LAMB, LARS, Muon
+    from monolect.optim.lbfgs import LBFGS
+    from monolect.optim.optimizer import Optimizer
 else:
 
     def __getattr__(name: str) -> Any:
