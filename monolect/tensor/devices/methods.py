@@ -119,8 +119,8 @@ class DevicesMixin(TensorBase):
         >>> (x @ Tensor.ones(6, 2)).shard_axis
         0
         """
-        names = as_devices(devices)
         layout = self._axis(axis) if isinstance(axis, int) else self._layout_on(devices, axis)
+        names = as_devices(devices)
         for a in axes_of(layout):
             if self._uop.shape[a].__class__ is not int:
                 raise DeviceError("shard", expected=f"axis {a} of a constant size", found=self.shape)
