@@ -16,13 +16,14 @@ from signal import SIGTERM, signal
 from threading import current_thread, main_thread
 from types import FrameType, TracebackType
 
-from monolect.backend.mpi.transport import transport
+from monolect.backend.mpi.transport import Transport, transport
 from monolect.backend.registry import Device
 from monolect.base.errors import DistributedError
 from monolect.tensor.random import manual_seed
 
 __all__ = ["barrier", "devices", "rank", "size"]
 
+_LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")  # variables that launchers set
 _started = False
 
 
@@ -33,9 +34,7 @@ def devices() -> tuple[str, ...]:
     Raises DistributedError for a job of a single process, or without mpi4py.
     """
     global _started
-    if missing := Device.device_class("mpi").missing():
-        raise DistributedError("processes cannot exchange data", expected=missing, found="no mpi4py")
-    n = transport().size
+    n = _link().size
     if n < 2:
         raise DistributedError("a job of one process", expected="mpiexec -n 2 python train.py", found="size 1")
     if not _started:
@@ -48,13 +47,25 @@ def devices() -> tuple[str, ...]:
 
 
 def rank() -> int:
-    """Return the number of this process."""
-    return transport().rank
+    """Return the number of this process; 0 for a program that no launcher started."""
+    return 0 if _is_alone() else _link().rank
 
 
 def size() -> int:
-    """Return the number of processes."""
-    return transport().size
+    """Return the number of processes; 1 for a program that no launcher started."""
+    return 1 if _is_alone() else _link().size
+
+
+def _link() -> Transport:
+    """Return the transport of this job. Raises DistributedError without mpi4py."""
+    if missing := Device.device_class("mpi").missing():
+        raise DistributedError("processes cannot exchange data", expected=missing, found="no mpi4py")
+    return transport()
+
+
+def _is_alone() -> bool:
+    """Whether mpi4py is missing and no launcher started this process."""
+    return bool(Device.device_class("mpi").missing()) and not any(name in os.environ for name in _LAUNCHED)
 
 
 def barrier() -> None:

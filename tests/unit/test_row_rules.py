@@ -336,13 +336,13 @@ def reshaped(u, *shape):
 def test_a_buffer_is_divided_among_its_devices() -> None:
     assert axis(sharded(8, 3)) == 0
     assert axis(sharded(3)) == 0  # the last device has no element
-    with pytest.raises(IRError, match="the axis that the devices divide"):
+    with pytest.raises(IRError, match="the layout of memory on several devices"):
         sharded()
     for divided, shown in ((1, 1), (None, None)):
         b = node("BUFFER", (shape_source((6, 4)),), BufferArg(0, F32, FOUR, "GLOBAL", divided))
         assert axis(b) == shown
     for wrong in (2, -1, "a"):
-        with pytest.raises(IRError, match="the axis that the devices divide"):
+        with pytest.raises(IRError, match="the layout of memory on several devices"):
             node("BUFFER", (shape_source((6, 4)),), BufferArg(0, F32, FOUR, "GLOBAL", wrong))
     x = node("BUFFER", (shape_source((6,)),), BufferArg(0, F32, "a"))
     assert axis(node("LOAD", (x,), LoadArg(("a", "b"), "GLOBAL"))) == 0
