@@ -240,12 +240,12 @@ def test_state_that_a_loop_carries_is_computed_once(devices: tuple[str, ...] | s
     arrays = [rng.normal(size=s) * 0.3 for s in ((8, 8), (4, 8), (8, 2))]
     weight, x, out = (Tensor(a).to(devices).realize() for a in arrays)
     state, expected, counts = x * 0, np.zeros((4, 8)), []
-    for _ in range(12):
+    for _ in range(20):
         state = (state @ weight + x).tanh()
         expected = np.tanh(expected @ arrays[0] + arrays[1])
         np.testing.assert_allclose((state @ out).numpy(), expected @ arrays[2], rtol=1e-12)
         counts.append(profile.counts["schedules"])
-    assert counts[6] == counts[-1]  # no later step has a program of its own
+    assert counts[-1] - counts[4] <= 2  # not one for each step; collections of garbage decide when the last one comes
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
