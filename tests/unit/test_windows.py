@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monolect import ArgumentError, DTypeError, ShapeError, Tensor
+from monolect import ArgumentError, DTypeError, ShapeError, Tensor, nn
 from monolect.tensor.methods.windows.taps import Taps, weighted_sums
 from tests.unit.torch_oracle import check
 
@@ -188,6 +188,7 @@ FOLDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", FOLDS, ids=str)
 def test_folds(options: dict[str, Any]) -> None:
     check(Tensor.im2col, F.unfold, IMAGE, **options)
+    check(nn.functional.unfold, F.unfold, IMAGE, **options)
     check(Tensor.im2col, F.unfold, IMAGE[0], **options)
     columns = F.unfold(torch.tensor(IMAGE), **options).numpy()
     check(Tensor.fold, F.fold, columns, (5, 7), **options)
