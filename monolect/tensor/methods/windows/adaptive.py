@@ -20,6 +20,7 @@ from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.windows.taps import Taps, ranges, weighted_sums
 from monolect.tensor.neural.pool import PoolMixin
 
+MAX_PARTS = 1 << 16  # parts of an axis; tables list the elements of each
 Parts = int | Sequence[int | None]  # output sizes: one for all axes, or one for each; None keeps an axis
 
 
@@ -63,8 +64,8 @@ class AdaptiveMixin(PoolMixin):
             raise ShapeError(f"{name}: axes", expected=f"{n} of the input and the output", found=(spatial, wanted))
         refuse_symbolic(spatial, name, "mean or amax over the axis, or int sizes")
         out = tuple(s if w is None else w for s, w in zip(spatial, wanted, strict=True))
-        if any(not isinstance(o, int) or o < 1 for o in out) or 0 in spatial:
-            raise ArgumentError(f"{name}: output_size", expected="sizes of at least 1", found=(spatial, out))
+        if any(not isinstance(o, int) or not 1 <= o <= MAX_PARTS for o in out) or 0 in spatial:
+            raise ArgumentError(f"{name}: output_size", expected=f"sizes of 1..{MAX_PARTS}", found=(spatial, out))
         return spatial, out
 
     def _adaptive_means(self, n: int, output_size: Any, name: str) -> Self:

@@ -21,6 +21,7 @@ from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.windows.adaptive import AdaptiveMixin
 from monolect.tensor.methods.windows.taps import Taps, weighted_sums
 
+MAX_SIZE = 1 << 22  # elements of a new axis; a table lists the weights of each
 _SPATIAL = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}  # axes that a mode resizes; others: 1 to 3
 _ALIGNABLE = frozenset(_SPATIAL)
 _MODES = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area")
@@ -177,8 +178,8 @@ class InterpolateMixin(AdaptiveMixin):
         else:
             sizes = [floor(float(s) * v) for s, v in zip(spatial, values, strict=True)]
             factors = factors if recompute else [float(v) for v in values]
-        if any(not isinstance(s, int) or s < 1 for s in sizes) or 0 in spatial:
-            raise ArgumentError("interpolate: size", expected="old and new sizes of at least 1", found=(spatial, sizes))
+        if any(not isinstance(s, int) or not 1 <= s <= MAX_SIZE for s in sizes) or 0 in spatial:
+            raise ArgumentError("interpolate: size", expected=f"sizes of 1..{MAX_SIZE}", found=(spatial, sizes))
         return sizes, factors
 
     def _resized(self, sizes: list[int], factors: list[Any], mode: str, align: bool, antialias: bool) -> Self:
