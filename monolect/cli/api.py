@@ -15,6 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import monolect
+import monolect.array_api
 import monolect.functions
 import monolect.linalg
 import monolect.nn.functional
@@ -29,6 +30,7 @@ PAGES = (
     "monolect",
     "tensor",
     "functions",
+    "array_api",
     "nn",
     "optim",
     "data",
@@ -53,7 +55,7 @@ TOPICS = {
 SPACES = (
     ("optim", optim), ("optim", optim.lr_scheduler), ("nn", optim.swa_utils), ("optim", monolect.amp), ("nn", nn.utils),
     ("nn", nn.init), ("data", monolect.data), ("data", nn.state), ("data", nn.datasets), ("data", safetensors),
-    ("random", random),
+    ("random", random), ("array_api", monolect.array_api),
 )  # namespaces of functions and classes: (page, module)  # fmt: skip
 
 

@@ -341,6 +341,8 @@ class IndexMixin(TensorBase):
 
 def _select_part(self: Any, key: Any) -> Any:
     """Return the part of `self` that `key` names: a view, or a copy if tensors select elements."""
+    if isinstance(key, TensorBase) and key.dtype is dtypes.bool and key.ndim == 0:
+        return _select_part(_select_part(self, None), key.reshape(1))  # the whole tensor once, or not at all
     part = selection(self, without_masks(self, key))
     if part.is_copy:
         return self._wrap(part.of(self._uop))
