@@ -1,7 +1,8 @@
 """The namespace of the Python array API standard, 2024.12: `xp = x.__array_namespace__()`.
 
 What it is for: libraries such as SciPy and scikit-learn call the array library of their arguments by the names,
-signatures and promotion of the standard. What it is not: complex numbers, `linalg` and `fft`, which monolect has not.
+signatures and promotion of the standard. What it is not: complex numbers, factorisations in `linalg` and `fft`, which
+monolect does not have.
 Names whose behaviour is that of PyTorch are the functions of `monolect.functions` themselves.
 
 >>> xp = Tensor([1.0, 2.0]).__array_namespace__()
@@ -12,7 +13,9 @@ Names whose behaviour is that of PyTorch are the functions of `monolect.function
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, NoReturn
 
+from monolect.array_api import linalg
 from monolect.array_api.creation import (
     arange,
     asarray,
@@ -120,6 +123,7 @@ from monolect.array_api.reductions import (
     unique_values,
     var,
 )
+from monolect.base.absent import hint
 from monolect.base.dtype import dtypes
 from monolect.functions.arithmetic import (
     bitwise_not as bitwise_invert,
@@ -181,6 +185,12 @@ uint32 = dtypes.uint32
 uint64 = dtypes.uint64
 float32 = dtypes.float32
 float64 = dtypes.float64
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise AttributeError(hint("monolect", name).replace("'monolect'", "'monolect.array_api'"))
+
 
 __all__ = [
     "__array_api_version__",
@@ -257,6 +267,7 @@ __all__ = [
     "isnan",
     "less",
     "less_equal",
+    "linalg",
     "linspace",
     "log",
     "log10",

@@ -155,7 +155,7 @@ def astype(x: Tensor, dtype: DTypeLike, /, *, copy: bool = True, device: DeviceL
 
 
 class Info:
-    """What the namespace can do: the object of `array_api.__array_namespace_info__()`.
+    """A description of the namespace: the object of `array_api.__array_namespace_info__()`.
 
     >>> array_api.__array_namespace_info__().default_device()
     'cpu'

@@ -56,6 +56,7 @@ SPACES = (
     ("optim", optim), ("optim", optim.lr_scheduler), ("nn", optim.swa_utils), ("optim", monolect.amp), ("nn", nn.utils),
     ("nn", nn.init), ("data", monolect.data), ("data", nn.state), ("data", nn.datasets), ("data", safetensors),
     ("random", random), ("array_api", monolect.array_api),
+    ("array_api", monolect.array_api.linalg),
 )  # namespaces of functions and classes: (page, module)  # fmt: skip
 
 

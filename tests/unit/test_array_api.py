@@ -32,7 +32,7 @@ NAMES = {  # the standard's names by section, without complex64 and complex128
     " positive pow real reciprocal remainder round sign signbit sin sinh square sqrt subtract tan tanh trunc",
     "indexing": "take take_along_axis",
     "inspection": "__array_namespace_info__ __array_api_version__",
-    "linear algebra": "matmul matrix_transpose tensordot vecdot",
+    "linear algebra": "linalg matmul matrix_transpose tensordot vecdot",
     "manipulation": "broadcast_arrays broadcast_to concat expand_dims flip moveaxis permute_dims repeat reshape roll"
     " squeeze stack tile unstack",
     "searching": "argmax argmin count_nonzero nonzero searchsorted where",
@@ -41,6 +41,9 @@ NAMES = {  # the standard's names by section, without complex64 and complex128
     "statistics": "cumulative_prod cumulative_sum max mean min prod std sum var",
     "utility": "all any diff",
 }
+OF_LINALG = (  # the names of the extension that need no factorisation
+    "cross diagonal matmul matrix_norm matrix_power matrix_transpose outer tensordot trace vecdot vector_norm"
+)
 METHODS = (
     "__abs__ __add__ __and__ __array_namespace__ __bool__ __dlpack__ __dlpack_device__ __eq__ __float__"
     " __floordiv__ __ge__ __getitem__ __gt__ __index__ __int__ __invert__ __le__ __lshift__ __lt__ __matmul__ __mod__"
@@ -93,7 +96,10 @@ def test_every_name_of_the_standard_is_there():
     names = {name for text in NAMES.values() for name in text.split()}
     assert names == set(array_api.__all__) == {n for n in dir(array_api) if n in names}
     assert [name for name in METHODS if not hasattr(Tensor, name)] == []
-    assert not hasattr(array_api, "complex64") and not hasattr(array_api, "linalg")
+    assert {*array_api.linalg.__all__} == {*OF_LINALG.split()}
+    for space, name, said in ((array_api, "complex64", "out of scope"), (array_api.linalg, "svd", "numpy.linalg")):
+        with pytest.raises(AttributeError, match=f"array_api.*has no attribute '{name}'.*{said}"):
+            getattr(space, name)
     assert (array_api.pi, array_api.e, array_api.inf, array_api.newaxis) == (math.pi, math.e, math.inf, None)
     assert math.isnan(array_api.nan)
 
@@ -408,6 +414,24 @@ def test_moves(name, dtype):
     same(MOVES[name](array_api, Tensor(x), Tensor(y)), [*MOVES[name](np, x, y)])
 
 
+def test_linalg():
+    m = array((2, 3, 3), "float64")
+    x, ours, theirs = Tensor(m), array_api.linalg, np.linalg
+    for options in ({}, {"keepdims": True}, {"ord": 1}, {"ord": -math.inf}):
+        same(ours.matrix_norm(x, **options), theirs.matrix_norm(m, **options))
+    for options in ({}, {"axis": 1, "keepdims": True}, {"axis": (0, 2)}, {"axis": 0, "ord": 1}, {"ord": math.inf}):
+        same(ours.vector_norm(x, **options), theirs.vector_norm(m, **options))
+    for k in (0, 1, -2):
+        same(ours.diagonal(x, offset=k), theirs.diagonal(m, offset=k))
+        same(ours.trace(x, offset=k), theirs.trace(m, offset=k))
+    same(ours.cross(x, x[..., ::-1]), theirs.cross(m, m[..., ::-1]))
+    same(ours.matrix_power(x, 3), theirs.matrix_power(m, 3))
+    same(ours.outer(x[0, 0], x[1, 0]), theirs.outer(m[0, 0], m[1, 0]))
+    assert ours.trace(Tensor([[1]], dtype=dtypes.uint8)).dtype is dtypes.uint64
+    with pytest.raises(ShapeError, match="diagonal"):
+        ours.diagonal(Tensor([1]))
+
+
 def test_new_arrays():
     for args in ((5,), (1, 5), (5, 1, -2), (2, 2), (5, 1), (0.0, 1.0, 0.25)):
         same(array_api.arange(*args, dtype="float64"), np.arange(*args, dtype="float64"))
@@ -457,6 +481,10 @@ def test_masks_without_axes():
             x = Tensor(a).clone()
             x[Tensor(value)] = 7
             same(x, np.where(value, 7.0, a))
+            x[Tensor(value)] = x[Tensor(value)] + 1
+            same(x, np.where(value, 8.0, a))
+    with pytest.raises(ShapeError, match="elements"):
+        Tensor([1.0])[Tensor(True)] = Tensor.zeros(0, 1)
     x = Tensor([1.0, 2.0], requires_grad=True)
     _ = (x * 3)[x.sum() > 0].sum().backward()
     assert x.grad.tolist() == [3.0, 3.0]
@@ -500,6 +528,9 @@ checks = {
     "MaxAbsScaler": lambda v, y, z: preprocessing.MaxAbsScaler().fit_transform(v),
     "Normalizer": lambda v, y, z: preprocessing.Normalizer().fit_transform(v),
     "euclidean_distances": lambda v, y, z: metrics.pairwise.euclidean_distances(v),
+    "balanced_accuracy_score": lambda v, y, z: metrics.balanced_accuracy_score(y, z),
+    "f1_score": lambda v, y, z: metrics.f1_score(y, z),
+    "log_loss": lambda v, y, z: metrics.log_loss(y, abs(v[:, 0]) / 9 + 0.1),
     "accuracy_score": lambda v, y, z: metrics.accuracy_score(y, z),
     "mean_squared_error": lambda v, y, z: metrics.mean_squared_error(v[:, 0], v[:, 1]),
     "r2_score": lambda v, y, z: metrics.r2_score(v[:, 0], v[:, 1]),
