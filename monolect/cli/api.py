@@ -30,11 +30,11 @@ PAGES = (
     "monolect",
     "tensor",
     "functions",
-    "array_api",
     "nn",
     "optim",
     "data",
     "random",
+    "array_api",
     "errors",
 )  # docs/reference/api/; the site adds `page(name)` to each
 TOPICS = {
