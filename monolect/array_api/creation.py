@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from monolect.array_api.data_types import result_type
 from monolect.array_api.operands import array_of
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
@@ -163,14 +162,11 @@ def linspace(
 @guarded
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     """Return the coordinates of a grid over vectors: with "xy" the first axis is that of the second vector, with "ij"
-    that of the first.
+    that of the first. Each keeps its dtype.
 
     >>> [x.tolist() for x in array_api.meshgrid(Tensor([1, 2]), Tensor([5, 6, 7]))]
     [[[1, 2], [1, 2], [1, 2]], [[5, 5], [6, 6], [7, 7]]]
     """
-    if len({x.dtype for x in arrays}) > 1:
-        d = result_type(*arrays)
-        arrays = tuple(x.to(d) for x in arrays)
     if not arrays:
         return []
     return [*arrays[0].meshgrid(*arrays[1:], indexing=indexing if len(arrays) > 1 else "ij")]

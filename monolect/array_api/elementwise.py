@@ -305,7 +305,8 @@ def remainder(x1: Tensor | Number, x2: Tensor | Number, /) -> Tensor:
     [1, 3]
     """
     a, b = paired(x1, x2, "remainder")
-    return a.remainder(b)
+    r = a.remainder(b)
+    return (r == 0).where(r.copysign(b), r) if r.dtype.is_float else r  # a zero has the sign of x2, too
 
 
 @guarded

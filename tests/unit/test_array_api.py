@@ -287,6 +287,11 @@ def test_signs_and_limits():
     special = np.array([math.nan, math.inf, -math.inf, -0.0, 0.0, 3.5, -3.5])
     same(array_api.sign(Tensor(special)), np.sign(special))
     x = Tensor(special)
+    zeros = np.array([-0.0, 0.0, 4.0, -4.0])
+    for divisor in (2.0, -2.0, math.inf, -math.inf):
+        got = array_api.remainder(Tensor(zeros), divisor)
+        same(got, np.remainder(zeros, divisor))
+        assert (np.signbit(got.numpy()) == (divisor < 0)).all()
     for low, high in ((None, None), (-1, 2), (None, 2), (-1.5, None), (Tensor(special), 9)):
         a, b = (v.numpy() if isinstance(v, Tensor) else v for v in (low, high))
         same(array_api.clip(x, low, high), np.clip(special, a, b))
