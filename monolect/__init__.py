@@ -40,7 +40,7 @@ from monolect.base.function_names import FUNCTIONS as _FUNCTIONS
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import amp, data, linalg, nn, optim, random, special
+    from monolect import amp, array_api, data, linalg, nn, optim, random, special
     from monolect.amp.autocast import autocast
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Generator", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad",
-    "jit", "native_function", "amp", "autocast", "data", "enable_grad", "inference_mode", "is_grad_enabled", "linalg",
-    "nn", "no_grad", "optim", "random", "set_grad_enabled", "special", "value_and_grad",
+    "jit", "native_function", "amp", "array_api", "autocast", "data", "enable_grad", "inference_mode",
+    "is_grad_enabled", "linalg", "nn", "no_grad", "optim", "random", "set_grad_enabled", "special", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -98,7 +98,7 @@ _LATE = {
     **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
 # modules that are imported at their first use
-_SPACES = frozenset(("amp", "data", "linalg", "nn", "optim", "random", "special"))
+_SPACES = frozenset(("amp", "array_api", "data", "linalg", "nn", "optim", "random", "special"))
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names

@@ -15,6 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import monolect
+import monolect.array_api
 import monolect.functions
 import monolect.linalg
 import monolect.nn.functional
@@ -33,6 +34,7 @@ PAGES = (
     "optim",
     "data",
     "random",
+    "array_api",
     "errors",
 )  # docs/reference/api/; the site adds `page(name)` to each
 TOPICS = {
@@ -53,7 +55,8 @@ TOPICS = {
 SPACES = (
     ("optim", optim), ("optim", optim.lr_scheduler), ("nn", optim.swa_utils), ("optim", monolect.amp), ("nn", nn.utils),
     ("nn", nn.init), ("data", monolect.data), ("data", nn.state), ("data", nn.datasets), ("data", safetensors),
-    ("random", random),
+    ("random", random), ("array_api", monolect.array_api),
+    ("array_api", monolect.array_api.linalg),
 )  # namespaces of functions and classes: (page, module)  # fmt: skip
 
 

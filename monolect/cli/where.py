@@ -20,8 +20,8 @@ ROOT = Path(monolect.__file__).parent
 # layers from low to high; a module imports only from its own layer and those below
 LAYERS = (
     "base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "command", "backend", "pipeline.py", "runtime",
-    "graphs", "tensor", "random.py", "capture", "functions", "special.py", "linalg.py", "interop", "optim", "amp", "nn",
-    "data", "distributed", "export", "cli",
+    "graphs", "tensor", "random.py", "capture", "functions", "special.py", "linalg.py", "array_api", "interop", "optim",
+    "amp", "nn", "data", "distributed", "export", "cli",
 )  # fmt: skip
 RULES_HEADER = ("family", "name", "meaning", "where", "cannot be switched off because")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +12,8 @@ from monolect.runtime.replay.in_progress import refuse_while_capturing
 from monolect.tensor.base import DeviceLike, TensorBase, as_device
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import REFLECTED
+
+ARRAY_API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # later ones only add names to the first
 
 
 def _dlpack() -> ModuleType:
@@ -47,6 +50,31 @@ class ExchangeMixin(TensorBase):
         if operator and method == "__call__" and not options and not isinstance(inputs[0], TensorBase):
             return getattr(self, operator)(inputs[0])
         return getattr(ufunc, method)(*(x.numpy() if isinstance(x, TensorBase) else x for x in inputs), **options)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        """Return the namespace of the array API standard, `monolect.array_api`.
+
+        Raises ArgumentError for another `api_version` than those that it implements.
+
+        >>> Tensor([1.0]).__array_namespace__() is monolect.array_api
+        True
+        """
+        if api_version is not None and api_version not in ARRAY_API_VERSIONS:
+            expected = "one of " + ", ".join(ARRAY_API_VERSIONS)
+            raise ArgumentError("a version of the array API", expected=expected, found=repr(api_version))
+        return import_module("monolect.array_api")  # a higher layer, imported at its first use
+
+    def to_device(self, device: DeviceLike, /, *, stream: object = None) -> Self:
+        """Return this tensor on another device, by the name of the array API; `stream` must be None.
+
+        Raises DeviceError for an unknown device, ArgumentError for a stream.
+
+        >>> Tensor([1.0]).to_device("python").device
+        'python'
+        """
+        if stream is not None:
+            raise ArgumentError("to_device: stream", expected="None", found=repr(stream))
+        return self.to(device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return the device as DLPack's (type, number). Raises DeviceError for a device that cannot share its

@@ -104,6 +104,10 @@ class IndexMixin(TensorBase):
 
     def __setitem__(self, key: Key, value: Data) -> None:
         v = self._value_to_write(value)
+        if isinstance(key, TensorBase) and key.dtype is dtypes.bool and key.ndim == 0:
+            v = self._wrap(_drop_leading_ones(v._uop, self.shape))
+            if v.shape == (0, *self.shape) and not key.item():
+                return  # the value has an element for each time that the mask is true
         if isinstance(key, TensorBase) and key.dtype is dtypes.bool and _broadcasts(key, v, self):
             self._store(None, self._masked(key, v))
         else:
@@ -341,6 +345,8 @@ class IndexMixin(TensorBase):
 
 def _select_part(self: Any, key: Any) -> Any:
     """Return the part of `self` that `key` names: a view, or a copy if tensors select elements."""
+    if isinstance(key, TensorBase) and key.dtype is dtypes.bool and key.ndim == 0:
+        return _select_part(_select_part(self, None), key.reshape(1))  # the whole tensor once, or not at all
     part = selection(self, without_masks(self, key))
     if part.is_copy:
         return self._wrap(part.of(self._uop))
