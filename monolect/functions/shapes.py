@@ -466,18 +466,6 @@ def unflatten(input: Tensor, dim: int, sizes: Sizes) -> Tensor:
 
 
 @guarded
-def unfold(input: Tensor, dimension: int, size: int, step: int = 1) -> Tensor:
-    """Return the windows of `size` elements, `step` apart, along an axis; the elements of a window are the last axis.
-
-    Axis `dimension` gets the number of windows. Raises ArgumentError for a window that does not fit.
-
-    >>> nn.functional.unfold(Tensor([1, 2, 3, 4, 5]), 0, 3, 2).tolist()
-    [[1, 2, 3], [3, 4, 5]]
-    """
-    return input.unfold(dimension, size, step)
-
-
-@guarded
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Return `input` with a new axis of size 1 at index `dim` of the result. Raises AxisError outside of the result.
 
@@ -519,5 +507,5 @@ __all__ = [
     "dsplit", "flatten", "flip", "fliplr", "flipud", "hsplit", "is_complex", "is_nonzero", "is_same_size", "is_signed",
     "meshgrid", "moveaxis", "movedim", "narrow", "pad", "permute", "ravel", "repeat_interleave", "reshape", "roll",
     "rot90", "select", "split", "split_with_sizes", "squeeze", "stack", "swapaxes", "swapdims", "t", "tensor_split",
-    "tile", "trace", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "vsplit",
+    "tile", "trace", "transpose", "unbind", "unflatten", "unsqueeze", "vsplit",
 ]  # fmt: skip

@@ -284,6 +284,21 @@ def grid_sample(
 
 
 @guarded
+def im2col(
+    input: Tensor, kernel_size: PerAxis, dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1
+) -> Tensor:
+    """Return the windows of images as columns: (N, C, H, W) -> (N, C * Kh * Kw, windows); N may be missing.
+
+    It is torch.nn.functional.unfold. Sizes are an int or one for each axis; padding is 0. Raises ShapeError for
+    another rank or a window larger than the padded image, ArgumentError for sizes below the least.
+
+    >>> nn.functional.unfold(Tensor([[[[1, 2], [3, 4]]]]), (1, 2)).tolist()
+    [[[1, 3], [2, 4]]]
+    """
+    return input.im2col(kernel_size, dilation, padding, stride)
+
+
+@guarded
 def interpolate(
     input: Tensor,
     size: int | Sequence[int] | None = None,
@@ -628,6 +643,7 @@ __all__ = [
     "fractional_max_pool2d",
     "fractional_max_pool3d",
     "grid_sample",
+    "im2col",
     "interpolate",
     "lp_pool1d",
     "lp_pool2d",

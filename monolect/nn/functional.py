@@ -83,7 +83,7 @@ from monolect.functions.losses import (
 )
 from monolect.functions.products import linear, scaled_dot_product_attention
 from monolect.functions.reductions import log_softmax, softmax, softmin
-from monolect.functions.shapes import pad, unfold
+from monolect.functions.shapes import pad
 from monolect.functions.windows import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -116,6 +116,7 @@ from monolect.functions.windows import (
     upsample_bilinear,
     upsample_nearest,
 )
+from monolect.functions.windows import im2col as unfold
 
 if not TYPE_CHECKING:
 

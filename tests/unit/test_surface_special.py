@@ -209,3 +209,11 @@ def test_namespaces_and_integers() -> None:
         Tensor([1.0]).polygamma(-1)
     with pytest.raises(DTypeError, match="gcd needs integers"):
         Tensor([1.0]).gcd(2)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_derivatives_of_digamma_vanish_at_infinity(n: int) -> None:
+    x = Tensor([INF, 3.0], requires_grad=True)
+    assert x.polygamma(n + 1).tolist()[0] == 0.0
+    _ = x.polygamma(n).sum().backward()
+    assert x.grad.tolist()[0] == 0.0

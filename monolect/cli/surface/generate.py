@@ -101,7 +101,7 @@ RENAMED = {
         "psi": "digamma",
     },
     "linalg": {"multi_dot": "chain_matmul"},
-    "nn.functional": {},
+    "nn.functional": {"unfold": "im2col"},
 }
 FIRST = {  # method -> PyTorch's name of the first parameter of the function
     "cat": "tensors",
