@@ -6,7 +6,7 @@ from contextlib import ContextDecorator
 
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import DTypeError
-from monolect.base.settings import settings
+from monolect.base.settings import Held, hold, release
 from monolect.tensor.base import DTypeLike
 
 
@@ -36,14 +36,13 @@ class autocast(ContextDecorator):  # noqa: N801
             found = device_type
         if found not in (dtypes.bfloat16, dtypes.float16):
             raise DTypeError("autocast: dtype", expected="bfloat16 or float16", found=found.name)
-        self._name, self._before = found.name if enabled else "", list[str]()
+        self._name, self._held = found.name if enabled else "", list[Held]()
 
     def __enter__(self) -> None:
-        self._before.append(settings.AUTOCAST)
-        settings.AUTOCAST = self._name
+        self._held.append(hold("AUTOCAST", self._name))
 
     def __exit__(self, *exc_info: object) -> None:
-        settings.AUTOCAST = self._before.pop()
+        release(self._held.pop())
 
 
 __all__ = ["autocast"]

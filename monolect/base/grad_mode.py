@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any, TypeVar
 
-from monolect.base.settings import settings
+from monolect.base.settings import Held, hold, release, settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,14 +27,13 @@ class _Mode(ContextDecorator):
         return mode(function)
 
     def __init__(self) -> None:
-        self._before: list[int] = []
+        self._held: list[Held] = []
 
     def __enter__(self) -> None:
-        self._before.append(settings.GRAD)
-        settings.GRAD = self._value
+        self._held.append(hold("GRAD", self._value))
 
     def __exit__(self, *exc_info: object) -> None:
-        settings.GRAD = self._before.pop()
+        release(self._held.pop())
 
 
 class no_grad(_Mode):  # noqa: N801
@@ -81,8 +80,8 @@ class set_grad_enabled(_Mode):  # noqa: N801
         settings.GRAD = self._value
 
     def __enter__(self) -> None:
-        self._before.append(self._outside)
-        settings.GRAD = self._value
+        settings.GRAD = self._outside
+        super().__enter__()
 
     def __call__(self, function: F) -> F:
         settings.GRAD = self._outside

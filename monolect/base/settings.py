@@ -17,6 +17,7 @@ DEBUG levels are presets of TRACE, each adding to the one below; `settings.traci
 import os
 from collections.abc import Callable
 from contextlib import ContextDecorator
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import SettingError, nearest
@@ -243,6 +244,42 @@ class Settings:
 settings = Settings(dict(os.environ))
 
 
+class Held:
+    """A value that a block holds a setting at, and the value to restore."""
+
+    __slots__ = ("before", "name")
+
+    def __init__(self, name: str, before: int | str) -> None:
+        self.name, self.before = name, before
+
+
+_held: list[Held] = []  # of all threads, in the order in which their blocks were entered
+_holding = RLock()
+
+
+def hold(name: str, value: int | str) -> Held:
+    """Set a setting until `release`. Blocks of several threads or tasks may end in any order: the value from before
+    all of them is restored when the last one ends.
+    """
+    with _holding:
+        held = Held(name, getattr(settings, name))
+        setattr(settings, name, value)
+        _held.append(held)
+    return held
+
+
+def release(held: Held) -> None:
+    """End what `hold` began: restore the value, or leave that to the block that was entered next and has not ended."""
+    with _holding:
+        at = _held.index(held)
+        later = next((h for h in _held[at + 1 :] if h.name == held.name), None)
+        del _held[at]
+        if later is None:
+            setattr(settings, held.name, held.before)
+        else:
+            later.before = held.before
+
+
 class Context(ContextDecorator):
     """Set some settings for a `with` block or a decorated function, and always restore them afterwards.
 
@@ -256,18 +293,17 @@ class Context(ContextDecorator):
 
     def __init__(self, **values: int | str) -> None:
         self._values = {name: find_setting(name).check(value) for name, value in values.items()}
-        self._saved: list[tuple[int, dict[str, int | str]]] = []
+        self._saved: list[tuple[int, list[Held]]] = []
 
     def __enter__(self) -> "Context":
-        self._saved.append((settings.looking, {name: getattr(settings, name) for name in self._values}))
-        for name, value in self._values.items():
-            setattr(settings, name, value)
+        looking = settings.looking
+        self._saved.append((looking, [hold(name, value) for name, value in self._values.items()]))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         looking, values = self._saved.pop()
-        for name, value in values.items():
-            setattr(settings, name, value)
+        for held in values:
+            release(held)
         settings._derive(looking)  # the old number: kernels that were compiled before the block are reused
 
 
@@ -276,12 +312,15 @@ __all__ = [
     "CPU_UNITS",
     "Context",
     "DEBUG_PRESETS",
+    "Held",
     "STEERING",
     "Setting",
     "Settings",
     "TABLE",
     "TRACE_WORDS",
     "find_setting",
+    "hold",
+    "release",
     "settings",
     "switched",
     "watchers",

@@ -193,8 +193,8 @@ class ConcatDataset(Dataset[Any]):
 def random_split(dataset: Any, lengths: Sequence[float], generator: Generator = None) -> list[Subset]:
     """Return random parts of `dataset` with the sizes `lengths`: numbers of items, or fractions with the sum 1.
 
-    Items that fractions leave over go to the first parts. `generator` is a seed or a NumPy generator. Raises
-    ArgumentError for lengths whose sum is another.
+    Items that fractions leave over go to the first parts. `generator` is a Generator, a NumPy generator
+    or a seed. Raises ArgumentError for lengths whose sum is another.
 
     >>> [len(part) for part in random_split(range(10), [0.75, 0.25], generator=0)]
     [8, 2]

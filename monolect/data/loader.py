@@ -168,8 +168,8 @@ class DataLoader:
 
     `dataset` has items by index and a length, or is an IterableDataset. `batch_size` None gives single items. The last
     batch may be shorter, unless `drop_last`. `sampler` gives indices, `batch_sampler` lists of them. `collate_fn` makes
-    a batch of a list of items, by default `default_collate`. `generator`, a seed or a NumPy generator, draws the order;
-    by default it depends on `Tensor.manual_seed`.
+    a batch of a list of items, by default `default_collate`. `generator`, a Generator, a NumPy generator or a seed,
+    draws the order; by default it depends on `Tensor.manual_seed`.
 
     Workers are threads; with `multiprocessing_context` ("spawn", "forkserver" or "fork") they are processes. Each makes
     `prefetch_factor` batches ahead and runs `worker_init_fn(number)` once. An IterableDataset is read ahead by one

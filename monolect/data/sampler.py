@@ -9,21 +9,36 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 
 from monolect.base.errors import ArgumentError
+from monolect.tensor.draws.generator import Generator as OwnSequence
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
 T_co = TypeVar("T_co", covariant=True)
-Generator: TypeAlias = "int | np.random.Generator | None"
+Generator: TypeAlias = "int | np.random.Generator | OwnSequence | None"
 MAX_SEED = 2**31 - 1
 
 
-def numbers_of(generator: Generator) -> np.random.Generator:
-    """Return the NumPy generator for `generator`: itself, one with that seed, or, for None, one whose seed is drawn
-    from monolect's random numbers, so that it depends on `Tensor.manual_seed`.
+def kept_generator(generator: Generator) -> np.random.Generator | OwnSequence | None:
+    """Return what a sampler keeps of `generator`: a NumPy generator instead of a seed.
+
+    Raises ArgumentError for what is no seed and no generator.
     """
-    if isinstance(generator, np.random.Generator):
+    if generator is None or isinstance(generator, np.random.Generator | OwnSequence):
         return generator
-    return np.random.default_rng(int(Tensor.randint(0, MAX_SEED, (1,)).item()) if generator is None else generator)
+    if not isinstance(generator, int | np.integer) or isinstance(generator, bool) or generator < 0:
+        expected = "a Generator, a NumPy generator or a seed of at least 0"
+        raise ArgumentError("a sampler: generator", expected=expected, found=generator)
+    return np.random.default_rng(generator)
+
+
+def numbers_of(generator: Generator) -> np.random.Generator:
+    """Return the NumPy generator for `generator`: itself, one with that seed, or one whose seed is drawn from a
+    monolect Generator, or, for None, from the numbers that depend on `Tensor.manual_seed`.
+    """
+    kept = kept_generator(generator)
+    if isinstance(kept, np.random.Generator):
+        return kept
+    return np.random.default_rng(int(Tensor.randint(0, MAX_SEED, (1,), generator=kept).item()))
 
 
 class Sampler(Generic[T_co]):
@@ -62,8 +77,8 @@ class SequentialSampler(Sampler[int]):
 class RandomSampler(Sampler[int]):
     """The indices of `data_source` in a new random order at each iteration, or drawn with `replacement`.
 
-    `num_samples` None is the size of `data_source`. `generator` is a seed, which gives each sampler the same orders, or
-    a NumPy generator. Raises ArgumentError unless `num_samples` is positive.
+    `num_samples` None is the size of `data_source`. `generator` is a Generator, a NumPy generator, or a seed, which
+    gives each sampler the same orders. Raises ArgumentError for another one, or unless `num_samples` is positive.
 
     >>> sorted(RandomSampler("abc", generator=0))
     [0, 1, 2]
@@ -79,7 +94,7 @@ class RandomSampler(Sampler[int]):
         if num_samples is not None and num_samples <= 0:
             raise ArgumentError("RandomSampler: num_samples", expected="a positive number", found=num_samples)
         self.data_source, self.replacement, self._num_samples = data_source, replacement, num_samples
-        self.generator = generator if generator is None else numbers_of(generator)
+        self.generator = kept_generator(generator)
 
     @property
     def num_samples(self) -> int:
@@ -113,7 +128,7 @@ class SubsetRandomSampler(Sampler[int]):
 
     def __init__(self, indices: Sequence[int], generator: Generator = None):
         self.indices = indices
-        self.generator = generator if generator is None else numbers_of(generator)
+        self.generator = kept_generator(generator)
 
     def __iter__(self) -> Iterator[int]:
         return (self.indices[i] for i in numbers_of(self.generator).permutation(len(self.indices)).tolist())
@@ -141,7 +156,7 @@ class WeightedRandomSampler(Sampler[int]):
         if is_bad or num_samples <= 0 or (not replacement and num_samples > (self.weights > 0).sum()):
             expected = "weights of at least 0, not all 0, and a number of draws that they allow"
             raise ArgumentError("WeightedRandomSampler", expected=expected, found=f"{num_samples} draws of {weights}")
-        self.generator = generator if generator is None else numbers_of(generator)
+        self.generator = kept_generator(generator)
 
     def __iter__(self) -> Iterator[int]:
         p = self.weights / self.weights.sum()

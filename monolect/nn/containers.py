@@ -38,6 +38,8 @@ class Sequential(Module):
     (ReLU(), ['first.weight', 'first.bias'])
     """
 
+    _inner = Module._inner | {"layers", "names"}
+
     def __init__(self, *layers: Layer | Sequence[Layer] | Mapping[str, Layer]):
         self.layers: list[Any] = []
         given: Any = layers[0] if len(layers) == 1 and isinstance(layers[0], list | tuple | Mapping) else layers
@@ -47,7 +49,7 @@ class Sequential(Module):
         for layer in given:
             self.layers.append(_checked(type(self).__name__, layer))
 
-    def _entries(self) -> dict[str, Any]:
+    def _contents(self) -> dict[str, Any]:
         names = self.__dict__.get("names")
         return dict(zip(names or map(str, range(len(self.layers))), self.layers, strict=True))
 
@@ -60,7 +62,7 @@ class Sequential(Module):
             return self.layers[names.index(name)]
 
     def _parts(self) -> Iterator[tuple[str, str]]:
-        for name, layer in self._entries().items():
+        for name, layer in self._contents().items():
             called = getattr(layer, "__name__", "")
             # a method of Tensor under its own name, defined in one of its bases
             is_method = bool(called) and getattr(Tensor, called, None) is layer
@@ -171,10 +173,12 @@ class ModuleList(Sequential):
 class _Named(Module):
     """A module whose entries are those of a dict, in the order of their insertion."""
 
+    _inner = Module._inner | {"by_name"}
+
     def __init__(self) -> None:
         self.by_name: dict[str, Any] = {}
 
-    def _entries(self) -> dict[str, Any]:
+    def _contents(self) -> dict[str, Any]:
         return self.by_name
 
     def forward(self, x: Tensor) -> Tensor:
@@ -297,11 +301,13 @@ class ParameterList(Module):
     [(2,), (3,)]
     """
 
+    _inner = Module._inner | {"entries"}
+
     def __init__(self, values: Iterable[Tensor] = ()):
         self.entries: list[Any] = []
         self.extend(values)
 
-    def _entries(self) -> dict[str, Any]:
+    def _contents(self) -> dict[str, Any]:
         return {str(i): t for i, t in enumerate(self.entries)}
 
     def append(self, value: Tensor) -> Self:

@@ -87,6 +87,7 @@ class Module:
     training: bool = True
     buffer_names: tuple[str, ...] = ()
     unsaved_names: tuple[str, ...] = ()
+    _inner = frozenset(("_hooks",))  # attributes whose own names are not in the names of a state dict
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result of a call. Raises NotImplementedError where a subclass defines no `forward`.
@@ -108,7 +109,13 @@ class Module:
     def _entries(self) -> dict[str, Any]:
         """Return the attributes that may hold tensors or modules, by their names in a state dict."""
         own = vars(self)
-        return {k: v for k, v in own.items() if k != "_hooks"} if "_hooks" in own else own
+        if self._inner.isdisjoint(own):
+            return own
+        return {k: v for k, v in own.items() if k not in self._inner} | self._contents()
+
+    def _contents(self) -> dict[str, Any]:
+        """Return what a container holds, by its names in a state dict."""
+        return {}
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """Yield (name, module) for the direct submodules, also those in lists and dicts.

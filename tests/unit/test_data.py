@@ -13,7 +13,7 @@ import torch
 import torch.utils.data as theirs
 
 import monolect.data as ours
-from monolect import ArgumentError, FileFormatError, ShapeError, Tensor
+from monolect import ArgumentError, FileFormatError, Generator, ShapeError, Tensor
 
 
 class Numbers(ours.Dataset):
@@ -150,6 +150,23 @@ def test_an_order_is_drawn_again_and_repeats_with_its_seed() -> None:
     first = orders()
     Tensor.manual_seed(5)
     assert orders() == first
+    g = Generator()
+    first = orders(generator=g.manual_seed(3))
+    Tensor.rand(3).realize()
+    assert first[0] != first[1] and orders(generator=g.manual_seed(3), num_workers=2) == first
+    parts = [list(ours.random_split(range(9), [4, 5], g.manual_seed(2))[0].indices) for _ in range(2)]
+    assert parts[0] == parts[1]
+
+
+@pytest.mark.parametrize("generator", ["a", 1.5, -1, True, torch.Generator()])
+def test_a_generator_is_of_a_kind_that_draws(generator: Any) -> None:
+    for make in (
+        ours.RandomSampler,
+        ours.SubsetRandomSampler,
+        lambda x, generator: ours.random_split(x, [3], generator),
+    ):
+        with pytest.raises(ArgumentError, match="generator"):
+            make([1, 2, 3], generator=generator)
 
 
 def test_samplers() -> None:

@@ -252,6 +252,35 @@ def test_dicts_of_modules_and_parameters() -> None:
         q.append("text")
 
 
+def _containers(lib: Any, tensor: Any) -> list[Any]:
+    """Return containers that have a parameter and a buffer of their own, in either library."""
+    made = [
+        lib.Sequential(lib.Linear(2, 2), lib.ReLU()), lib.ModuleList([lib.Linear(2, 2)]),
+        lib.ModuleDict({"a": lib.Linear(2, 2)}), lib.ParameterList([lib.Parameter(tensor([1.0]))]),
+        lib.ParameterDict({"a": lib.Parameter(tensor([1.0]))}),
+    ]  # fmt: skip
+    for c in made:
+        c.scale = lib.Parameter(tensor([2.0]))
+        c.register_buffer("seen", tensor([3.0]))
+    return made
+
+
+def test_tensors_of_a_container_itself_are_in_its_state() -> None:
+    """A subclass of Sequential that has a parameter is trained and saved with it."""
+    for ours, theirs in zip(_containers(nn, Tensor), _containers(torch.nn, torch.tensor), strict=True):
+        names = {n for n, _ in theirs.named_parameters()}
+        assert {n for n, _ in ours.named_parameters()} == names and [n for n, _ in ours.named_buffers()] == ["seen"]
+        assert set(ours.state_dict()) == set(theirs.state_dict())
+        assert len(ours) == len(theirs) and "scale" not in repr(ours)
+        ours.load_state_dict({n: t.detach().numpy() for n, t in theirs.state_dict().items()})
+        again = copy.deepcopy(ours)
+        again.scale.detach().fill_(5.0)
+        assert ours.scale.tolist() == [2.0] and again.state_dict()["scale"].tolist() == [5.0]
+    named = nn.Sequential({"first": nn.Linear(1, 1, bias=False)})
+    named.scale = nn.Parameter(Tensor([2.0]))
+    assert list(named.state_dict()) == ["scale", "first.weight"] and named.first is named[0]
+
+
 REFUSED: list[tuple[Any, Any, str]] = [
     (lambda: nn.ZeroPad2d((1, 2)), ArgumentError, "padding"),
     (lambda: nn.Conv1d(1, 1, 1, padding_mode="mirror"), ArgumentError, "padding_mode"),

@@ -3,9 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from monolect import autocast, enable_grad, no_grad
 from monolect.base.errors import SettingError
 from monolect.base.settings import BY_NAME, DEBUG_PRESETS, TABLE, TRACE_WORDS, Context, Settings, settings
 
@@ -120,3 +125,31 @@ def test_debug_levels_are_presets_of_trace():
             assert settings.tracing == {"totals", "src"}
     assert len(DEBUG_PRESETS) == BY_NAME["DEBUG"].max + 1
     assert {"cmds", "passes", "src", "ir", "rules"} <= set(TRACE_WORDS)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=12))
+def test_blocks_that_end_in_any_order_restore_what_was_before_all(turns: list[int]) -> None:
+    """As those of several threads do: each turn enters a block, or ends it."""
+    makes: list[Callable[[], Any]] = [no_grad, autocast, enable_grad, lambda: Context(GRAD=0, AUTOCAST="float16")]
+    before, active = (settings.GRAD, settings.AUTOCAST), dict[int, Any]()
+    for k in turns:
+        if k in active:
+            active.pop(k).__exit__(None, None, None)
+        else:
+            active[k] = makes[k]()
+            active[k].__enter__()
+    for block in active.values():
+        block.__exit__(None, None, None)
+    assert (settings.GRAD, settings.AUTOCAST) == before
+
+
+def test_an_inner_block_counts_until_it_ends() -> None:
+    outer, inner = no_grad(), enable_grad()
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__()
+    assert settings.GRAD == 1
+    with no_grad():
+        assert settings.GRAD == 0
+    inner.__exit__()
+    assert settings.GRAD == 1

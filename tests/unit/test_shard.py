@@ -99,6 +99,7 @@ def test_all_devices_hold_the_same_bits() -> None:
 
 
 # ---- placements ------------------------------------------------------------------------------------------------------
+AT = (Tensor([1, 0, 7]), Tensor([2, 2, 0]))
 METHODS: dict[str, tuple[Callable[[Tensor], Tensor], int | None]] = {
     "times two": (lambda x: x * 2, 0),
     "plus a row": (lambda x: x + Tensor(np.arange(3.0)), 0),
@@ -127,6 +128,12 @@ METHODS: dict[str, tuple[Callable[[Tensor], Tensor], int | None]] = {
     "gather": (lambda x: x.gather(0, Tensor([[1, 0, 7]])), None),
     "rows by index": (lambda x: x[Tensor([3, 1])], None),
     "scatter_add": (lambda x: x.scatter_add(0, Tensor([[1, 0, 1]]), Tensor([[5.0, 6.0, 7.0]], dtype=x.dtype)), None),
+    "index_put": (lambda x: x.index_put(AT, Tensor([5.0, 6.0, 7.0], dtype=x.dtype)), 0),
+    "index_put of sums": (lambda x: x.index_put(AT, Tensor([5.0, 6.0, 7.0], dtype=x.dtype), accumulate=True), None),
+    "put of sums": (lambda x: x.put(AT[0], Tensor([5.0, 6.0, 7.0], dtype=x.dtype), accumulate=True), None),
+    "index_add": (lambda x: x.index_add(0, AT[0], x[:3]), None),
+    "scatter_reduce": (lambda x: x.scatter_reduce(0, Tensor([[1, 0, 1]]), x[:1], "amax"), None),
+    "masked_scatter": (lambda x: x.masked_scatter(x > 0, x), None),
     "sort": (lambda x: x.sort(0).values, None),
     "topk": (lambda x: x.topk(2, 0).values, None),
     "argmax": (lambda x: x.argmax(0), None),

@@ -51,6 +51,33 @@ def test_functions_have_the_parameters_of_their_methods(space: str) -> None:
         }.items(), n
 
 
+# Positional parameters of PyTorch that older code passes by name, and that change no result.
+OF_OLD_CODE = {"size_average", "reduce", "_stacklevel", "inplace", "sparse", "sparse_grad"}
+
+
+def _parameters(f: object) -> list[str]:
+    """Return the names of the parameters that may be positional; none of a builtin or a function of (*args)."""
+    try:
+        found = inspect.signature(f).parameters.values()  # type: ignore[arg-type]
+    except ValueError:
+        return []
+    return [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in OF_OLD_CODE]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES["nn.functional"] if hasattr(nn.functional, n)])
+def test_functions_of_networks_take_the_arguments_of_pytorch_in_its_order(name: str) -> None:
+    here, there = _parameters(getattr(nn.functional, name)), _parameters(getattr(torch.nn.functional, name))
+    common = [n for n in here if n in there]
+    assert len(common) >= min(2, len(here), len(there)), (here, there)
+    assert [here.index(n) for n in common] == [there.index(n) for n in common], (here, there)
+
+
+def test_unfold_of_images_is_the_function_of_pytorch() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    wanted = torch.nn.functional.unfold(torch.tensor(x), 2, 1, 0, 2)
+    assert nn.functional.unfold(Tensor(x), 2, 1, 0, 2).tolist() == wanted.tolist()
+
+
 def test_functions_are_found_listed_and_checked() -> None:
     x = Tensor([[1.0, -2.0], [3.0, 4.0]])
     assert monolect.add(x, 1, alpha=2).tolist() == x.add(1, alpha=2).tolist()

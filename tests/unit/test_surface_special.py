@@ -209,3 +209,25 @@ def test_namespaces_and_integers() -> None:
         Tensor([1.0]).polygamma(-1)
     with pytest.raises(DTypeError, match="gcd needs integers"):
         Tensor([1.0]).gcd(2)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_derivatives_of_digamma_vanish_at_infinity(n: int) -> None:
+    x = Tensor([INF, 3.0], requires_grad=True)
+    assert x.polygamma(n + 1).tolist()[0] == 0.0
+    _ = x.polygamma(n).sum().backward()
+    assert x.grad.tolist()[0] == 0.0
+
+
+@pytest.mark.parametrize("name", ["xlogy", "xlog1py"])
+def test_a_product_with_a_logarithm_has_a_gradient_where_self_is_0(name: str) -> None:
+    values = np.array([0.0, -0.0, 0.0, 0.0, 2.0], np.float32), np.array([0.5, 3.0, 1e30, -3.0, 0.5], np.float32)
+    ours = [Tensor(v, requires_grad=True) for v in values]
+    theirs = [torch.tensor(v, requires_grad=True) for v in values]
+    y, wanted = getattr(ours[0], name)(ours[1]), getattr(torch.special, name)(*theirs)
+    _ = y.sum().backward()
+    wanted.sum().backward()
+    np.testing.assert_allclose(y.numpy(), wanted.detach().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(ours[0].grad.numpy(), theirs[0].grad.numpy(), rtol=1e-6)
+    at = slice(0, 3)  # of the others PyTorch has nan or 0 for `other`
+    np.testing.assert_allclose(ours[1].grad.numpy()[at], theirs[1].grad.numpy()[at], rtol=1e-6)

@@ -286,3 +286,10 @@ def test_shrink_and_pad_to_symbolic_sizes() -> None:
         x.shrink_to(n + 1)
     (x.shrink_to(2).pad_to(3) * Tensor([1.0, 2.0, 3.0]).double()).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [1.0, 2.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_an_empty_axis_may_be_padded_by_nothing(mode: str) -> None:
+    assert Tensor.zeros(0, 3).pad((1, 1, 0, 0), mode=mode).shape == (0, 5)
+    with pytest.raises(ShapeError):
+        Tensor.zeros(0).pad((1, 0), mode=mode)

@@ -275,7 +275,7 @@ class IndexMixin(TensorBase):
         `op` is STORE or ATOMICADD. Raises ShapeError or DTypeError if `source` does not fit.
         """
         a = self._axis(dim)
-        base = _copy(graph.wholes(self._uop)[0], self.device)
+        base = self._whole_copy()._uop
         target = view(self, base, (slice(None),) * a + (_vector(index),), writes=True)
         return self._after_write(op, base, target, self._source(source, target.shape))
 
@@ -289,6 +289,10 @@ class IndexMixin(TensorBase):
         return self._after_write(
             op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value, inside
         )
+
+    def _whole_copy(self) -> Self:
+        """Return a copy of self that is whole on each device, as the target of a write at indices."""
+        return self._wrap(_copy(graph.wholes(self._uop)[0], self.device))
 
     def _after_write(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Self:
         """Return the node `base` as a tensor after `op`, STORE or ATOMICADD, of `value` into `target`, a view of it.

@@ -767,9 +767,9 @@ def _pad_axis(x: Any, a: int, before: int, after: int, mode: str) -> Any:
     if mode == "circular":
         x, before, after = _cut(x, a, before, after), max(0, before), max(0, after)
     n = x.shape[a]
-    if less is not None and max(before, after) > n + less:
+    if less is not None and max(before, after) > max(0, n + less):
         raise ShapeError(
-            f"pad: {mode} needs more elements", expected=f"widths of at most {n + less}", found=(before, after)
+            f"pad: {mode} needs more elements", expected=f"widths of at most {max(0, n + less)}", found=(before, after)
         )
     parts = [x]
     if before > 0:

@@ -145,14 +145,15 @@ def _polygamma(n: int, x: Any) -> Any:
         a = (x < 0.5).where(1 - x, x)
         sine = ((x - x.round()) * pi).sin()
         y = _whole_zeta(2, a)
-        return (x < 0.5).where((pi / sine).square() - y, y)
+        return (x == inf).where(0.0, (x < 0.5).where((pi / sine).square() - y, y))
     below = x * 0
     at = x
     for _ in range(MOST_BELOW):
         is_below = at < 0
         below = below + is_below.where((1 / at) ** (n + 1), 0.0)
         at = is_below.where(at + 1, at)
-    return (at < 0).where(nan, sign * (below + _whole_zeta(n + 1, at)))
+    y = (at < 0).where(nan, sign * (below + _whole_zeta(n + 1, at)))
+    return (x == inf).where(0.0, y)
 
 
 def _whole_zeta(s: int, q: Any) -> Any:

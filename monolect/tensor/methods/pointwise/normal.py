@@ -109,7 +109,7 @@ def _product_with(self: Any, other: Any, function: Any) -> Any:
     a, b = (self._wrap(u) for u in float_pair(self, other))
     d = a.dtype
     a, b = (t.cast(dtypes.float32) if d.bits < 32 else t for t in (a, b))
-    is_zero = a.eq(0) & ~b.isnan()
+    is_zero = a.eq(0) & ~b.isnan() & ~function(b.detach()).isfinite()  # elsewhere self = 0 has a gradient
     value = a * function(is_zero.where(1.0, b))
     return is_zero.where(0.0, value).cast(d)
 

@@ -41,12 +41,12 @@ class WritesMixin(TensorBase):
         if v.dtype is not self.dtype:
             raise DTypeError("index_put: values", expected=self.dtype.name, found=v.dtype.name)
         key = without_masks(self, tuple(slice(None) if i is None else i for i in indices))
-        base = x.clone()
         if not accumulate:
+            base = x.clone()
             base[key] = v
             return base
-        part = selection(base, key, writes=True)
-        target = part.of(base._uop)
+        base = x._whole_copy()
+        target = selection(base, key, writes=True).of(base._uop)
         return x._after_write("ATOMICADD", base._uop, target, base._fitting(target, v._uop))
 
     def select_scatter(self, src: TensorBase, dim: int, index: int) -> Self:
