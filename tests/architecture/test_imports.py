@@ -18,6 +18,8 @@ BY_NAME = {
     "monolect.capture.step": "the exporter, in a layer above",
     "monolect.cli": "commands, from one table",
     "monolect.graphs": "its own modules, at their first use",
+    "monolect.nn": "layers, at their first use",
+    "monolect.optim": "optimizers, at their first use",
     "monolect.tensor.methods.exchange": "the namespace of the array API, in a layer above",
     "monolect.cli.tables": "devices, from the table of the registry",
 }

@@ -53,6 +53,9 @@ class Mesh(tuple[str, ...]):
         """Return the layout in which each axis of the mesh divides its axis of `axes` (`ir/layout.py`).
 
         Raises ArgumentError unless `axes` has an axis or None for each axis of the mesh, or maps names of axes.
+
+        >>> Mesh(("data", "model"), (2, 2), ("cpu", "cpu:1", "cpu:2", "cpu:3")).layout({"model": 1})
+        ((2, None), (2, 1))
         """
         if isinstance(axes, Mapping):
             if unknown := [name for name in axes if name not in self.names]:
@@ -65,6 +68,10 @@ class Mesh(tuple[str, ...]):
     def axes_of(self, t: TensorBase) -> dict[str, int]:
         """Return for each axis of the mesh that divides `t` the axis of `t`. Raises DeviceError for a tensor on other
         devices, or on another mesh of these.
+
+        >>> mesh = Mesh(("data", "model"), (2, 2), ("cpu", "cpu:1", "cpu:2", "cpu:3"))
+        >>> mesh.axes_of(Tensor.ones(4, 6).shard(mesh, {"model": 1}))
+        {'model': 1}
         """
         u = t._uop
         long = [(name, n) for name, n in zip(self.names, self.shape, strict=True) if n > 1]
