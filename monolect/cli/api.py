@@ -120,7 +120,8 @@ def public() -> Iterator[Entry]:
     for name in sorted(nn.__all__, key=lambda name: (name != "Module", name)):
         yield from _entries("nn", "", name, getattr(nn, name))
     for page, space in SPACES:
-        for name, value in sorted(vars(space).items(), key=lambda item: item[0] != "Optimizer"):
+        members = {name: getattr(space, name) for name in [*vars(space), *getattr(space, "__all__", ())]}
+        for name, value in sorted(members.items(), key=lambda item: item[0] != "Optimizer"):
             if name[0] != "_" and isinstance(value, type | FunctionType) and _is_of(space.__name__, value.__module__):
                 yield from _entries(page, space.__name__, name, value)
 

@@ -1,8 +1,8 @@
 """Provide optimizers, schedules of learning rates and averages of weights, by the names of torch.optim.
 
->>> from monolect import Tensor
+>>> from monolect import Tensor, optim
 >>> w = Tensor([1.0], requires_grad=True)
->>> optimizer = SGD([{"params": [w], "lr": 0.5}], momentum=0.9)
+>>> optimizer = optim.SGD([{"params": [w], "lr": 0.5}], momentum=0.9)
 >>> optimizer.param_groups[0]["lr"]
 0.5
 """
