@@ -65,7 +65,8 @@ class AdaptiveMixin(PoolMixin):
         refuse_symbolic(spatial, name, "mean or amax over the axis, or int sizes")
         out = tuple(s if w is None else w for s, w in zip(spatial, wanted, strict=True))
         if any(not isinstance(o, int) or not 1 <= o <= MAX_PARTS for o in out) or 0 in spatial:
-            raise ArgumentError(f"{name}: output_size", expected=f"sizes of at least 1, at most {MAX_PARTS}", found=(spatial, out))
+            expected = f"sizes of at least 1, at most {MAX_PARTS}"
+            raise ArgumentError(f"{name}: output_size", expected=expected, found=(spatial, out))
         return spatial, out
 
     def _adaptive_means(self, n: int, output_size: Any, name: str) -> Self:

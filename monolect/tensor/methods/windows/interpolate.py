@@ -179,7 +179,8 @@ class InterpolateMixin(AdaptiveMixin):
             sizes = [floor(float(s) * v) for s, v in zip(spatial, values, strict=True)]
             factors = factors if recompute else [float(v) for v in values]
         if any(not isinstance(s, int) or not 1 <= s <= MAX_SIZE for s in sizes) or 0 in spatial:
-            raise ArgumentError("interpolate: size", expected=f"sizes of at least 1, at most {MAX_SIZE}", found=(spatial, sizes))
+            expected = f"sizes of at least 1, at most {MAX_SIZE}"
+            raise ArgumentError("interpolate: size", expected=expected, found=(spatial, sizes))
         return sizes, factors
 
     def _resized(self, sizes: list[int], factors: list[Any], mode: str, align: bool, antialias: bool) -> Self:
