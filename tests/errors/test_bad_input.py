@@ -71,7 +71,7 @@ def refusal(f, *args, **kwargs):
             return repr(e)
         return None if e.line[0] == __file__ else f"{e!r} at {e.line}"
     except TypeError as e:  # a call that does not fit the signature is Python's own affair
-        return None if re.search("positional argument|unexpected keyword", str(e)) else repr(e)
+        return None if re.search("positional argument|positional-only|unexpected keyword", str(e)) else repr(e)
     except Exception as e:
         return repr(e)
     return None

@@ -12,7 +12,10 @@ from tests.fuzz.edges import ROWS, Dice, outcome
 
 # tested in tests/unit/test_surface.py
 FORMS = {n for c in FormsMixin.__mro__ if "in_place_forms" in c.__module__ for n in vars(c)}
-FOLDERS = ("arrangement", "pointwise", "products", "selection", "statistics")  # tested in tests/unit/test_surface_*.py
+FOLDERS = (  # tested in tests/unit: test_surface_*.py, test_windows.py, test_margins.py, test_modules.py
+    "arrangement", "pointwise", "products", "selection", "statistics", "windows", "alignment", "distance", "drop",
+    "gates", "margins", "tables",
+)  # fmt: skip
 FAMILIES = {n for c in Tensor.__mro__ if {*c.__module__.split(".")} & {*FOLDERS} for n in vars(c)}
 MANY = max(3, settings().max_examples // 25)  # cases of each row
 assert edge_rows_of_axes and edge_rows_of_values  # imported for their rows
@@ -24,7 +27,7 @@ OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other nu
     "requires_grad_ shape size uop",
     "several devices": "copy replicate replicated shard shard_axis",
     "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach empty empty_like from_dlpack "
-    "from_file from_numpy item numpy realize to tolist",
+    "from_file from_numpy item numpy realize to to_device tolist",
     "values alone": "allclose equal full_like ones ones_like zeros zeros_like",
     "of `cast`": "bfloat16 bitcast bool byte char double float half int long short type_as",
     "other names": "absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh clip concat "
