@@ -118,7 +118,9 @@ class World:
         self.state, self.late = self.tensor(np.arange(4)), self.tensor(np.zeros(2))
         options = {"SGD": {"momentum": 0.9}, "Adam": {}}[kind]
         self.optimizer = getattr(nn.optim, kind)([self.w], lr=0.1, **options)
-        self.saved = {k: Tensor(t.numpy() * 0 + 0.5, device=device) for k, t in self.optimizer.state_dict().items()}
+        known = self.optimizer.state_dict()
+        values = {k: t.numpy() if k.startswith("settings") else t.numpy() * 0 + 0.5 for k, t in known.items()}
+        self.saved = {k: Tensor(a, device=device) for k, a in values.items()}
         self.norm = nn.BatchNorm1d(3)
         for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
             t = getattr(self.norm, name)
