@@ -22,18 +22,18 @@ INFINITY = 0x7F800000  # bits of the float32
 LARGE = (dtypes.float64, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)  # hold numbers float32 does not
 
 
-class Layout(NamedTuple):
-    """The layout of a signed format: bits of the mantissa and of the whole magnitude, and the exponent's bias."""
+class Format(NamedTuple):
+    """A signed format: bits of the mantissa and of the whole magnitude, and the exponent's bias."""
 
     mantissa: int
     magnitude: int
     bias: int
 
 
-LAYOUTS: dict[DType, Layout] = {
-    dtypes.float8_e4m3fnuz: Layout(3, 7, 8),
-    dtypes.float8_e5m2fnuz: Layout(2, 7, 16),
-    dtypes.float4_e2m1fn: Layout(1, 3, 1),
+FORMATS: dict[DType, Format] = {
+    dtypes.float8_e4m3fnuz: Format(3, 7, 8),
+    dtypes.float8_e5m2fnuz: Format(2, 7, 16),
+    dtypes.float4_e2m1fn: Format(1, 3, 1),
 }
 NAN = 0x80  # byte of the formats without a negative zero
 
@@ -65,12 +65,12 @@ def decoded(u: UOp) -> UOp:
         wide = _to(raw, U32)
         out = _where(_op("CMPNE", wide, 0), _op("SHL", wide, 23), const(0x00400000, U32))  # 2**-127 is subnormal
         return _bits(_where(_op("CMPNE", wide, 255), out, const(INFINITY | 0x400000, U32)), F32)
-    layout, wide = LAYOUTS[d], _to(raw, U32)
-    n = layout.magnitude
+    form, wide = FORMATS[d], _to(raw, U32)
+    n = form.magnitude
     magnitude = _op("AND", wide, (1 << n) - 1)
-    normal = _op("ADD", _op("SHL", magnitude, 23 - layout.mantissa), 127 - layout.bias << 23)
-    tiny = _bits(_op("MUL", _to(magnitude, F32), 2.0 ** (1 - layout.bias - layout.mantissa)), U32)
-    out = _where(_op("CMPLT", magnitude, 1 << layout.mantissa), tiny, normal)
+    normal = _op("ADD", _op("SHL", magnitude, 23 - form.mantissa), 127 - form.bias << 23)
+    tiny = _bits(_op("MUL", _to(magnitude, F32), 2.0 ** (1 - form.bias - form.mantissa)), U32)
+    out = _where(_op("CMPLT", magnitude, 1 << form.mantissa), tiny, normal)
     out = _op("OR", out, _op("SHL", _op("AND", _op("SHR", wide, n), 1), 31))
     return _bits(out if n < 7 else _where(_op("CMPNE", wide, NAN), out, const(INFINITY | 0x400000, U32)), F32)
 
@@ -83,11 +83,11 @@ def encoded(u: UOp, d: DType) -> UOp:
     magnitude = _op("AND", x, 0x7FFFFFFF)
     if d is dtypes.float8_e8m0fnu:
         return _bits(_to(_exponent(x, magnitude), U8), d)
-    layout = LAYOUTS[d]
-    out = _rounded(magnitude, layout)
-    most = (1 << layout.magnitude) - 1
-    sign = _op("SHL", _op("SHR", x, 31), layout.magnitude)
-    if layout.magnitude < 7:
+    form = FORMATS[d]
+    out = _rounded(magnitude, form)
+    most = (1 << form.magnitude) - 1
+    sign = _op("SHL", _op("SHR", x, 31), form.magnitude)
+    if form.magnitude < 7:
         out = _op("OR", _where(_op("CMPLT", out, most), out, const(most, U32)), sign)
         nan = _op("XOR", sign, most + 1)  # a zero, of the other sign
     else:
@@ -96,19 +96,19 @@ def encoded(u: UOp, d: DType) -> UOp:
     return _bits(_to(_where(_op("CMPLT", const(INFINITY, U32), magnitude), nan, out), U8), d)
 
 
-def _rounded(magnitude: UOp, layout: Layout) -> UOp:
+def _rounded(magnitude: UOp, form: Format) -> UOp:
     """Return the magnitude bits of the format for those of a float32, to nearest even; too large ones are not cut.
 
     Normal results: adding half of the unit of the last place, less one, plus the last kept bit. Subnormal results:
     adding 2**23 times their unit lets the adder round.
     """
-    cut = 23 - layout.mantissa
+    cut = 23 - form.mantissa
     odd = _op("AND", _op("SHR", magnitude, cut), 1)
     near = _op("ADD", _op("ADD", magnitude, odd), (1 << cut - 1) - 1)
-    normal = _op("SHR", _op("SUB", near, 127 - layout.bias << 23), cut)
-    exponent = 24 - layout.bias - layout.mantissa  # of 2**23 units of subnormal numbers
+    normal = _op("SHR", _op("SUB", near, 127 - form.bias << 23), cut)
+    exponent = 24 - form.bias - form.mantissa  # of 2**23 units of subnormal numbers
     tiny = _op("SUB", _bits(_op("ADD", _bits(magnitude, F32), 2.0**exponent), U32), 127 + exponent << 23)
-    return _where(_op("CMPLT", magnitude, 127 - layout.bias + 1 << 23), tiny, normal)
+    return _where(_op("CMPLT", magnitude, 127 - form.bias + 1 << 23), tiny, normal)
 
 
 def _exponent(x: UOp, magnitude: UOp) -> UOp:

@@ -12,7 +12,7 @@ from typing import Any
 from monolect.base.errors import DeviceError, nearest
 from monolect.base.settings import settings
 from monolect.base.target import Target
-from monolect.ir.collective import PROCESS_KINDS
+from monolect.ir.collective import is_of_a_process
 
 # target -> (module, class) of its devices; imported when a device is opened
 TARGETS: dict[str, tuple[str, str]] = {
@@ -163,7 +163,7 @@ def is_here(name: str) -> bool:
 
 def process_of(name: str) -> int | None:
     """Return the rank of the process of the device `name`; None if each process has such a device."""
-    return int(Device[name].rank) if name.partition(":")[0] in PROCESS_KINDS else None
+    return int(Device[name].rank) if is_of_a_process(name) else None
 
 
 def maker_of(devices: tuple[str, ...]) -> str:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max, size_max
-from monolect.ir.collective import PROCESS_KINDS
+from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import BufferArg, KernelInfo, ProgramInfo, StepInfo
 from monolect.ir.placement import engine
 from monolect.ir.rewrite.calls import stored_slots
@@ -235,7 +235,7 @@ def home(b: UOp, default: str) -> str:
 def is_allreduce(item: UOp) -> bool:
     """Return whether `item` is a CALL on the memory of several processes (`ir/collective.py`)."""
     names = [str(u.arg.device) for u in map(base_of, item.src[1:]) if not is_scalar(u)] if item.op == "CALL" else []
-    return len({name for name in names if name.partition(":")[0] in PROCESS_KINDS}) > 1
+    return len({name for name in names if is_of_a_process(name)}) > 1
 
 
 def is_frame(item: UOp) -> bool:

@@ -32,9 +32,14 @@ class Sum(NamedTuple):
     n: int
 
 
+def is_of_a_process(name: str) -> bool:
+    """Whether the device `name` belongs to one process of a job; each process has the other devices."""
+    return name.partition(":")[0] in PROCESS_KINDS
+
+
 def are_processes(names: Sequence[str]) -> bool:
-    """Return whether the devices `names` are of several processes, each of another one."""
-    return len({*names}) == len(names) > 1 and all(name.partition(":")[0] in PROCESS_KINDS for name in names)
+    """Whether the devices `names` are of several processes, each of another one."""
+    return len({*names}) == len(names) > 1 and all(map(is_of_a_process, names))
 
 
 def allreduced(op: str, partial: Sequence[UOp], names: Sequence[str]) -> list[UOp]:
@@ -80,4 +85,4 @@ def sum_of(kernel: UOp) -> Sum:
     return Sum(value.op, value.dtype, n)
 
 
-__all__ = ["PROCESS_KINDS", "Sum", "allreduced", "are_processes", "sum_kernel", "sum_of"]
+__all__ = ["Sum", "allreduced", "are_processes", "is_of_a_process", "sum_kernel", "sum_of"]

@@ -139,29 +139,23 @@ def _combine(u: UOp) -> Placement:
     """Return the placement (device, None, layout) of an elementwise op or STACK `u`, from those of its operands.
 
     The address space is None because the node is a computed value. If one operand is on a single device and another on
-    several, the first is copied to the several devices. The result is sharded along the axis of its largest sharded
-    operand; the others are resharded. Axes are counted from the right, because shapes are right-aligned.
-    Raises DeviceError for operands on different devices.
+    several, the first is copied to the several devices. The result is sharded over each axis of the mesh along the
+    axis of the largest operand that is sharded over it; the others are resharded. Axes are counted from the right,
+    because shapes are right-aligned. Raises DeviceError for operands on different devices or meshes.
     """
     d: Any = None
-    most, from_right, sharded = -1, None, []
+    sharded: tuple[UOp, ...] = ()
     for s in u.src:
-        sd, _, sax = s._placement
+        sd, _, layout = s._placement
         if sd is not d and sd is not None:
             d = sd if d is None else joint_device(u.op, d, sd)
-        if sax is not None:
-            sharded.append(s)
-            if sax.__class__ is int and (n := _stored_elements(s)) > most:
-                most, from_right = n, len(s.shape) - sax
-    if any(s._placement[2].__class__ is tuple for s in sharded):
-        return d, None, _combined(u, sharded, len(d))
-    return d, None, None if from_right is None else len(u.shape) - from_right
+        if layout is not None:
+            sharded += (s,)
+    return d, None, _largest(u, sharded, len(d)) if sharded else None
 
 
-def _combined(u: UOp, sharded: list[UOp], n: int) -> Layout:
-    """Return the layout of an elementwise op or STACK `u` on a mesh of `n` devices, from its sharded operands: for each
-    axis of the mesh, the axis that the largest operand sharded over it divides.
-    """
+def _largest(u: UOp, sharded: Sequence[UOp], n: int) -> Layout:
+    """Return the layout of an elementwise op or STACK `u` on a mesh of `n` devices, from its sharded operands."""
     counts, axes = on_one_mesh(u.op, sharded, n)
     found: list[int | None] = [None] * len(counts)
     for k in range(len(counts)):

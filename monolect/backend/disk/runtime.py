@@ -1,6 +1,6 @@
 """Map a file into memory as a buffer: the device `disk:/path`. Reading a slice touches only its pages.
 
-`tensor/devices/methods.py` writes files. Kernels do not run on this device: a value is moved to a computing device
+`tensor/devices/files.py` writes files. Kernels do not run on this device: a value is moved to a computing device
 first (`t.to("cpu")`), and that kernel reads the mapping.
 """
 

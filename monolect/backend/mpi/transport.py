@@ -6,7 +6,6 @@ Invariant: two processes exchange messages in the order of the copies of their e
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from monolect.backend.common.llvm.compile import host_features
 from monolect.backend.mpi.shared import Combine, SharedMemory, spans
 from monolect.base.errors import DistributedError
 from monolect.base.settings import settings
@@ -69,7 +69,7 @@ class MpiTransport:
         self.waits_for = ""
         self.sent: list[tuple[Any, np.ndarray]] = []  # requests that may be in progress, each with its data
         self.shared = SharedMemory(self.comm) if self.size > 1 else None
-        is_crowded = self.shared is not None and len(self.shared.members) > n_processors()
+        is_crowded = self.shared is not None and len(self.shared.members) > host_features().n_cores
         self.spin_seconds = SHORT_SPIN_SECONDS if is_crowded else SPIN_SECONDS
 
     def send(self, data: np.ndarray, to: int) -> None:
@@ -147,11 +147,6 @@ class MpiTransport:
             if passed > spin_seconds:
                 time.sleep(SLEEP_SECONDS)
         self.waits_for = ""
-
-
-def n_processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
