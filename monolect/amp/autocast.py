@@ -34,7 +34,7 @@ class autocast(ContextDecorator):  # noqa: N801
         found = as_dtype(dtypes.bfloat16 if dtype is None else dtype)
         if isinstance(device_type, DType) and dtype is None:
             found = device_type
-        if found not in (dtypes.bfloat16, dtypes.float16):
+        if enabled and found not in (dtypes.bfloat16, dtypes.float16):
             raise DTypeError("autocast: dtype", expected="bfloat16 or float16", found=found.name)
         self._name, self._held = found.name if enabled else "", list[Held]()
 

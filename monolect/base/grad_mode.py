@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ContextDecorator
+from functools import wraps
+from inspect import isgeneratorfunction
 from typing import Any, TypeVar
 
 from monolect.base.settings import Held, hold, release, settings
@@ -34,6 +36,30 @@ class _Mode(ContextDecorator):
 
     def __exit__(self, *exc_info: object) -> None:
         release(self._held.pop())
+
+    def __call__(self, function: F) -> F:
+        return self._resumed(function) if isgeneratorfunction(function) else super().__call__(function)
+
+    def _resumed(self, function: Any) -> Any:
+        """Return the generator function `function` with its body inside of the block, and its caller outside."""
+
+        @wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            made = function(*args, **kwargs)
+            resume: Callable[..., Any] = made.send
+            given: Any = None
+            while True:
+                try:
+                    with self:
+                        value = resume(given)
+                except StopIteration as e:
+                    return e.value
+                try:
+                    given, resume = (yield value), made.send
+                except BaseException as e:
+                    given, resume = e, made.throw
+
+        return generator
 
 
 class no_grad(_Mode):  # noqa: N801
@@ -76,15 +102,20 @@ class set_grad_enabled(_Mode):  # noqa: N801
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
-        self._value, self._outside = int(mode), settings.GRAD
+        self._value, self._outside = int(mode), [settings.GRAD]
         settings.GRAD = self._value
 
+    def _take_back(self) -> None:
+        """Undo what the construction set; the second time do nothing."""
+        if self._outside:
+            settings.GRAD = self._outside.pop()
+
     def __enter__(self) -> None:
-        settings.GRAD = self._outside
+        self._take_back()
         super().__enter__()
 
     def __call__(self, function: F) -> F:
-        settings.GRAD = self._outside
+        self._take_back()
         return super().__call__(function)
 
 

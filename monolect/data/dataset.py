@@ -6,7 +6,7 @@ A data set may define `take(indices)`, which returns a whole batch at once: Data
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import floor, isclose
 from typing import Any, Generic, TypeVar
@@ -152,8 +152,12 @@ class Subset(Dataset[Any]):
 
     def __init__(self, dataset: Any, indices: Sequence[int]):
         self.dataset, self.indices = dataset, indices
-        if hasattr(dataset, "take"):
-            self.take = lambda at: dataset.take([indices[i] for i in at])
+
+    @property
+    def take(self) -> Callable[[Sequence[int]], Any]:
+        """The function that returns a batch of items, if `dataset` has one. Raises AttributeError otherwise."""
+        whole = self.dataset.take
+        return lambda at: whole([self.indices[i] for i in at])
 
     def __getitem__(self, index: Any) -> Any:
         return self.dataset[[self.indices[i] for i in index] if isinstance(index, list) else self.indices[index]]

@@ -496,7 +496,7 @@ class Module:
         True
         """
         for p in self.parameters():
-            p.grad = None if set_to_none or p.grad is None else p.grad * 0.0
+            p.grad = None if set_to_none or p.grad is None else p.grad.zeros_like()
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Freeze the parameters of this module (False), or make all its float tensors except `buffer_names` parameters

@@ -217,7 +217,7 @@ class Adafactor(Optimizer):
         eps = now.group["eps"]
         least = _precision(p.dtype) if eps[0] is None else eps[0]
         root = sqrt(prod(p.shape))
-        rate = (p.square().sum().sqrt() / root).maximum(eps[1]) * now.rate
+        rate = (p.norm() / root).maximum(eps[1]) * now.rate
         if p.ndim > 1:
             rows, columns = state["rows"], state["columns"]
             for part, axis in ((rows, -1), (columns, -2)):
@@ -229,7 +229,7 @@ class Adafactor(Optimizer):
             square.assign((square + (grad * grad - square) * now.rest).cast(square.dtype))
             spread = square
         change = grad / spread.maximum(least * least).sqrt()
-        size = (change.square().sum().sqrt() / (now.d * root)).maximum(1.0)
+        size = (change.norm() / (now.d * root)).maximum(1.0)
         change = change * (rate / size)
         return change + p * (now.lr * now.weight_decay) if now.group["weight_decay"] else change
 

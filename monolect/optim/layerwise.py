@@ -13,10 +13,6 @@ from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
 
-def _norm(t: Tensor) -> Tensor:
-    return t.square().sum().sqrt()
-
-
 @guard_methods
 class LARS(Optimizer):
     """LARS: gradient descent with momentum, with a rate for each parameter tensor: `trust_coefficient` times its norm
@@ -53,7 +49,7 @@ class LARS(Optimizer):
                          trust_coefficient=trust_coefficient, maximize=maximize)  # fmt: skip
 
     def _change(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], now: Now) -> Tensor:
-        size, slope = _norm(p), _norm(grad)
+        size, slope = p.norm(), grad.norm()
         below = slope + now.eps
         if now.group["weight_decay"]:
             below = below + size * now.weight_decay
@@ -100,7 +96,7 @@ class LAMB(Adam):
         change = mean * (now.rate / now.lr) / (square.sqrt() + now.small)
         if now.group["weight_decay"]:
             change = change + p * now.weight_decay
-        size, length = _norm(p), _norm(change)
+        size, length = p.norm(), change.norm()
         return change * (((size > 0) & (length > 0)).where(size / length, 1.0) * now.lr)
 
 
@@ -162,7 +158,7 @@ class Muon(Optimizer):
         n, m = p.shape
         x = x.T if n > m else x
         a, b, c = group["ns_coefficients"]
-        x = x / _norm(x).maximum(now.eps)
+        x = x / x.norm().maximum(now.eps)
         for _ in range(group["ns_steps"]):
             gram = (x @ x.T).contiguous()
             x = (x * a + (gram * b + (gram @ gram) * c) @ x).contiguous()

@@ -253,6 +253,12 @@ class LBFGS(Optimizer):
             at += n
         self.params[0].realize(*self.params[1:])
 
+    def _from_torch(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        if state["state"]:
+            found = "the history of PyTorch's LBFGS"
+            raise ArgumentError("state dict of PyTorch", expected="one of an optimizer that made no step", found=found)
+        return super()._from_torch(state)
+
     def _history(self) -> dict[str, Tensor]:
         m = self._memory
         scalars = Tensor(np.array([m.get(k, 0.0) for k in _SCALARS], np.float64))

@@ -514,7 +514,11 @@ class Optimizer:
         from monolect.nn.state import load_state_dict  # imported at its first use: `nn` imports this package
 
         if "param_groups" in state and "state" in state:
-            load_state_dict(self, self._from_torch(state), strict=False)
+            entries, settings = self._from_torch(state)
+            load_state_dict(self, entries, strict=False)
+            for own, given in zip(self.param_groups, settings, strict=True):
+                dict.update(own, {k: v for k, v in given.items() if k not in self.ranges and k != "lr"})
+            self._note()
         else:
             before = self._history()
             others = self._load_history(state, strict)
@@ -524,14 +528,17 @@ class Optimizer:
                 self._load_history(before, False)
                 raise
 
-    def _from_torch(self, state: Mapping[str, Any]) -> dict[str, Data]:
-        """Return the entries of a state dict of PyTorch under the names of this optimizer."""
+    def _from_torch(self, state: Mapping[str, Any]) -> tuple[dict[str, Data], list[Settings]]:
+        """Return the entries of a state dict of PyTorch under the names of this optimizer, and the settings of each
+        group.
+        """
         groups = state["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             expected, found = (str([len(g["params"]) for g in gs]) for gs in (self.param_groups, groups))
             raise ArgumentError("state dict: parameters of each group", expected=expected, found=found)
         wide = to_numpy(next(iter(self._numbers.values())).dtype)
-        settings = [self._checked({**own, **{k: g[k] for k in own if k in g and k != "params"}})
+        kept = {"params", "param_names", *EXECUTION}
+        settings = [self._checked({**own, **{k: v for k, v in g.items() if k not in kept}})
                     for own, g in zip(self.param_groups, groups, strict=True)]  # fmt: skip
         counts, out = np.zeros(len(self.params), wide), {}
         for i, key in enumerate(k for g in groups for k in g["params"]):
@@ -546,7 +553,7 @@ class Optimizer:
         numbers = np.array([*(g["lr"] for g in settings), *counts], wide)
         table = np.array([[*self._elements(g).values()] for g in settings], wide).reshape(-1)
         out |= {f"numbers.{i}": numbers for i in range(len(self._numbers))}
-        return out | {f"settings.{i}": table for i in range(len(self._settings))}
+        return out | {f"settings.{i}": table for i in range(len(self._settings))}, settings
 
     def _loaded(self) -> None:
         """Read the settings and the numbers of steps from the tensors; `nn.state.load_state_dict` calls it after a

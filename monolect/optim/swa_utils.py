@@ -121,9 +121,10 @@ class AveragedModel(Module):
         1
         """
         mine, new = self.module.state_dict(), model.state_dict()
-        names = [k for k, t in mine.items() if t.requires_grad or self.use_buffers]
-        averages, values = [mine[k] for k in names], [new[k].detach() for k in names]
-        values = [v.to(a.device) if isinstance(a.device, str) else v for a, v in zip(averages, values, strict=True)]
+        distinct = {id(t): (t, new[k].detach()) for k, t in mine.items()}  # tied weights have several names
+        pairs = [(t, v.to(t.device) if isinstance(t.device, str) else v) for t, v in distinct.values()]
+        averages = [t for t, _ in pairs if t.requires_grad or self.use_buffers]
+        values = [v for t, v in pairs if t.requires_grad or self.use_buffers]
         n = self.n_averaged
         if self.multi_avg_fn is not None:
             self.multi_avg_fn(averages, values, n)
@@ -131,9 +132,9 @@ class AveragedModel(Module):
             _of_all(self.avg_fn or get_swa_avg_fn())(averages, values, n)
         for a, v in zip(averages, values, strict=True):
             a.assign((n == 0).where(v, a.detach()))
-        others = [(t, new[k]) for k, t in mine.items() if k not in names]
+        others = [(t, v) for t, v in pairs if not (t.requires_grad or self.use_buffers)]
         for t, v in others:
-            t.assign(v.detach().to(t.device) if isinstance(t.device, str) else v.detach())
+            t.assign(v)
         n.assign(n + 1)
         n.realize(*averages, *(t for t, _ in others))
 
@@ -200,10 +201,10 @@ def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -
             t.fill_(value)
     model.train()
     try:
-        for k, batch in enumerate(loader if norms else ()):
+        for m in norms:
+            m.momentum = None  # the mean of all batches: a number for each would be a kernel for each
+        for batch in loader if norms else ():
             x = batch[0] if isinstance(batch, list | tuple) else batch
-            for m in norms:
-                m.momentum = 1.0 / (k + 1)
             out = model(x if device is None else x.to(device))
             out.realize(*(t for m in norms for t in (m.running_mean, m.running_var) if t is not None))
     finally:

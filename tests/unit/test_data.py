@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 import struct
 import threading
 import time
@@ -293,3 +294,12 @@ def test_cifar_of_files(kind: Any, width: int, tmp_path: Any) -> None:
     (folder / kind.test_files[0]).write_bytes(b"short")
     with pytest.raises(FileFormatError, match="not whole"):
         kind(tmp_path, train=False)
+
+
+def test_a_part_of_a_set_is_pickled_and_follows_its_indices() -> None:
+    whole = ours.TensorDataset(Tensor(np.arange(6.0)))
+    part = pickle.loads(pickle.dumps(ours.Subset(whole, [4, 1])))
+    assert [float(part[k][0].item()) for k in range(2)] == [4.0, 1.0]
+    part.indices = [5, 3]
+    assert [b[0].tolist() for b in ours.DataLoader(part, batch_size=2)] == [[5.0, 3.0]]
+    assert hasattr(part, "take") and not hasattr(ours.Subset("abc", [0]), "take")

@@ -171,3 +171,41 @@ def test_a_model_is_evaluated_and_trained_in_turn() -> None:
         assert abs(evaluate(x).item() - before) < 1e-6
         step(x)
     assert len(step.captures) == len(evaluate.captures) == 1
+
+
+def test_a_decorated_set_grad_enabled_leaves_the_mode_of_its_caller() -> None:
+    f = set_grad(True)(is_grad_enabled)
+    with no_grad():
+        assert [f(), is_grad_enabled(), f(), is_grad_enabled()] == [True, False, True, False]
+        with set_grad(True):
+            assert is_grad_enabled()
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+
+
+def test_the_body_of_a_decorated_generator_runs_in_the_mode() -> None:
+    def made(mode: Any, seen: Any) -> list[Any]:
+        def body(first: int) -> Any:
+            out = [seen()]
+            try:
+                got = yield first
+                out.append((got, seen()))
+                try:
+                    yield got
+                except ValueError:
+                    out.append(("thrown", seen()))
+                yield 3
+            finally:
+                out.append(("closed", seen()))
+                results.append(out)
+
+        results: list[Any] = []
+        g = mode()(body)(1)
+        steps = [next(g), seen(), g.send(2), seen(), g.throw(ValueError()), seen()]
+        g.close()
+        h = mode()(body)(5)
+        return [steps, results, list(h)]
+
+    found = made(no_grad, is_grad_enabled)
+    assert found == made(torch.no_grad, torch.is_grad_enabled)
+    assert is_grad_enabled()

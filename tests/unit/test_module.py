@@ -307,3 +307,10 @@ REFUSED: list[tuple[Any, Any, str]] = [
 def test_refused(call: Any, error: Any, match: str) -> None:
     with pytest.raises(error, match=match):
         call()
+
+
+def test_gradients_that_are_not_finite_are_set_to_zero() -> None:
+    model = nn.Linear(1, 1)
+    model.weight.grad = Tensor([[float("inf")]])
+    model.zero_grad(set_to_none=False)
+    assert model.weight.grad.tolist() == [[0.0]]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import monolect.optim as optim
-from monolect import ArgumentError, DTypeError, JitError, ShapeError, Tensor, jit, nn
+from monolect import ArgumentError, DTypeError, JitError, ShapeError, Tensor, dtypes, jit, nn
 
 STEPS = 30
 CASES: list[tuple[str, dict]] = [
@@ -527,3 +527,43 @@ def test_the_module_has_its_earlier_name() -> None:
 def test_any_of_the_modules_may_be_imported_first(first: str) -> None:
     program = f"import {first}; import monolect.nn.optim as a, monolect.optim as b; assert a is b and b.swa_utils.SWALR"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_switches_of_a_state_dict_of_pytorch_are_taken_over() -> None:
+    values = np.array([1.0, -2.0])
+    theirs = torch.tensor(values, requires_grad=True)
+    given = {"lr": 0.1, "momentum": 0.9, "nesterov": True, "maximize": True, "weight_decay": 0.01}
+    other = torch.optim.SGD([theirs], **given)
+    torch.optim.lr_scheduler.StepLR(other, 3)
+    mine = Tensor(values, requires_grad=True)
+    optimizer = optim.SGD([mine], lr=0.5, momentum=0.9, weight_decay=0.01)
+    optimizer.load_state_dict(other.state_dict())
+    group = optimizer.param_groups[0]
+    assert (group["nesterov"], group["maximize"], group["initial_lr"]) == (True, True, 0.1)
+    for _ in range(4):
+        (theirs * theirs).sum().backward()
+        (mine * mine).sum().backward()
+        for o in (other, optimizer):
+            o.step()
+            o.zero_grad()
+    np.testing.assert_allclose(mine.numpy(), theirs.detach().numpy(), rtol=1e-12)
+
+
+def test_the_history_of_pytorchs_lbfgs_is_refused() -> None:
+    theirs = torch.ones(2, requires_grad=True)
+    other = torch.optim.LBFGS([theirs])
+    (theirs * theirs).sum().backward()
+    other.step(lambda: (theirs * theirs).sum())
+    with pytest.raises(ArgumentError, match="made no step"):
+        optim.LBFGS([Tensor([1.0, 1.0], requires_grad=True)]).load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("name", ["LARS", "LAMB", "Adafactor"])
+def test_norms_of_small_floats_do_not_overflow(name: str) -> None:
+    found = []
+    for dtype in (dtypes.float16, dtypes.float32):
+        w = Tensor(np.full(40000, 2.0, np.float32)).cast(dtype).detach().requires_grad_()
+        w.grad = Tensor(np.full(40000, 0.5, np.float32)).cast(dtype)
+        getattr(optim, name)([w], lr=0.1).step()
+        found.append(w.float().numpy())
+    np.testing.assert_allclose(*found, rtol=4e-3)

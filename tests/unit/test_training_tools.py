@@ -11,6 +11,7 @@ from monolect import ArgumentError, Tensor, jit, nn, optim
 from monolect.amp import GradScaler
 from monolect.nn import utils
 from monolect.optim import swa_utils
+from monolect.runtime import profile
 
 SHAPES = ((3, 2), (4,), ())
 
@@ -267,3 +268,35 @@ def test_what_makes_no_scale_is_refused() -> None:
     scaler.update(2.0)
     assert scaler.get_scale() == 2.0 and [x.tolist() for x in scaler.scale([Tensor([1.0])])] == [[2.0]]
     assert copy.deepcopy(scaler).get_scale() == 2.0
+
+
+@pytest.mark.parametrize("average", ["mean", "ema"])
+def test_tied_weights_are_averaged_once(average: str) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            self.a, self.b = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+            self.b.weight = self.a.weight
+
+    model = Tied()
+    averaged = swa_utils.AveragedModel(
+        model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.5) if average == "ema" else None
+    )
+    for value in (1.0, 3.0, 5.0):
+        model.a.weight.assign(Tensor.full((2, 2), value).detach())
+        averaged.update_parameters(model)
+    assert averaged.module.a.weight.tolist() == [[3.0 if average == "mean" else 3.5] * 2] * 2
+
+
+def test_statistics_of_batches_compile_one_kernel_for_all() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    nn.state.load_state_dict(model, {k: v.numpy() for k, v in theirs.state_dict().items()})
+    batches = [np.random.default_rng(k).normal(size=(5, 3)).astype(np.float32) for k in range(8)]
+    torch.optim.swa_utils.update_bn([torch.tensor(b) for b in batches], theirs)
+    swa_utils.update_bn([Tensor(b) for b in batches[:4]], model)
+    before = profile.counts["schedules"]
+    swa_utils.update_bn([Tensor(b) for b in batches], model)
+    assert profile.counts["schedules"] - before < len(batches)
+    np.testing.assert_allclose(model[1].running_mean.numpy(), theirs[1].running_mean.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(model[1].running_var.numpy(), theirs[1].running_var.numpy(), rtol=1e-5)
+    assert model[1].momentum == 0.1
