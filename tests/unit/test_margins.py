@@ -286,3 +286,28 @@ def test_empty_bags(mode: str) -> None:
     check(Tensor.embedding_bag, F.embedding_bag, none, Fixed(WEIGHT), np.array([0, 0]), mode=mode)
     check(Tensor.embedding, F.embedding, none, Fixed(WEIGHT), max_norm=1.0)
     check(Tensor.embedding, F.embedding, np.array(2), WEIGHT)
+
+
+@pytest.mark.parametrize("kind", ["offsets", "rows"])
+def test_bags_of_small_floats_are_summed_in_float32(kind: str) -> None:
+    table = Tensor([[1.0], [3.0]]).cast("bfloat16")
+    ids = np.array([0] * 600 + [1] * 600)
+    given = (ids, np.array([0])) if kind == "offsets" else (ids[None],)
+    index, *offsets = [Tensor(a) for a in given]
+    assert index.embedding_bag(table, *offsets, mode="mean").float().tolist() == [[2.0]]
+    total = index.embedding_bag(table, *offsets, mode="sum")
+    assert total.dtype.name == "bfloat16" and total.float().tolist() == [[2400.0]]
+
+
+def test_elements_outside_of_the_offsets_are_in_no_bag() -> None:
+    table = Tensor([[1.0], [2.0], [4.0]])
+    index = Tensor([0, 1, 2, 2])
+    for mode, wanted in (("sum", [[2.0], [8.0]]), ("mean", [[2.0], [4.0]]), ("max", [[2.0], [4.0]])):
+        assert index.embedding_bag(table, Tensor([1, 2]), mode=mode).tolist() == wanted
+    offsets = Tensor([0, 2, 3])
+    theirs = F.embedding_bag(
+        torch.tensor([0, 1, 2, 2]), torch.tensor(table.numpy()), torch.tensor([0, 2, 3]), mode="sum",
+        include_last_offset=True,
+    )  # fmt: skip
+    found = index.embedding_bag(table, offsets, mode="sum", include_last_offset=True)
+    assert found.tolist() == theirs.tolist() == [[3.0], [4.0]]

@@ -323,6 +323,8 @@ ASSIGNED: dict[str, Callable[[Tensor, Tensor], object]] = {
     "a column": lambda t, x: t.T.__setitem__(0, x.T[1]),
     "all": lambda t, x: t.assign(x),
     "a sum": lambda t, x: t.__iadd__(x),
+    "a copy of a row": lambda t, x: t.copy_(x[1]),
+    "a copy of a number": lambda t, x: t.T[0].copy_(x.sum()),
 }
 
 

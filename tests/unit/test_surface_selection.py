@@ -181,3 +181,27 @@ def test_a_size_that_depends_on_values_is_refused_under_jit(name: str) -> None:
     with pytest.raises(JitError):
         for _ in range(3):
             step(Tensor([1.0, 0.0]).realize())
+
+
+def test_means_of_small_floats_are_summed_in_float32() -> None:
+    ones, index = Tensor(np.ones(3000)).half(), Tensor(np.zeros(3000, np.int64))
+    assert Tensor([1.0]).half().scatter_reduce(0, index, ones, "mean").float().tolist() == [1.0]
+    assert Tensor([1.0]).half().index_reduce(0, index, ones, "mean").float().tolist() == [1.0]
+
+
+def test_weights_that_are_not_finite_stay_in_their_bins() -> None:
+    x, w = [0, 1, 1], [float("inf"), 1.0, 2.0]
+    theirs = torch.tensor(x).bincount(torch.tensor(w))
+    assert Tensor(x).bincount(Tensor(w)).tolist() == theirs.tolist() == [float("inf"), 3.0]
+    with pytest.raises(ArgumentError, match="at least 0"):
+        Tensor.zeros(0, dtype="int64").bincount(minlength=-1)
+
+
+def test_results_are_on_the_device_of_the_input() -> None:
+    empty = Tensor.zeros(0, device="python")
+    for f in (lambda x: x.long().bincount(minlength=2), lambda x: x.histc(3), lambda x: x.trapezoid()):
+        assert f(empty).device == "python"
+    assert Tensor([1, 2], device="python").bincount().device == "python"
+    assert [Tensor([0]).cast(d).is_signed() for d in ("int4", "uint4", "float8_e4m3fnuz", "float8_e8m0fnu", "bool")] == [
+        True, False, True, False, False,
+    ]  # fmt: skip

@@ -231,3 +231,18 @@ def test_a_product_with_a_logarithm_has_a_gradient_where_self_is_0(name: str) ->
     np.testing.assert_allclose(ours[0].grad.numpy(), theirs[0].grad.numpy(), rtol=1e-6)
     at = slice(0, 3)  # of the others PyTorch has nan or 0 for `other`
     np.testing.assert_allclose(ours[1].grad.numpy()[at], theirs[1].grad.numpy()[at], rtol=1e-6)
+
+
+def test_polynomials_and_powers_at_infinity() -> None:
+    for x in (float("inf"), float("nan")):
+        assert Tensor([x]).vander(3).tolist()[0][2] == 1.0
+        for name, n in (("legendre_polynomial_p", 0), ("hermite_polynomial_h", 2), ("chebyshev_polynomial_t", 0)):
+            ours = getattr(monolect.special, name)(Tensor([x], dtype="float64"), n)
+            theirs = getattr(torch.special, name)(torch.tensor([x], dtype=torch.float64), n)
+            np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_an_operand_by_its_name_has_a_part_in_the_dtype() -> None:
+    x, y = Tensor([2.0, 3.0]), Tensor([0.5, 1.5], dtype="float64")
+    for named, given in ((x.zeta(other=y), x.zeta(y)), (x.xlogy(other=y), x.xlogy(y))):
+        assert named.dtype is given.dtype and named.tolist() == given.tolist()

@@ -104,7 +104,8 @@ class InPlaceMixin(TensorBase):
         value = self._value_to_write(src)
         u: UOp = value._uop
         if value.device != self.device:
-            u = on_device_of(value._uop, self._uop) if isinstance(self.device, tuple) else value.to(self.device)._uop
+            on_several = isinstance(self.device, tuple)
+            u = on_device_of(value.expand(self.shape)._uop, self._uop) if on_several else value.to(self.device)._uop
         self._store(None, cast(u, self.dtype))
         return self
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from monolect.autograd import graph as g
 from monolect.autograd.closed_forms import closed_alone
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import accumulator
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.uop import UOp, build
 from monolect.tensor.base import Number, TensorBase
@@ -111,41 +111,46 @@ class TablesMixin(TensorBase):
             raise ShapeError("embedding_bag: per_sample_weights", expected=self.shape, found=per_sample_weights.shape)
         if not self.dtype.is_int:
             raise DTypeError("embedding_bag needs integers", expected="an integer dtype", found=self.dtype.name)
-        bags, number = self._bags(offsets, include_last_offset)
+        bags, number, counts = self._bags(offsets, include_last_offset)
         flat: Any = self.flatten()
-        counts: Any = self._kind.ones(*flat.shape, dtype=dtypes.bool, device=self.device)
         if padding_idx is not None:
-            counts = flat != padding_idx % weight.shape[0]
+            counts = counts & (flat != padding_idx % weight.shape[0])
         rows = flat.embedding(weight, None, max_norm, norm_type, scale_grad_by_freq)
         tail = (1,) * (weight.ndim - 1)
         if mode == "max":
             return _maxima(rows, bags, number, counts)
         if per_sample_weights is not None:
             rows = rows * per_sample_weights.flatten().reshape(-1, *tail)
-        rows = counts.reshape(-1, *tail).where(rows, 0.0)
+        d, wide = rows.dtype, accumulator(rows.dtype)
+        rows = counts.reshape(-1, *tail).where(rows.cast(wide), 0.0)
         zeros = self._kind.zeros(number, *weight.shape[1:], dtype=rows.dtype, device=self.device)
         total = zeros.index_add(0, bags, rows)
         if mode == "sum":
-            return total
-        sizes = self._kind.zeros(number, dtype=rows.dtype, device=self.device).index_add(
-            0, bags, counts.cast(rows.dtype)
-        )
-        return total / sizes.clamp(1).reshape(-1, *tail)
+            return total.cast(d)
+        sizes = self._kind.zeros(number, dtype=wide, device=self.device).index_add(0, bags, counts.cast(wide))
+        return (total / sizes.clamp(1).reshape(-1, *tail)).cast(d)
 
-    def _bags(self, offsets: Any, include_last_offset: bool) -> tuple[Any, int]:
-        """Return (the number of the bag of each element of the flattened self, the number of bags)."""
+    def _bags(self, offsets: Any, include_last_offset: bool) -> tuple[Any, int, Any]:
+        """Return (the number of the bag of each element of the flattened self, the number of bags, whether each element
+        is in a bag).
+        """
         if self.ndim == 2:
             if offsets is not None:
                 raise ArgumentError("embedding_bag: offsets", expected="None, as each row is a bag", found="a Tensor")
             n, size = self.shape
-            return self._kind.arange(n, device=self.device).reshape(n, 1).expand(n, size).flatten(), n
+            bags: Any = self._kind.arange(n, device=self.device).reshape(n, 1).expand(n, size).flatten()
+            return bags, n, bags >= 0
         if self.ndim != 1 or offsets is None or offsets.ndim != 1:
             found = (self.shape, None if offsets is None else offsets.shape)
             raise ShapeError("embedding_bag: shapes", expected="(bags, n), or (n,) with offsets (bags,)", found=found)
         number = offsets.shape[0] - include_last_offset
         starts = offsets[:number].unsqueeze(0)
         at = self._kind.arange(self.shape[0], device=self.device).unsqueeze(1)
-        return (at >= starts).long().sum(1) - 1, number
+        bags = (at >= starts).long().sum(1) - 1
+        is_inside = bags >= 0  # not before the first offset
+        if include_last_offset:
+            is_inside = is_inside & (at.squeeze(1) < offsets[-1])
+        return bags.clamp(0), number, is_inside
 
 
 def _maxima(rows: Any, bags: Any, number: int, counts: Any) -> Any:

@@ -333,7 +333,7 @@ class PartsMixin(TensorBase):
         >>> Tensor([1]).is_signed(), Tensor([True]).is_signed()
         (True, False)
         """
-        return self.dtype.is_float or self.dtype.kind == "i"
+        return bool(self.dtype.min < 0)
 
     def is_complex(self) -> bool:
         """Return False: there are no complex numbers.

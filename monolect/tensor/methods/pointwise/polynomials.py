@@ -153,8 +153,8 @@ def _recurrence(x: Any, n: Any, first: Callable[[Any], Any], step: Callable[[int
     if degree > MOST_DEGREES:
         raise ArgumentError("the degree of a polynomial", expected=f"at most {MOST_DEGREES}", found=n)
     if degree < 1:
-        return x * 0 + (0.0 if degree < 0 else 1.0)
-    before, last = x * 0 + 1, first(x)
+        return x.full_like(0.0 if degree < 0 else 1.0)
+    before, last = x.ones_like(), first(x)
     for k in range(1, degree):
         last, before = step(k, x, last, before), last
     return last

@@ -45,13 +45,16 @@ def in_float64(method: Method) -> Method:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         x = self._wrap(floating(self))
         d = x.dtype
-        given = []
-        for a in args:
+
+        def widened(a: Any) -> Any:
+            nonlocal d
             if isinstance(a, TensorBase):
                 d = float_pair(x._wrap(cast(x._uop, d)), a)[0].dtype
                 a = a._wrap(cast(a._uop, dtypes.float64))
-            given.append(a)
-        return method(x.cast(dtypes.float64), *given, **kwargs).cast(d)
+            return a
+
+        given, named = [widened(a) for a in args], {k: widened(a) for k, a in kwargs.items()}
+        return method(x.cast(dtypes.float64), *given, **named).cast(d)
 
     return wrapper  # type: ignore[return-value]
 

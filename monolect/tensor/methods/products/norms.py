@@ -119,7 +119,7 @@ class NormsMixin(TensorBase):
         check_sizes((*x.shape, n))
         if not n:
             return x.unsqueeze(-1)[..., :0]
-        ones = (x * 0 + 1).unsqueeze(-1)
+        ones = x.ones_like().unsqueeze(-1)
         powers = ones.cat(x.unsqueeze(-1).expand(*x.shape, n - 1), dim=-1).cumprod(-1) if n > 1 else ones
         return powers if increasing else powers.flip(-1)
 

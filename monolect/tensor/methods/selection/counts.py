@@ -112,13 +112,14 @@ class CountsMixin(TensorBase):
         least = as_int(minlength, "minlength")
         values = self.numpy()
         if least < 0 or (values.size and values.min() < 0):
-            raise ArgumentError("bincount counts numbers from 0 on", expected="at least 0", found=min(least, *values))
+            found = min(least, int(values.min()) if values.size else least)
+            raise ArgumentError("bincount counts numbers from 0 on", expected="at least 0", found=found)
         n = max(int(values.max()) + 1 if values.size else 0, least)
         x: Any = self
         w: Any = weights
         w = x._kind.ones(x.shape[0], dtype=dtypes.int64, device=x.device) if w is None else w
         w = w if w.dtype.is_float or weights is None else w.double()
-        out: Self = (w[:1].sum() * 0).expand(n).clone() if values.size else x._kind.zeros(n, dtype=w.dtype)
+        out: Self = x._kind.zeros(n, dtype=w.dtype, device=x.device)
         return out.scatter_add(0, x.long(), w) if values.size else out  # type: ignore[attr-defined]
 
     def histc(self, bins: int = 100, min: Number = 0, max: Number = 0) -> Self:
@@ -137,7 +138,7 @@ class CountsMixin(TensorBase):
         x: Any = self
         x = x.reshape(-1)
         if not x.shape[0]:
-            return x._kind.zeros(n, dtype=self.dtype)
+            return x._kind.zeros(n, dtype=self.dtype, device=x.device)
         low, high = (x.amin(), x.amax()) if min == max else (x._scalar(float(min)), x._scalar(float(max)))
         if min == max:
             same = low == high

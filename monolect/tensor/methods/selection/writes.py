@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from monolect.autograd import graph
 from monolect.autograd.graph import cast
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import accumulator, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.tensor.base import TensorBase, as_int, refused_shape
 from monolect.tensor.guard import guard_methods
@@ -147,12 +147,13 @@ class WritesMixin(TensorBase):
         counts = ones.scatter_add(a, i, 1)
         touched = counts > 0
         base = x if include_self else touched.where(_neutral(x, reduce), x)
-        if reduce in ("sum", "mean"):
-            total = base.scatter_add(a, i, v)
-            if reduce == "sum":
-                return total
+        if reduce == "sum":
+            return base.scatter_add(a, i, v)
+        if reduce == "mean":
+            d = accumulator(self.dtype)
+            total = base.cast(d).scatter_add(a, i, v.cast(d))
             counts = (counts + include_self).clamp(min=1)
-            mean = total.div(counts.cast(self.dtype), rounding_mode=None if self.dtype.is_float else "floor")
+            mean = total.div(counts.cast(d), rounding_mode=None if self.dtype.is_float else "floor").cast(self.dtype)
             return touched.where(mean, x) if not include_self else mean
         return _reduced_matches(x, base, a, i, v, reduce, touched, include_self)
 

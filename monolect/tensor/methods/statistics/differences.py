@@ -103,7 +103,7 @@ def _trapezoids(y: Any, name: str, x: Any, dx: Any, dim: Any) -> tuple[Any, int]
     a = y._axis(dim)
     n = y.shape[a]
     if n < 1:
-        empty = y._kind.zeros(*(0 if i == a else s for i, s in enumerate(y.shape)), dtype=y.dtype)
+        empty = y._kind.zeros(*(0 if i == a else s for i, s in enumerate(y.shape)), dtype=y.dtype, device=y.device)
         return (empty if y.dtype.is_float else empty.float()), a
     means = (y.narrow(a, 1, n - 1) + y.narrow(a, 0, n - 1)) / 2
     if x is None:

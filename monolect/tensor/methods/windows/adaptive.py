@@ -9,7 +9,7 @@ Source: names and defaults of torch.nn.functional.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal, Self, overload
 
 from monolect.base.dtype import accumulator, dtypes
@@ -17,7 +17,7 @@ from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.numpy import np
 from monolect.graphs.windows import Ints, refuse_symbolic
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.windows.taps import Taps, ranges, weighted_sums
+from monolect.tensor.methods.windows.taps import KEPT_TABLES, Taps, ranges, weighted_sums
 from monolect.tensor.neural.pool import PoolMixin
 
 MAX_PARTS = 1 << 16  # parts of an axis; tables list the elements of each
@@ -30,7 +30,7 @@ def _parts(size: int, out: int, mean: bool) -> Taps:
     return ranges(starts, tuple(-(-(i + 1) * size // out) for i in range(out)), size, mean)
 
 
-@cache
+@lru_cache(KEPT_TABLES)
 def _members(sizes: Ints, outs: Ints) -> tuple[np.ndarray, np.ndarray]:
     """Return (numbers, inside) of shape (parts, most elements of a part): the row-major number in the axes of `sizes`
     of each element of each part, and whether it is one; `outs` has the number of parts of each axis.

@@ -8,7 +8,7 @@ the meaning of torch.Tensor.unfold.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import Any, Self
 
@@ -18,10 +18,10 @@ from monolect.base.numpy import np
 from monolect.graphs.windows import as_ints, check_windows, pad_or_crop, refuse_symbolic, windows
 from monolect.tensor.base import PerAxis, TensorBase, as_int
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.windows.taps import Taps, weighted_sums
+from monolect.tensor.methods.windows.taps import KEPT_TABLES, Taps, weighted_sums
 
 
-@cache
+@lru_cache(KEPT_TABLES)
 def _overlapping(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
     """Return the taps that add `out` windows of `kernel` elements, numbered in that order, up to an axis of `size`."""
     at = (np.arange(out)[:, None] * stride + np.arange(kernel) * dilation - padding).reshape(-1, 1)

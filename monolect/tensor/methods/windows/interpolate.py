@@ -9,7 +9,7 @@ Source: names, defaults and formulas of torch.nn.functional.interpolate; the cub
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import lru_cache
 from math import ceil, floor
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from monolect.base.numpy import np
 from monolect.graphs.windows import refuse_symbolic
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.windows.adaptive import AdaptiveMixin
-from monolect.tensor.methods.windows.taps import Taps, weighted_sums
+from monolect.tensor.methods.windows.taps import KEPT_TABLES, Taps, weighted_sums
 
 MAX_SIZE = 1 << 22  # elements of a new axis; a table lists the weights of each
 _SPATIAL = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}  # axes that a mode resizes; others: 1 to 3
@@ -45,7 +45,7 @@ def _positions(size: int, out: int, align: bool, factor: float | None, real: Any
     return scale * i if align else scale * (i + real(0.5)) - real(0.5)
 
 
-@cache
+@lru_cache(KEPT_TABLES)
 def _nearest(size: int, out: int, factor: float | None, exact: bool, real: Any) -> Taps:
     """Return the taps of nearest interpolation; `exact` compares the centres of elements instead of their starts."""
     scale = _scale(size, out, False, factor, real)
@@ -54,7 +54,7 @@ def _nearest(size: int, out: int, factor: float | None, exact: bool, real: Any) 
     return Taps(np.minimum(source, size - 1).reshape(-1, 1), None, size)
 
 
-@cache
+@lru_cache(KEPT_TABLES)
 def _linear(size: int, out: int, align: bool, factor: float | None, real: Any) -> Taps:
     """Return the taps of linear interpolation."""
     if size == out:
@@ -74,7 +74,7 @@ def _keys(distance: Any, slope: float) -> Any:
     return np.where(d < 1, near, np.where(d < 2, far, 0.0))
 
 
-@cache
+@lru_cache(KEPT_TABLES)
 def _cubic(size: int, out: int, align: bool, factor: float | None, real: Any) -> Taps:
     """Return the taps of cubic interpolation; elements beyond an end repeat the last."""
     if size == out:
@@ -87,7 +87,7 @@ def _cubic(size: int, out: int, align: bool, factor: float | None, real: Any) ->
     return Taps(index, _keys(np.abs(share[:, None] - around), _CUBIC), size)
 
 
-@cache
+@lru_cache(KEPT_TABLES)
 def _antialiased(size: int, out: int, align: bool, factor: float | None, real: Any, cubic: bool) -> Taps:
     """Return the taps of linear or `cubic` interpolation whose kernel is as wide as the source of an element."""
     if size == out:

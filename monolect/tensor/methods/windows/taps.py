@@ -7,12 +7,14 @@ Invariant: the gradient is the product with the transposed matrices, so it also 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from monolect.autograd.closed_forms import closed_alone
 from monolect.base.numpy import np
 from monolect.ir.uop import UOp
+
+KEPT_TABLES = 64  # tables of each kind that are kept for further calls; the least recently used one goes
 
 
 class Taps(NamedTuple):
@@ -73,7 +75,7 @@ def _product(x: Any, axis: int, taps: Taps) -> Any:
     return wrap(closed_alone(y._uop, (before._uop,), derivative))
 
 
-@cache
+@lru_cache(KEPT_TABLES)
 def ranges(starts: tuple[int, ...], stops: tuple[int, ...], size: int, mean: bool) -> Taps:
     """Return the taps of rows that add up, or with `mean` average, the elements from `starts` to before `stops`."""
     width = max((b - a for a, b in zip(starts, stops, strict=True)), default=1)
@@ -84,4 +86,4 @@ def ranges(starts: tuple[int, ...], stops: tuple[int, ...], size: int, mean: boo
     return Taps(np.where(inside, index, -1), inside / np.maximum(counts, 1) if mean else None, size)
 
 
-__all__ = ["Taps", "ranges", "weighted_sums"]
+__all__ = ["KEPT_TABLES", "Taps", "ranges", "weighted_sums"]
