@@ -202,6 +202,5 @@ def test_results_are_on_the_device_of_the_input() -> None:
     for f in (lambda x: x.long().bincount(minlength=2), lambda x: x.histc(3), lambda x: x.trapezoid()):
         assert f(empty).device == "python"
     assert Tensor([1, 2], device="python").bincount().device == "python"
-    assert [Tensor([0]).cast(d).is_signed() for d in ("int4", "uint4", "float8_e4m3fnuz", "float8_e8m0fnu", "bool")] == [
-        True, False, True, False, False,
-    ]  # fmt: skip
+    signed = {"int4": True, "uint4": False, "float8_e4m3fnuz": True, "float8_e8m0fnu": False, "bool": False}
+    assert {name: Tensor([0]).cast(name).is_signed() for name in signed} == signed
