@@ -36,7 +36,7 @@ from monolect.base.errors import (
     ShapeError,
     VerifyError,
 )
-from monolect.base.function_names import FUNCTIONS as _FUNCTIONS
+from monolect.base.names import FUNCTIONS as _FUNCTIONS
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:

@@ -147,6 +147,7 @@ def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
     cls = value if isinstance(value, type) else type(value)
     yield Entry(page, section, name, value if callable(value) else cls)
     for of_it in sorted(x for x in dir(cls) if x[0] != "_"):
+        getattr(cls, of_it, None)  # imports a late method
         member = inspect.getattr_static(cls, of_it)
         member = getattr(member, "__func__", getattr(member, "fget", member))
         if inspect.isfunction(member) and not _is_described_by_base(cls, of_it):

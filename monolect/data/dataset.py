@@ -155,7 +155,11 @@ class Subset(Dataset[Any]):
 
     @property
     def take(self) -> Callable[[Sequence[int]], Any]:
-        """The function that returns a batch of items, if `dataset` has one. Raises AttributeError otherwise."""
+        """The function that returns a batch of items, if `dataset` has one. Raises AttributeError otherwise.
+
+        >>> [t.tolist() for t in Subset(TensorDataset(Tensor([1.0, 2.0, 3.0])), [2, 0]).take([0])]
+        [[3.0]]
+        """
         whole = self.dataset.take
         return lambda at: whole([self.indices[i] for i in at])
 

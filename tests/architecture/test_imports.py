@@ -20,6 +20,8 @@ BY_NAME = {
     "monolect.graphs": "its own modules, at their first use",
     "monolect.nn": "layers, at their first use",
     "monolect.optim": "optimizers, at their first use",
+    "monolect.cli.surface.generate": "classes of methods, whose names it lists",
+    "monolect.tensor.methods.families": "families of methods, at their first use",
     "monolect.tensor.methods.exchange": "the namespace of the array API, in a layer above",
     "monolect.cli.tables": "devices, from the table of the registry",
 }

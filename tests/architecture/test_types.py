@@ -10,7 +10,7 @@ import pytest
 
 import monolect
 from monolect import Tensor, Variable, nn
-from monolect.base.function_names import FUNCTIONS as OF_TENSORS
+from monolect.base.names import FUNCTIONS as OF_TENSORS
 from monolect.capture.function import Function
 from monolect.capture.step import Jit, Method
 
@@ -45,6 +45,8 @@ def untyped(f):
 
 
 def methods_of(cls):
+    for name in dir(cls):
+        getattr(cls, name, None)  # imports the methods that are imported late
     for base in cls.__mro__:
         if base.__module__.startswith("monolect"):
             for name, f in vars(base).items():

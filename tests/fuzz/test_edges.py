@@ -6,17 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor
-from monolect.tensor.methods.in_place_forms import FormsMixin
+from monolect.base.names import METHODS
 from tests.fuzz import edge_rows_of_axes, edge_rows_of_values
 from tests.fuzz.edges import ROWS, Dice, outcome
 
 # tested in tests/unit/test_surface.py
-FORMS = {n for c in FormsMixin.__mro__ if "in_place_forms" in c.__module__ for n in vars(c)}
+FORMS = {n for kind, names in METHODS.items() if "in_place_forms" in kind for n in names.split()}
 FOLDERS = (  # tested in tests/unit: test_surface_*.py, test_windows.py, test_margins.py, test_modules.py
     "arrangement", "pointwise", "products", "selection", "statistics", "windows", "alignment", "distance", "drop",
     "gates", "margins", "tables",
 )  # fmt: skip
-FAMILIES = {n for c in Tensor.__mro__ if {*c.__module__.split(".")} & {*FOLDERS} for n in vars(c)}
+FAMILIES = {n for kind, names in METHODS.items() if {*kind.split(".")} & {*FOLDERS} for n in names.split()}
 MANY = max(3, settings().max_examples // 25)  # cases of each row
 assert edge_rows_of_axes and edge_rows_of_values  # imported for their rows
 OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other numbers, or it computes nothing

@@ -9,11 +9,11 @@ import torch
 import monolect
 from monolect import DTypeError, GradientError, ShapeError, Tensor, dtypes, nn
 from monolect.base.absent import ABSENT
+from monolect.base.names import METHODS
 from monolect.cli.surface.generate import NOT_IN_PLACE, PACKAGE, files
 from monolect.cli.surface.torch_names import NAMES
-from monolect.tensor.methods.in_place_forms import FormsMixin
 
-FORMS = sorted({n for c in FormsMixin.__mro__ if "in_place_forms" in c.__module__ for n in vars(c) if n[0] != "_"})
+FORMS = sorted(n for kind, names in METHODS.items() if "in_place_forms" in kind for n in names.split())
 SPACES = {
     "Tensor": (Tensor, torch.Tensor), "Tensor in place": (Tensor, torch.Tensor), "monolect": (monolect, torch),
     "operators of Tensor": (Tensor, torch.Tensor), "nn.functional": (nn.functional, torch.nn.functional),

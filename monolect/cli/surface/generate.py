@@ -14,6 +14,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_overloads
 
@@ -21,9 +22,12 @@ import monolect
 from monolect import Tensor
 from monolect.cli.surface.examples import EXAMPLES
 from monolect.cli.surface.torch_names import NAMES
+from monolect.tensor.base import TensorBase
+from monolect.tensor.methods.in_place import InPlaceMixin
 
 PACKAGE = Path(monolect.__file__).parent
 WIDTH = 120  # characters of a line of source
+LATE = ("tensor/methods/families.py", "tensor/neural/families.py")  # modules with classes that are imported late
 # Modules of methods, by the last part of their name -> module of functions.
 FAMILIES = {
     **dict.fromkeys("creation random joins copies tensor casts".split(), "creation"),
@@ -192,6 +196,7 @@ def _passed(parameters: list[inspect.Parameter]) -> list[str]:
 # ---- methods ---------------------------------------------------------------------------------------------------------
 def _method(name: str) -> Any:
     """Return the public method `name` of Tensor as a function, or None."""
+    getattr(Tensor, name, None)  # imports a late method
     found = inspect.getattr_static(Tensor, name, None)
     found = getattr(found, "__func__", found)
     return found if inspect.isfunction(found) and not name.startswith("_") else None
@@ -298,17 +303,27 @@ def _in_place_module(family: str, rows: list[tuple[str, str]]) -> str:
     )
 
 
-def _all_forms(families: list[str]) -> str:
-    """Return the module of the base class of Tensor that has all in-place forms."""
-    names = {f"{f.title().replace('_', '')}Forms": f"monolect.tensor.methods.in_place_forms.{f}" for f in families}
-    bases = ",\n".join(f"    {n}" for n in sorted(names))
-    return _module(
-        "Forms of methods that write to self, such as `add_`; written by `make surface`.",
-        {f"from {module} import {name}" for name, module in names.items()},
-        f"\nclass FormsMixin(\n{bases},\n):\n"
-        '    """All forms of methods that write to self. A base class of Tensor."""\n\n    __slots__ = ()\n',
-        ["FormsMixin"],
-    )
+def _late_methods() -> dict[str, str]:
+    """Return "module.Class" -> names of methods, for each class of methods that is imported at its first use.
+
+    These are the classes that MethodsMixin and NeuralMixin have for type checkers alone, and bases of those classes.
+    A method that METHODS does not name yet is given to Tensor, so that its function is generated in the same run.
+    """
+    out = {}
+    for path in LATE:
+        tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+        imports = [i for branch in tree.body if isinstance(branch, ast.If) for i in branch.body]
+        for line in (i for i in imports if isinstance(i, ast.ImportFrom)):
+            kind = getattr(import_module(line.module or ""), line.names[0].name)
+            for base in kind.__mro__[: kind.__mro__.index(TensorBase)]:
+                if base is not InPlaceMixin:
+                    names = (
+                        vars(base).keys() - vars(type("", (), {"__slots__": ()})).keys() - {"__annotations__", "_kind"}
+                    )
+                    out[f"{base.__module__}.{base.__name__}"] = " ".join(sorted(names))
+                    for name in names - {*dir(Tensor)}:
+                        setattr(Tensor, name, vars(base)[name])
+    return dict(sorted(out.items()))
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------
@@ -447,22 +462,32 @@ def _reexports(doc: str, space: str, rows: list[tuple[str, str, str]]) -> str:
     return _module(doc, imports, _HINTS.format(space=space), sorted(name for name, *_ in rows))
 
 
+def _wrapped(names: str, indent: int) -> str:
+    """Return lines of `names`, indented by `indent` spaces."""
+    return textwrap.indent(textwrap.fill(names, WIDTH - indent, break_on_hyphens=False), " " * indent)
+
+
 # ---- files -----------------------------------------------------------------------------------------------------------
 def files() -> dict[str, str]:
     """Return the generated files: path below the package -> source."""
+    late = _late_methods()
     out: dict[str, str] = {}
     forms: dict[str, list[tuple[str, str]]] = {}
     for family, form, source in _forms():
         forms.setdefault(family, []).append((form, source))
     for family, rows in forms.items():
         out[f"tensor/methods/in_place_forms/{family}.py"] = _in_place_module(family, rows)
-    out["tensor/methods/in_place_forms/__init__.py"] = _all_forms([*forms])
-    out |= _functions()
+    doc = "Forms of methods that write to self, such as `add_`; written by `make surface`."
+    out["tensor/methods/in_place_forms/__init__.py"] = f'"""{doc}"""\n'
+    out |= _functions(late)
     return dict(sorted(out.items()))
 
 
-def _functions() -> dict[str, str]:
-    """Return the modules of functions, and those that export them under other names."""
+def _functions(late: dict[str, str]) -> dict[str, str]:
+    """Return the modules of functions, those that export them under other names, and `base/names`.
+
+    `late` has the names of methods of classes that are imported late.
+    """
     wanted = {(s, n): RENAMED.get(s, {}).get(n, n) for s in SPACES for n in NAMES[s] if (s, n) not in OTHER_DEFAULTS}
     sources: dict[str, list[tuple[str, str]]] = {}
     where: dict[str, str] = {}
@@ -503,12 +528,14 @@ def _functions() -> dict[str, str]:
         "special": "special",
         "linalg": "linalg",
     }
-    text = textwrap.fill(" ".join(n for n, *_ in exported["monolect"]), WIDTH - 4, break_on_hyphens=False)
-    out["base/function_names.py"] = _module(
-        "Names of the functions of tensors in `monolect`, which are imported late; written by `make surface`.",
+    text = " ".join(n for n, *_ in exported["monolect"])
+    table = "".join(f'    "{kind}": """\n{_wrapped(names, 8)}\n    """,\n' for kind, names in late.items())
+    out["base/names.py"] = _module(
+        "Names of functions and methods that are imported at their first use; written by `make surface`.",
         set(),
-        f'FUNCTIONS = frozenset(\n    """\n{textwrap.indent(text, "    ")}\n    """.split()\n)\n',
-        ["FUNCTIONS"],
+        f'FUNCTIONS = frozenset(\n    """\n{_wrapped(text, 4)}\n    """.split()\n)\n\n'
+        f"METHODS = {{  # class of methods -> names, separated by spaces\n{table}}}\n",
+        ["FUNCTIONS", "METHODS"],
     ).replace("from __future__ import annotations\n\n", "")
     for space, found in exported.items():
         out[f"{paths[space]}.py"] = _reexports(docs[space], space, found)

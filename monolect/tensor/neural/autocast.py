@@ -8,12 +8,13 @@ Source: the lists of torch.autocast.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.settings import settings
 from monolect.tensor.base import TensorBase
+from monolect.tensor.methods.families import LateMethod
 
 LOWERED = frozenset(
     "__matmul__ matmul mm bmm mv dot linear addmm addbmm addmv baddbmm einsum tensordot conv1d conv2d conv3d"
@@ -53,7 +54,9 @@ def autocasting(cls: Any) -> Any:
     for names, is_lowered in ((LOWERED, True), (WIDENED, False)):
         for name in names:
             found = next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), None)
-            if isinstance(found, classmethod):
+            if isinstance(found, LateMethod):
+                found.change = partial(_casting, is_lowered=is_lowered)
+            elif isinstance(found, classmethod):
                 setattr(cls, name, classmethod(_casting(found.__func__, is_lowered)))
             elif found is not None:
                 setattr(cls, name, _casting(found, is_lowered))

@@ -52,7 +52,7 @@ def same_shape(x: Any, target: Any, name: str) -> None:
     """Raise DTypeError unless `target` is a Tensor, ShapeError unless it has the shape of `x`; `name` is the method in
     the message.
     """
-    if not isinstance(target, NormMixin):
+    if not isinstance(target, TensorBase):
         raise DTypeError(f"{name}: target", expected="a Tensor", found=type(target).__name__)
     if x.shape != target.shape:
         raise ShapeError(f"{name}: target", expected=x.shape, found=target.shape)
