@@ -15,7 +15,7 @@ class autocast(ContextDecorator):  # noqa: N801
     default, and exponentials, sums, norms and losses float32 operands.
 
     Parameters stay as they are, and get gradients of their own dtype. float64 is not cast. It is the setting AUTOCAST,
-    which captured steps depend on; it holds for all threads. `device_type` and `cache_enabled` are not used; not
+    of the thread, which captured steps depend on. `device_type` and `cache_enabled` are not used; not
     `enabled`, nothing is cast in the block. Raises DTypeError for a dtype other than bfloat16 and float16.
 
     >>> with autocast(dtype=dtypes.bfloat16):

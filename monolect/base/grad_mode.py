@@ -1,6 +1,6 @@
 """Define no_grad and its relatives: blocks and functions whose results have no graph for gradients.
 
-They are the setting GRAD, which captured steps depend on. It holds for all threads of the process.
+They are the setting GRAD of the thread, which captured steps depend on.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ class set_grad_enabled(_Mode):  # noqa: N801
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self._value, self._outside = int(mode), [settings.GRAD]
-        settings.GRAD = self._value
+        settings.modes.change({"GRAD": self._value})
 
     def _take_back(self) -> None:
         """Undo what the construction set; the second time do nothing."""
         if self._outside:
-            settings.GRAD = self._outside.pop()
+            settings.modes.change({"GRAD": self._outside.pop()})
 
     def __enter__(self) -> None:
         self._take_back()

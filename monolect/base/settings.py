@@ -5,7 +5,9 @@ What it is not: it knows no devices, passes or kernels, so higher layers check t
 Invariant: an attribute of `settings` always holds a value that its row allows; a refused value changes nothing.
 
 Reading `settings.DEBUG` is a plain slot read, cheap enough for inner loops. Settings belong to the process, not to a
-thread: a `Context` in one thread affects all threads, because the compiler's worker threads must see it.
+thread: a `Context` in one thread affects all threads, because the compiler's worker threads must see it. Those in
+PER_THREAD, which only change the graph that a thread builds, belong to each thread: a new thread has the values of the
+environment.
 
 DEBUG levels are presets of TRACE, each adding to the one below; `settings.tracing` holds the words of both:
 
@@ -17,7 +19,7 @@ DEBUG levels are presets of TRACE, each adding to the one below; `settings.traci
 import os
 from collections.abc import Callable
 from contextlib import ContextDecorator
-from threading import RLock
+from threading import RLock, local
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import SettingError, nearest
@@ -159,8 +161,31 @@ STEERING: tuple[str, ...] = (  # settings that are part of the key of captured s
     "TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32", "EMULATE_UNITS", "SIMPLIFY", "DISABLE",
     "GRAD", "AUTOCAST",
 )  # fmt: skip
+PER_THREAD: tuple[str, ...] = STEERING[-2:]  # settings of which each thread has a value of its own
 _WATCHED: frozenset[str] = frozenset(("SIMPLIFY", "DISABLE", "DEBUG", "TRACE"))
 _steerings: dict[tuple, tuple] = {}
+
+
+class Modes(local):
+    """The values of the settings in PER_THREAD in this thread, one attribute for each row.
+
+    `key` is the tuple of the values. Equal tuples are the same object. `held` are the blocks that hold such settings.
+    """
+
+    GRAD: int
+    AUTOCAST: str
+    key: tuple[int | str, ...]
+
+    def __init__(self, values: dict[str, int | str]) -> None:
+        """Python calls it in each thread that uses the object, with the same `values`."""
+        self.held: list[Held] = []
+        self.change(values)
+
+    def change(self, values: dict[str, int | str]) -> None:
+        """Set the settings in `values`."""
+        vars(self).update(values)
+        key = tuple(getattr(self, name) for name in PER_THREAD)
+        self.key = _steerings.setdefault(key, key)
 
 
 class Settings:
@@ -171,34 +196,45 @@ class Settings:
     - `switches`: SIMPLIFY and DISABLE as a suffix of cache keys; "" if nothing is switched off.
     - `choices`: the settings that affect the plans of kernels; part of the key of everything that is compiled.
     - `steering`: the settings that affect the graph that a function builds; part of the key of everything that is
-      captured. Equal tuples are the same object.
+      captured. `shared_steering` are those of the process and `modes` those of this thread. Equal tuples of
+      `shared_steering` are the same object.
     - `looking`: the last item of `choices` and `steering`. It is 0 if kernels may come from caches. If a setting makes
       the compiler check or show its work (`LOOKING`), it is a new number each time such a setting is assigned, so that
       each kernel is compiled again, and disk caches are not used. VERIFY=3 keeps 0: it compares results from caches.
     """
 
-    __slots__ = (*BY_NAME, "_times", "choices", "disabled", "looking", "steering", "switches", "tracing")
+    __slots__ = (
+        *(name for name in BY_NAME if name not in PER_THREAD),
+        *("_times", "choices", "disabled", "looking", "modes", "shared_steering", "switches", "tracing"),
+    )
 
     if TYPE_CHECKING:
         _times: int
         choices: tuple[int | str, ...]
         disabled: frozenset[str]
         looking: int
-        steering: tuple[int | str, ...]
+        modes: Modes
+        shared_steering: tuple[int | str, ...]
         switches: str
         tracing: frozenset[str]
 
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, environment: dict[str, str]) -> None:
-        for row in TABLE:
-            object.__setattr__(self, row.name, row.parse(environment.get(row.name, "")))
+        values = {row.name: row.parse(environment.get(row.name, "")) for row in TABLE}
+        object.__setattr__(self, "modes", Modes({name: values.pop(name) for name in PER_THREAD}))
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "_times", 1)
         self._switch()
         self._derive(1)
 
     def __setattr__(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, find_setting(name).check(value))
+        checked = find_setting(name).check(value)
+        if name in PER_THREAD:
+            self.modes.change({name: checked})
+            return
+        object.__setattr__(self, name, checked)
         if name == "VERIFY" or name in LOOKING or (name in ("DEBUG", "TRACE") and self._words() & COMPILING_WORDS):
             object.__setattr__(self, "_times", self._times + 1)
             self._derive(self._times)
@@ -211,6 +247,21 @@ class Settings:
                 watcher()
             for forget in switched if self.switches != before else ():
                 forget()
+
+    @property
+    def GRAD(self) -> int:  # noqa: N802
+        """The row GRAD in this thread."""
+        return self.modes.GRAD
+
+    @property
+    def AUTOCAST(self) -> str:  # noqa: N802
+        """The row AUTOCAST in this thread."""
+        return self.modes.AUTOCAST
+
+    @property
+    def steering(self) -> tuple[int | str, ...]:
+        """The settings that affect the graph that a function builds, in the order of STEERING, then `looking`."""
+        return (*self.shared_steering[:-1], *self.modes.key, self.looking)
 
     @property
     def checks_passes(self) -> bool:
@@ -229,7 +280,7 @@ class Settings:
         return frozenset(words).union(filter(None, self.TRACE.split(",")))
 
     def _derive(self, looking: int) -> None:
-        """Update `tracing`, `looking`, `choices` and `steering`; `looking` is the number to use if compiling is shown."""
+        """Update `tracing`, `looking`, `choices` and `shared_steering`; `looking` is the number to use if compiling is shown."""
         object.__setattr__(self, "tracing", self._words())
         is_shown = self.checks_passes or any(getattr(self, n) for n in LOOKING) or self.tracing & COMPILING_WORDS
         object.__setattr__(self, "looking", looking if is_shown else 0)
@@ -237,22 +288,20 @@ class Settings:
         object.__setattr__(
             self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, *steered, self.looking)
         )
-        steering = (*(getattr(self, name) for name in STEERING), self.looking)
-        object.__setattr__(self, "steering", _steerings.setdefault(steering, steering))
-
-
-settings = Settings(dict(os.environ))
+        steering = (*(getattr(self, name) for name in STEERING if name not in PER_THREAD), self.looking)
+        object.__setattr__(self, "shared_steering", _steerings.setdefault(steering, steering))
 
 
 class Held:
-    """A value that a block holds a setting at, and the value to restore."""
+    """A value that a block holds a setting at, the value to restore, and the list of blocks that it is part of."""
 
-    __slots__ = ("before", "name")
+    __slots__ = ("before", "blocks", "name")
 
-    def __init__(self, name: str, before: int | str) -> None:
-        self.name, self.before = name, before
+    def __init__(self, name: str, before: int | str, blocks: "list[Held]") -> None:
+        self.name, self.before, self.blocks = name, before, blocks
 
 
+settings = Settings(dict(os.environ))
 _held: list[Held] = []  # of all threads, in the order in which their blocks were entered
 _holding = RLock()
 
@@ -262,22 +311,26 @@ def hold(name: str, value: int | str) -> Held:
     all of them is restored when the last one ends.
     """
     with _holding:
-        held = Held(name, getattr(settings, name))
+        held = Held(name, getattr(settings, name), settings.modes.held if name in PER_THREAD else _held)
         setattr(settings, name, value)
-        _held.append(held)
+        held.blocks.append(held)
     return held
 
 
 def release(held: Held) -> None:
-    """End what `hold` began: restore the value, or leave that to the block that was entered next and has not ended."""
+    """End what `hold` began: restore the value, or leave that to the block that was entered next and has not ended.
+
+    A block of a thread that ends in another one, as that of a generator may, changes nothing there.
+    """
     with _holding:
-        at = _held.index(held)
-        later = next((h for h in _held[at + 1 :] if h.name == held.name), None)
-        del _held[at]
-        if later is None:
-            setattr(settings, held.name, held.before)
-        else:
+        blocks = held.blocks
+        at = blocks.index(held)
+        later = next((h for h in blocks[at + 1 :] if h.name == held.name), None)
+        del blocks[at]
+        if later is not None:
             later.before = held.before
+        elif held.name not in PER_THREAD or blocks is settings.modes.held:
+            setattr(settings, held.name, held.before)
 
 
 class Context(ContextDecorator):

@@ -130,7 +130,8 @@ class _Writer:
             "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
             "unflatten": unflatten, "apply_path": apply_path, "next_serial": next_serial, "template": captured.template,
             "value_of": value_of, "running": running, "is_plain": is_plain, "prologue": self.capture.prologue,
-            "NotKept": NotKept, "steering": settings.steering,
+            "NotKept": NotKept, "steering": settings.shared_steering,
+            "modes": settings.modes, "mode": settings.modes.key,
             "capture": self.capture,  # keeps memory of native code alive if another thread replaces the fast path
         }  # fmt: skip
 
@@ -142,7 +143,7 @@ class _Writer:
         or while a capture, trace or derivative is in progress.
         """
         lines = _bail_if(["more", "named", "under_way", "settings.tracing", "profile.recording"])
-        lines += _bail_if(["settings.steering is not steering"])
+        lines += _bail_if(["settings.shared_steering is not steering", "modes.key is not mode"])
         for _, bound in guards:
             self.names |= bound
         if guards:  # an empty cell or a deleted entry raises

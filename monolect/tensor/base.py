@@ -184,7 +184,7 @@ class TensorBase(_Joined):
         Raises ShapeError if such a node may have more than 2**63 - 1 elements.
         """
         t: Any = _new(cls)
-        if not settings.GRAD:
+        if not settings.modes.GRAD:
             uop = without_graph(uop)
         t._uop = uop
         t._grad = None

@@ -3,14 +3,16 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monolect import autocast, enable_grad, no_grad
+from monolect import Tensor, autocast, enable_grad, is_grad_enabled, jit, no_grad
 from monolect.base.errors import SettingError
 from monolect.base.settings import BY_NAME, DEBUG_PRESETS, TABLE, TRACE_WORDS, Context, Settings, settings
 
@@ -153,3 +155,54 @@ def test_an_inner_block_counts_until_it_ends() -> None:
         assert settings.GRAD == 0
     inner.__exit__()
     assert settings.GRAD == 1
+
+
+def test_modes_belong_to_a_thread() -> None:
+    """As in PyTorch: a new thread has a graph and no casts, also where the thread that starts it has none."""
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    entered, go_on = threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    def other() -> None:
+        seen.append((settings.GRAD, settings.AUTOCAST))
+        with no_grad(), autocast():
+            entered.set()
+            go_on.wait(10)
+            seen.append((settings.GRAD, settings.AUTOCAST))
+        seen.append((settings.GRAD, settings.AUTOCAST))
+
+    with no_grad():
+        thread = threading.Thread(target=other)
+        thread.start()
+        entered.wait(10)
+    (w * w).sum().backward()
+    y = Tensor.ones(2, 2) @ Tensor.ones(2, 2)
+    go_on.set()
+    thread.join()
+    assert w.grad.tolist() == [2.0, 4.0] and y.dtype.name == "float32"
+    assert seen == [(1, ""), (0, "bfloat16"), (1, "")]
+
+
+def test_a_captured_step_follows_the_mode_of_the_thread_that_calls_it() -> None:
+    step = jit(lambda x: x * (2 if is_grad_enabled() else 3))
+    x = Tensor([1.0])
+    with ThreadPoolExecutor(1) as pool:
+
+        def without() -> list[float]:
+            with no_grad():
+                return [step(x).item() for _ in range(3)]
+
+        assert [step(x).item() for _ in range(3)] == [2.0] * 3
+        assert pool.submit(without).result() == [3.0] * 3
+        assert pool.submit(lambda: step(x).item()).result() == step(x).item() == 2.0
+    assert len(step.captures) == 2
+
+
+def test_a_block_that_ends_in_another_thread_changes_nothing_there() -> None:
+    block = no_grad()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(block.__enter__).result()
+        with enable_grad():
+            block.__exit__()
+            assert settings.GRAD == 1
+        assert settings.GRAD == 1
