@@ -3,7 +3,8 @@
     python -m benchmarks.devices            every row, about a minute; rows of processes need the extra `mpi`
     python -m benchmarks.devices --rank     what `mpiexec` runs in each process for such a row
 
-Each row checks its results before it is timed; what is compared is timed in turns. Figures are medians in milliseconds.
+Each row checks its results before it is timed. Rows that are compared are timed alternately. Figures are medians in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def in_a_process() -> None:
 
 
 def training_processes() -> None:
-    """Data parallel training on 2 processes of one thread beside one process of 2 threads, in turns."""
+    """Data parallel training on 2 processes of one thread against one process of 2 threads, timed alternately."""
     mpiexec = Path(sys.executable).with_name("mpiexec")
     own = [sys.executable, "-m", "benchmarks.devices", "--train"]
     commands = {"two": ([str(mpiexec), "-n", "2", *own], "1"), "one": (own, "2"), "alone": ([*own, "--half"], "1")}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from monolect.array_api.manipulation import matrix_transpose, tensordot, vecdot
 from monolect.array_api.operands import array_of
+from monolect.array_api.reductions import Axis
 from monolect.array_api.reductions import sum as total
 from monolect.base.absent import hint
 from monolect.base.errors import ShapeError
@@ -13,8 +14,6 @@ from monolect.functions.products import matmul, matrix_power, outer
 from monolect.tensor.base import DTypeLike, Number
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
-
-Axis = int | tuple[int, ...] | None
 
 
 @guarded

@@ -39,8 +39,8 @@ def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Tensor:
     >>> array_api.concat([Tensor([1, 2]), Tensor([3])]).tolist()
     [1, 2, 3]
     """
-    parts = [array_of(x, "concat") if axis is not None else x.flatten() for x in arrays]
-    return Tensor.cat(parts, dim=0 if axis is None else axis)
+    parts = [array_of(x, "concat") for x in arrays]
+    return Tensor.cat(*parts, dim=axis) if axis is not None else Tensor.cat(*(x.flatten() for x in parts))
 
 
 @guarded

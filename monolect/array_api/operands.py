@@ -1,4 +1,4 @@
-"""Operands of the array API: Python numbers next to arrays, arrays that are combined, axes that must exist.
+"""Check and pair the operands of the array API: each is a Tensor, or a Python number next to one.
 
 What it is for: the standard allows a Python number as either operand, and gives it the dtype of the array if that is of
 the same or a higher kind. What it is not: promotion of arrays, which is that of `base/dtype.py`.

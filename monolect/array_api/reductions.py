@@ -1,7 +1,7 @@
 """Reductions, orders and sets, by the signatures of the array API.
 
-Invariant: sums and products of unsigned integers and of bools that no `dtype` casts are uint64 and int64, those of
-signed integers int64.
+Invariant: without `dtype`, sums and products of unsigned integers are uint64, those of bools and signed integers
+int64.
 """
 
 from __future__ import annotations

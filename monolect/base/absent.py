@@ -55,13 +55,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("monolect", "real", "x.real, which is x"),
     ("monolect", "constant_pad_nd", "nn.functional.pad"),
     ("monolect", "feature_dropout", "nn.functional.dropout"),
-    (
-        "monolect",
-        "no_grad enable_grad set_grad_enabled is_grad_enabled inference_mode",
-        "only what leads to a leaf with requires_grad is differentiated; x.detach() and x.assign(value) leave it out",
-    ),
     ("dtypes", "float8_e4m3fn float8_e5m2", "dtypes.fp8e4m3 and dtypes.fp8e5m2"),
-    ("dtypes", "float4_e2m1fn_x2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu", "no target has them"),
     ("nn", "GRU LSTM RNN", "recurrent layers over a sequence are out of scope; loop over a cell"),
     ("linalg", "norm", "linalg.vector_norm, linalg.matrix_norm or Tensor.norm"),
     ("linalg", "cross", "monolect.cross(a, b, dim=-1); its default is another axis"),

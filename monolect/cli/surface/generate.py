@@ -92,9 +92,10 @@ NOT_IN_PLACE = frozenset(
 )
 # Names of functions that mean something else as methods, or that are no functions of tensors.
 NOT_FUNCTIONS = frozenset("grad save load".split())
+# Functions of a namespace that have other defaults than the methods of the same name.
 OTHER_DEFAULTS = frozenset((("linalg", "cross"), ("linalg", "diagonal"), ("linalg", "norm"), ("linalg", "vander")))
-# Names in `special`, `linalg` and `nn.functional` of methods with another name.
-SPACES = ("monolect", "nn.functional", "special", "linalg")
+SPACES = ("monolect", "nn.functional", "special", "linalg")  # namespaces with generated functions
+# namespace -> name of a function there -> name of its method
 RENAMED = {
     "special": {
         "expit": "sigmoid",
@@ -371,11 +372,6 @@ def _function(name: str) -> str | None:
     return "\n".join(out)
 
 
-def _alias_or_function(name: str, first: str | None) -> str | None:
-    """Return the source of the function of a method, which is an assignment where the function `first` is the same."""
-    return _function(name) if first is None else f"{name} = {first}"
-
-
 def _imports(text: str) -> set[str]:
     """Return the import lines for the types in declarations of `text`. Raises KeyError for an unknown type."""
     code = re.sub(r'r?"""[\s\S]*?"""', "", text)
@@ -494,7 +490,8 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
     of: dict[Any, str] = {}
     for name in sorted({*wanted.values()}, key=lambda n: (_is_alias(n), n)):
         f = _method(name)
-        text = None if f is None else _alias_or_function(name, of.get(inspect.unwrap(f)))
+        first = None if f is None else of.get(inspect.unwrap(f))  # an earlier function of the same method
+        text = _function(name) if first is None else f"{name} = {first}"
         if text is None:
             continue
         of.setdefault(inspect.unwrap(f), name)

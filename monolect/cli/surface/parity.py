@@ -1,8 +1,9 @@
 """List PyTorch's dense names, and which of them monolect has: `monolect torch-parity`.
 
-What it is for: a name is present if it exists here now; the page names a test file that has it. An absent name
+What it is for: a name is present if it exists here now; the page names a test file in which it occurs. An absent name
 has the hint of `base/absent.py`, or says that it is not there yet.
-What it is not: it does not import PyTorch. The names are stored in `torch_names`.
+What it is not: it does not import PyTorch. The names are stored in `torch_names`. It does not measure what a test
+covers: the sweep over PyTorch's samples (`tests/fuzz/test_opinfo.py`) does.
 """
 
 import argparse
@@ -12,24 +13,24 @@ from functools import cache
 from typing import Any
 
 import monolect
-from monolect import Tensor, nn
+from monolect import Tensor
 from monolect.base.absent import ABSENT
 from monolect.base.dtype import dtypes
-from monolect.cli.surface.generate import PACKAGE
+from monolect.cli.surface.generate import NOT_IN_PLACE, PACKAGE
 from monolect.cli.surface.torch_names import NAMES
 
 NOT_YET = "not yet"
 TESTS = PACKAGE.parent / "tests"
-GENERATED = "unit/test_surface.py"  # compares each in-place form with PyTorch's
+GENERATED = "unit/test_surface.py"  # compares each generated in-place form with PyTorch's
 # Tests that compare methods with PyTorch, in the order in which a name is looked for.
 FILES = (
     *(f"unit/test_surface_{x}.py" for x in ("arrangement", "selection", "special", "statistics")),
     *(f"unit/test_tensor_{x}.py" for x in ("elementwise", "index", "movement", "order", "reduce", "sort")),
-    *(f"unit/test_{x}.py" for x in ("surface", "linalg", "conv", "loss", "nn", "network", "random", "tensor_core")),
+    *(f"unit/test_{x}.py" for x in ("surface", "linalg", "conv", "loss", "nn", "network", "random", "distributions")),
+    "unit/test_tensor_core.py",
     "fuzz/edge_rows_of_axes.py",
     "fuzz/edge_rows_of_values.py",
 )
-WRITTEN = frozenset("copy_ fill_ zero_ requires_grad_".split())  # forms written by hand
 SYMBOLS = "used in tests as an operator or by a function of Python"
 UNNAMED = "no test has its name"
 
@@ -41,8 +42,8 @@ def _space(name: str) -> Any:
         return known[name]
     if name == "dtypes":
         return dtypes
-    owner: Any = monolect if not name.startswith(("nn.", "optim")) else nn
-    for part in name.removeprefix("nn.").split("."):
+    owner: Any = monolect
+    for part in name.split("."):
         owner = getattr(owner, part, None)
     return owner
 
@@ -54,11 +55,9 @@ def _words(file: str) -> frozenset[str]:
 
 
 def _test_of(space: Any, name: str) -> str:
-    """Return the test file that has the name, or for a function the name of its method; of an alias, that of the
-    method.
-    """
+    """Return the first file of FILES with the word `name`; for a function or an alias, that with the method's name."""
     value = getattr(space, name)
-    if name.endswith("_") and not name.startswith("_") and inspect.isclass(space) and name not in WRITTEN:
+    if name.endswith("_") and not name.startswith("_") and space is Tensor and name not in NOT_IN_PLACE:
         return GENERATED
     own = getattr(inspect.unwrap(value) if callable(value) else value, "__name__", name)
     for n in dict.fromkeys((name, own)):
@@ -71,15 +70,12 @@ def _test_of(space: Any, name: str) -> str:
 def rows(name: str) -> list[tuple[str, bool, str]]:
     """Return (name, whether it is present, its test or why it is absent) for the names of a namespace."""
     space, out = _space(name), []
+    others = ABSENT["monolect"].get(name, NOT_YET)  # of a namespace that is absent as a whole
     reasons = ABSENT.get({"Tensor in place": "Tensor", "operators of Tensor": "Tensor"}.get(name, name), {})
     for n in NAMES[name]:
         is_present = space is not None and hasattr(space, n)
-        out.append((n, is_present, _test_of(space, n) if is_present else reasons.get(n, _elsewhere(name))))
+        out.append((n, is_present, _test_of(space, n) if is_present else reasons.get(n, others)))
     return out
-
-
-def _elsewhere(name: str) -> str:
-    return "Fourier transforms are out of scope; use numpy.fft on x.numpy()" if name == "fft" else NOT_YET
 
 
 def page() -> str:
@@ -89,7 +85,7 @@ def page() -> str:
         "",
         "Written by `make docs`. Dense names of PyTorch 2.13, and what monolect has of them. `monolect torch-parity`",
         "prints a line for each. Left out are sparse, quantised, nested and named tensors, storages, and what PyTorch",
-        "keeps private.",
+        "keeps private. Each group of present names says in which test file they occur.",
         "",
         "| namespace | present | absent |",
         "| --- | --- | --- |",
@@ -107,7 +103,7 @@ def page() -> str:
             label = (
                 f"Absent: {text}"
                 if is_absent
-                else "Present, " + (text if text in (UNNAMED, SYMBOLS) else f"tested in `tests/{text}`")
+                else "Present, " + (text if text in (UNNAMED, SYMBOLS) else f"named in `tests/{text}`")
             )
             lines += ["", f"{label}: " + ", ".join(f"`{n}`" for n in names)]
     return "\n".join(lines)
