@@ -16,7 +16,8 @@ from monolect.backend.common.host.native import NativeDevice
 from monolect.backend.common.host.rates import with_rates
 from monolect.backend.registry import Device
 from monolect.base.target import Target
-from monolect.command.forms import kernel_of
+from monolect.command.forms import is_allreduce, kernel_of, operands_of
+from monolect.ir.collective import sum_of
 from monolect.ir.ops import KernelInfo
 from monolect.ir.placement import memory_of
 from monolect.ir.pseudocode import pseudocode
@@ -28,7 +29,7 @@ from monolect.optimize.classes import MEANINGS, classify
 from monolect.optimize.cpu.heuristic import choose
 from monolect.optimize.weighed import predicted, weighed
 from monolect.pipeline import lower_kernel
-from monolect.runtime.profile import KernelRun, device_of, origin_of, origins
+from monolect.runtime.profile import KernelRun, device_of, how, origin_of, origins
 from monolect.runtime.realize.lowering import READY, searched
 from monolect.runtime.realize.programs import loaded
 
@@ -51,13 +52,15 @@ def explain_kernel(k: KernelRun, runs: Sequence[KernelRun] = (), brief: bool = F
     """Return the page of the kernel `k`, which ran as `runs`; with `brief`, without IR and code; with `why`, with the
     candidates that the heuristic weighed.
     """
+    ran = f"ran    {_speed(k, runs or (k,))}"
+    if k.call.op != "CALL":
+        return "\n".join(["copy", f"moves  {_shape(operands_of(k.call)[1])} {how(k.call)}", ran])
     sink = kernel_of(k.call)
-    head = [
-        f"kernel {k.name}",
-        f"from   {origin_of(k.call)}".rstrip(),
-        *_lines(sink),
-        f"ran    {_speed(k, runs or (k,))}",
-    ]
+    head = [f"kernel {k.name}", f"from   {origin_of(k.call)}".rstrip(), *_lines(sink), ran]
+    if is_allreduce(k.call):
+        s = sum_of(sink)
+        value = f"{s.n} values {_shape(operands_of(k.call)[0])} by {s.op}, in the order of the ranks"
+        return "\n".join([*head, f"adds   {value}", f"moves  {how(k.call)}"])
     if sink.op == "CUSTOMFUNCTION":
         return "\n".join([*head, "native code of the user's"])
     if isinstance(sink.arg, KernelInfo) and sink.arg.fills:
@@ -102,6 +105,11 @@ def _speed(k: KernelRun, runs: Sequence[KernelRun]) -> str:
     )
 
 
+def _shape(u: UOp) -> str:
+    """Return the dtype and shape of a buffer as text."""
+    return f"{u.dtype.short}[{', '.join(map(str, u.shape))}]"
+
+
 def _buffers(call: UOp) -> Iterator[str]:
     """Yield a line for each buffer of a kernel: its name in the formulas, dtype, shape, and whether it is read or
     written.
@@ -111,7 +119,7 @@ def _buffers(call: UOp) -> Iterator[str]:
     read = {memory_of(u.src[0]) for u in order if u.op == "LOAD"}
     for p in sorted((u for u in order if u.op == "PARAM" and u.shape), key=lambda p: p.arg.slot):
         words = [word for word, does in (("read", p in read), ("written", p.arg.slot in written)) if does]
-        yield f"  p{p.arg.slot} {p.dtype.short}[{', '.join(map(str, p.shape))}] {' and '.join(words)}".rstrip()
+        yield f"  p{p.arg.slot} {_shape(p)} {' and '.join(words)}".rstrip()
 
 
 def _reasons(ready: UOp, actions: tuple[Action, ...], target: Target) -> list[str]:

@@ -37,7 +37,7 @@ class Combine:
 
     def __init__(self, s: Sum, dev: str) -> None:
         self.sum, self.dev = s, dev
-        self.commands: dict[tuple[int, int], Any] = {}  # by the number of results, and of elements of a block
+        self.commands: dict[tuple[int, int, int], Any] = {}  # by the numbers of results, parts, elements of a block
 
     def __call__(self, results: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> None:
         itemsize = self.sum.dtype.itemsize
@@ -46,18 +46,21 @@ class Combine:
         n = parts[0].size // itemsize
         for block in (BLOCK, 1) if is_streamed else (1,):
             if n >= block:
-                commands = self.commands.get((len(results), block)) or self._compiled(len(results), block)
+                key = len(results), len(parts), block
+                commands = self.commands.get(key) or self._compiled(*key)
                 commands.run(*addresses, n // block)
                 addresses = [at + n // block * block * itemsize for at in addresses]
                 n %= block
 
-    def _compiled(self, n_results: int, block: int) -> Any:
-        """Return, and keep, the commands that store each element of a number of blocks to `n_results` arrays."""
-        n = n_results + self.sum.n
+    def _compiled(self, n_results: int, n_parts: int, block: int) -> Any:
+        """Return, and keep, the commands that combine `n_parts` arrays of blocks into `n_results` arrays."""
+        n = n_results + n_parts
         arg = ParamArg(n, dtypes.index, None, None, "n_blocks", 1, MAX_ELEMENTS // block)
-        kernel = sum_kernel(self.sum, node("PARAM", (shape_source(()),), arg) * block, n_results)
+        kernel = sum_kernel(self.sum._replace(n=n_parts), node("PARAM", (shape_source(()),), arg) * block, n_results)
         program = compile_kernels([kernel], self.dev)[kernel]
-        commands = self.commands[n_results, block] = Device[self.dev].encode(*launching((program, range(n + 1))))
+        commands = self.commands[n_results, n_parts, block] = Device[self.dev].encode(
+            *launching((program, range(n + 1)))
+        )
         return commands
 
 

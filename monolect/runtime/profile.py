@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+from math import prod
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -101,8 +102,9 @@ def how(item: UOp) -> str:
         return f"to {device_of(item)}"
     if not is_allreduce(item):
         return class_of(item)
-    devices = [Device[str(base_of(u).arg.device)] for u in operands_of(item)]
-    return str(devices[0].transport.path([d.rank for d in devices]))
+    first, devices = operands_of(item)[0], [Device[str(base_of(u).arg.device)] for u in operands_of(item)]
+    n_bytes = prod(first.shape) * first.dtype.itemsize
+    return str(devices[0].transport.path([d.rank for d in devices][: len(devices) // 2], n_bytes))
 
 
 def class_of(call: UOp) -> str:

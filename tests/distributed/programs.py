@@ -5,15 +5,22 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from monolect import Context, DistributedError, Tensor, distributed, jit, nn
+from monolect.backend.mpi import messages
 from monolect.backend.mpi import shared as memory
+from monolect.backend.mpi import transport as transport_module
+from monolect.backend.mpi.routes import CHUNK_BYTES, Route, routes
 from monolect.backend.mpi.transport import transport
+from monolect.cli.explain import explain
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
 
 Place = Callable[[Tensor], Tensor]
@@ -95,13 +102,15 @@ def sums() -> None:
     d, link = distributed.devices(), transport()
     rng = np.random.default_rng(0)
     shared = link.shared
-    assert shared is not None and link.path(range(len(d))) == "in shared memory"
+    assert shared is not None and link.path(range(len(d)), 8) == "in shared memory"
     slot_bytes = shared.slot_bytes
     for k in range(60):
         dtype, op = OPS[k % len(OPS)] if k % 20 else OPS[0]
         is_large = k % 20 == 0  # of float32, some parts without masks
         shared.slot_bytes = slot_bytes if is_large else int(rng.choice([slot_bytes, 4096, 3 * 4096]))  # many chunks
-        link.shared = None if k % 5 == 4 else shared  # without: by messages
+        link.shared = None if k % 3 == 2 else shared  # without: by messages
+        transport_module.routes = lambda *_, k=k: [Route([*messages.ROUTES][k % 9 // 3], 0.0)]
+        messages.CHUNK_BYTES = 1 << 18 if is_large else 512
         ranks = sorted(rng.choice(len(d), rng.integers(2, len(d) + 1), replace=False).tolist())
         size = 1_500_001 if is_large else int(rng.choice([1, 7, 64, 1000, 8192, 10_001, 70_003]))
         a = Tensor(rng.integers(-9, 9, (len(ranks), size)) / 3).cast(dtype).realize()
@@ -119,13 +128,14 @@ def sums() -> None:
                 (mine,) = (p for p in found.uop.storage.parts if p.arg.device == d[link.rank])
                 np.testing.assert_array_equal(mine.storage.view(np.uint8), wanted)
     link.shared, shared.slot_bytes = shared, slot_bytes
+    transport_module.routes, messages.CHUNK_BYTES = routes, CHUNK_BYTES
 
 
 def seen() -> None:
     """DEBUG=2 has a line for each copy and each sum over processes, with how its bytes move."""
     d, link = distributed.devices(), transport()
     shared = link.shared
-    for k, path in enumerate(("in shared memory", "by messages")):
+    for k, path in enumerate(("in shared memory", "by messages: exchange ")):
         link.shared = shared if k == 0 else None
         text = io.StringIO()
         with contextlib.redirect_stderr(text), Context(DEBUG=2, NO_COLOR=1):
@@ -133,6 +143,17 @@ def seen() -> None:
         lines = text.getvalue().splitlines()
         assert [path in line for line in lines if " allreduce_add_" in line] == [True], lines
         assert any(" copy " in line and f" to {d[distributed.rank()]} " in line for line in lines), lines
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as page:
+        program = Path(folder, "program.py")
+        program.write_text(
+            "import numpy as np\nfrom monolect import Tensor, distributed\n"
+            f"Tensor(np.ones(({len(d)}, 5), np.float32)).shard(distributed.devices()).sum(0).numpy()\n"
+        )
+        explain(str(program), (), brief=True)
+    text = page.getvalue()
+    values = rf"^adds   {len(d)} values f32\[1, 5\] by ADD, in the order of the ranks$"
+    assert re.search(values + r"\nmoves  by messages: exchange \d+ us, ", text, re.M), text
+    assert re.search(rf"^moves  f32\[5\] to {d[distributed.rank()]}$", text, re.M), text
 
 
 def room() -> None:
@@ -140,10 +161,10 @@ def room() -> None:
     d, link = distributed.devices(), transport()
     ranks = range(len(d))
     memory._room = lambda: 1 << 20
-    small = memory.SharedMemory(link.comm)
+    small = memory.SharedMemory(link.comm, link.host)
     assert small.holds(ranks) and small.slot_bytes * 2 * (len(d) + 1) <= 1 << 20
     memory._room = lambda: 1 << 10
-    assert not memory.SharedMemory(link.comm).holds(ranks)
+    assert not memory.SharedMemory(link.comm, link.host).holds(ranks)
     link.shared = small
     a = np.arange(len(d) * 100_003, dtype=np.float32).reshape(len(d), -1) % 5
     np.testing.assert_array_equal(Tensor(a).shard(d).sum(0).numpy(), a.sum(0))

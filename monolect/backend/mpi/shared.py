@@ -39,10 +39,8 @@ class SharedMemory:
     arrived to meet it; the counter after those of all processes is the size of the value that i combines now.
     """
 
-    def __init__(self, comm: Any) -> None:
-        from mpi4py import MPI
-
-        host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    def __init__(self, comm: Any, host: Any) -> None:
+        """`comm`, `host`: the communicators of the job and of the processes on this host."""
         n = host.Get_size()
         self.me: int = host.Get_rank()
         self.members: list[int] = host.allgather(comm.Get_rank())  # empty if the host has no memory to share

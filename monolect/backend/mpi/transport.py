@@ -14,7 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from monolect.backend.common.llvm.compile import host_features
-from monolect.backend.mpi.shared import Combine, SharedMemory, spans
+from monolect.backend.mpi.messages import ROUTES
+from monolect.backend.mpi.routes import explained, routes
+from monolect.backend.mpi.shared import Combine, SharedMemory
 from monolect.base.errors import DistributedError
 from monolect.base.settings import settings
 
@@ -51,8 +53,10 @@ class Transport(Protocol):
         has sums of its own may read what it computes from it (`runtime/allreduce.py`).
         """
 
-    def path(self, ranks: Sequence[int]) -> str:
-        """Return how `allreduce` of the processes `ranks` moves data, as text."""
+    def path(self, ranks: Sequence[int], n_bytes: int) -> str:
+        """Return how `allreduce` of the processes `ranks` moves a value of `n_bytes`, as text: the route and, if others
+        were possible, the predicted time of each.
+        """
 
     def abort(self) -> None:
         """End all processes of the job."""
@@ -68,7 +72,9 @@ class MpiTransport:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.waits_for = ""
         self.sent: list[tuple[Any, np.ndarray]] = []  # requests that may be in progress, each with its data
-        self.shared = SharedMemory(self.comm) if self.size > 1 else None
+        self.host = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.hosts: list[int] = self.comm.allgather(self.host.bcast(self.rank))  # for each rank the first of its host
+        self.shared = SharedMemory(self.comm, self.host) if self.size > 1 else None
         is_crowded = self.shared is not None and len(self.shared.members) > host_features().n_cores
         self.spin_seconds = SHORT_SPIN_SECONDS if is_crowded else SPIN_SECONDS
 
@@ -101,30 +107,16 @@ class MpiTransport:
         if self.shared is not None and self.shared.holds(ranks):
             self.shared.allreduce(data, into, combine, ranks, lambda missing: self._wait(missing, SHORT_SPIN_SECONDS))
         else:
-            self._by_messages(data, into, combine, ranks)
+            hosts = [self.hosts[rank] for rank in ranks]
+            ROUTES[routes(data.size, hosts)[0].name](self, data, into, combine, ranks)
 
-    def path(self, ranks: Sequence[int]) -> str:
-        return "in shared memory" if self.shared is not None and self.shared.holds(ranks) else "by messages"
+    def path(self, ranks: Sequence[int], n_bytes: int) -> str:
+        if self.shared is not None and self.shared.holds(ranks):
+            return "in shared memory"
+        return f"by messages: {explained(n_bytes, [self.hosts[rank] for rank in ranks])}"
 
     def abort(self) -> None:
         self.comm.Abort(1)
-
-    def _by_messages(self, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int]) -> None:
-        """Combine a part of `data` here (reduce_scatter), and send it to all (allgather)."""
-        parts = dict(zip(ranks, spans(data.size, len(ranks)), strict=True))
-        others = [rank for rank in ranks if rank != self.rank]
-        a, b = parts[self.rank]
-        for rank in others:
-            self.send(data[slice(*parts[rank])], rank)
-        received = {rank: np.empty(b - a, np.uint8) for rank in others}
-        for rank in others:
-            self.receive(received[rank], rank)
-        if a < b:
-            combine([into[a:b]], [data[a:b] if rank == self.rank else received[rank] for rank in ranks])
-        for rank in others:
-            self.send(into[a:b], rank)
-        for rank in others:
-            self.receive(into[slice(*parts[rank])], rank)
 
     def _complete(self, request: Any, whom: str) -> None:
         """Wait until `request` is complete."""
