@@ -45,6 +45,19 @@ def bound(p: UOp, value: int) -> Iterator[None]:
         values.reset(token)
 
 
+@contextmanager
+def bound_all(sizes: Mapping[UOp, int]) -> Iterator[None]:
+    """In the block, bind the Variables of the PARAMs `sizes`, whose values are in their bounds."""
+    if not sizes:
+        yield
+        return
+    token = values.set({**values.get(_none), **{p.arg.symbol: value for p, value in sizes.items()}})
+    try:
+        yield
+    finally:
+        values.reset(token)
+
+
 def as_written(p: UOp) -> tuple[str, str]:
     """Return (name, "min..max") of the Variable of the PARAM `p`, as the user declared it, with multiples multiplied
     out.

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monolect import Tensor, jit
+from monolect import Tensor, Variable, jit
+from monolect.base.errors import IRError
 from monolect.runtime.realize import execute, varied
 from monolect.runtime.realize.varied import MIN_PLANS
 
@@ -52,7 +53,7 @@ def test_numbers_that_stay_are_constants() -> None:
     before = {*execute.plans}
     ((x * 0.9 + 0.5) * 0.25).realize()
     assert {*execute.plans} == before
-    assert {0} in [p.varied for p in varied._programs.values()]
+    assert {0} in [p.varied_floats for p in varied._programs.values()]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -94,6 +95,88 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(1, 9):
         (Tensor(X[:, :n].copy()) * 0.5).realize()
         assert len(varied._programs) <= 3
+
+
+def test_a_slice_at_each_offset_has_one_plan() -> None:
+    a = np.random.default_rng(0).standard_normal((200, 5)).astype(np.float32)
+    x = Tensor(a).realize()
+
+    def total(i: float) -> None:
+        k = int(i)
+        np.testing.assert_array_equal((x[k : k + 7] * 2).numpy(), a[k : k + 7] * 2)
+
+    assert sum(planned(total, [*range(3, 190, 11)])[MIN_PLANS:]) == 0
+
+
+def test_batches_of_rows_train_a_model_with_one_plan() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((120, 4)).astype(np.float32), rng.standard_normal(120).astype(np.float32)
+    w, v = Tensor(np.zeros(4, np.float32), requires_grad=True), np.zeros(4, np.float32)
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+
+    def step(start: float) -> None:
+        nonlocal v
+        rows = slice(int(start), int(start) + 10)
+        w.grad = None
+        ((x[rows] @ w - y[rows]) ** 2).mean().backward()
+        assert w.grad is not None
+        w.assign(w - w.grad * 0.1)
+        w.realize()
+        v = v - 0.1 * 2 * a[rows].T @ (a[rows] @ v - b[rows]) / 10
+        np.testing.assert_allclose(w.numpy(), v, rtol=1e-4, atol=1e-5)
+
+    new = planned(step, [*range(10, 110, 10)] * 2)
+    assert sum(new[MIN_PLANS + 1 :]) == 0
+
+
+def test_each_power_of_two_of_a_size_has_one_plan() -> None:
+    a = np.random.default_rng(0).standard_normal((64, 5)).astype(np.float32)
+
+    def total(n: float) -> None:
+        rows = a[: int(n)]
+        x = Tensor(rows.copy())
+        np.testing.assert_allclose(
+            (x - x.mean(0)).softmax(0).numpy(), np.exp(z := rows - rows.mean(0)) / np.exp(z).sum(0), rtol=1e-5
+        )
+
+    new = planned(total, [*range(2, 64), *range(63, 2, -1)])
+    assert sum(new) <= MIN_PLANS + 6
+
+
+def test_sizes_of_large_programs_stay_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varied, "MAX_SYMBOLIC_SIZE", 50)
+
+    def total(n: float) -> None:
+        np.testing.assert_array_equal((Tensor(np.ones(int(n))) * 2).numpy(), np.full(int(n), 2.0))
+
+    assert planned(total, [10, 11, 12, 13, 60, 61, 62, 63]) == [1, 1, 1, 0, 1, 1, 1, 1]
+
+
+def test_sizes_that_do_not_follow_one_size_stay_constants() -> None:
+    a = np.random.default_rng(0).standard_normal((30, 30)).astype(np.float32)
+    x = Tensor(a).realize()
+    for n, m in [(2, 3), (3, 4), (4, 5), (5, 6), (6, 9), (7, 3), (8, 9), (3, 8)]:
+        np.testing.assert_allclose(x[:n, :m].sum(0).numpy(), a[:n, :m].sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_what_the_compiler_refuses_is_computed_with_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise IRError("planted", expected="constants", found="a Variable")
+
+    x = Tensor(X).realize()
+    with monkeypatch.context() as m:
+        m.setattr(execute, "bound_all", refused)
+        for n in range(2, 9):
+            assert (x[:, :n] * 2).sum().item() == pytest.approx(float((X[:, :n] * 2).sum()), rel=1e-5)
+    assert any(p.is_refused for p in varied._programs.values())
+
+
+def test_a_variable_of_the_user_stays() -> None:
+    a = np.arange(40.0)
+    x, v = Tensor(a).realize(), Variable("v", 1, 9)
+    for k in range(8):
+        with v.bind(k + 1):
+            assert (x[k : k + 20][:v] * (k + 0.5)).sum().item() == (a[k : k + 20][: k + 1] * (k + 0.5)).sum()
 
 
 FORMULAS: list[Callable[[Any, Any, float, float], Any]] = [

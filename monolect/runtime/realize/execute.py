@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Preparing
 from monolect.backend.registry import Device, is_here
-from monolect.base.errors import AllocationError, JitError
+from monolect.base.errors import AllocationError, InternalError, IRError, JitError
 from monolect.base.settings import settings
 from monolect.command.forms import buffer_bytes, home
 from monolect.ir.placement import device, engine
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like, node, substitute, toposort
 from monolect.runtime import profile
-from monolect.runtime.binding import concrete, value_of
+from monolect.runtime.binding import bound_all, concrete, value_of
 from monolect.runtime.buffer import VIEWS, base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.realize.held import note_stored, to_store
 from monolect.runtime.realize.locks import running
@@ -138,8 +138,17 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
     return [done.get(r, r) for r in todo]
 
 
-def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[UOp, UOp]] | None = None) -> list[UOp]:
-    """Run values of one device as one batch, from a cached or a new plan; return a BUFFER with storage for each."""
+def _run_batch(
+    batch: list[UOp],
+    dev: str,
+    as_symbolic: bool,
+    also: list[tuple[UOp, UOp]] | None = None,
+    may_vary: bool = True,
+) -> list[UOp]:
+    """Run values of one device as one batch, from a cached or a new plan; return a BUFFER with storage for each.
+
+    With `may_vary`, numbers that differ from those of earlier batches may become inputs.
+    """
     batch_key, buffers, known = structure(batch)
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
         return _with_held(batch, more, lambda values: _run_batch(values, dev, as_symbolic), also)
@@ -148,9 +157,13 @@ def _run_batch(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[U
     if plan is None:
         if any(b.arg.device.__class__ is str and engine(b.arg.device) != b.arg.device for b in buffers):
             return _run_sharded(batch, as_symbolic)
-        if batch_key is not None and not listening.captures:
-            if (general := with_inputs(batch, batch_key, dev)) is not None:
-                return _run_batch(general, dev, as_symbolic)
+        if batch_key is not None and may_vary and not listening.captures:
+            if (general := with_inputs(batch, dev)) is not None:
+                try:
+                    with bound_all(general.sizes):
+                        return _run_batch(general.batch, dev, as_symbolic, may_vary=False)
+                except (IRError, InternalError):  # a form that only constants have
+                    general.program.is_refused = True
         if listening.see is not None:
             listening.see(batch, dev)
             plans.clear()

@@ -1,68 +1,279 @@
-"""Turn float constants that differ from run to run into inputs, so that one plan serves all their values.
+"""Turn numbers that differ from run to run into inputs of a plan, so that one plan serves all their values.
 
-What it is for: a number of the user's is a constant in the kernels, which is fastest while it does not change. A number
-that changes, such as a decaying learning rate, would need another plan at each step. After a batch has been planned for
-MIN_PLANS different sets of numbers, the numbers that differed become inputs.
-What it is not: it does not treat integers, whose values determine indices and shapes.
+What it is for: a number of the user's is a constant in the kernels, which is fastest while it does not change. One that
+changes would need another plan each time: a decaying learning rate, the offset of a slice in a loop over rows, the
+length of a sequence. After MIN_PLANS different sets of numbers of one program, those that differed become inputs:
 
-Invariant: a batch with inputs for numbers computes the same operations on the same values.
+    float constants   BUFFERs of one element
+    offsets           of SHRINK and PAD: Variables with the bounds that the shapes give
+    sizes             Variables, if all that differ are a * n + b of one size n, and the program is small
+
+What it is not: it does not treat integers in values, such as `x * 3`, and axes or other args of ops.
+
+Invariant: a batch with inputs for numbers computes the same operations on the same values; each value of an affine size
+is checked at each run.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 from monolect.base.dtype import dtypes
+from monolect.base.errors import MonolectError
 from monolect.base.numpy import np
+from monolect.ir.ops import ParamArg
 from monolect.ir.rewrite.normal import is_mark
-from monolect.ir.uop import UOp, substitute_all
-from monolect.runtime.buffer import from_numpy, is_realized
+from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
+from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 
-MIN_PLANS = 4  # plans of one program for different numbers; from this one on the numbers become inputs
+MIN_PLANS = 3  # sets of numbers of one program; from this one on, numbers that differ become inputs
 MAX_PROGRAMS = 256  # programs in `_programs`; beyond it the least recently used one is dropped
+MAX_SAMPLES = 8  # sets of integers that the relations between sizes are found from
+MAX_VARIABLES = 128  # Variables of one program; kernels take each as an argument
+MAX_SYMBOLIC_SIZE = 1 << 18  # elements of the largest node of a program whose sizes may become symbolic: compiling it
+# takes longer than running it, also by the slower kernels of symbolic sizes
 _DTYPES = (dtypes.float32, dtypes.float64)
-_programs: OrderedDict[tuple, _Numbers] = OrderedDict()  # by the key of a batch with dtypes instead of numbers
+_WRITES = frozenset(("AFTER", "STORE", "ATOMICADD", "LOAD"))
+_OFFSETS = frozenset(("SHRINK", "PAD"))  # ops whose source 1 has offsets; the last source has sizes
+_SHAPED = _OFFSETS | {"RESHAPE", "EXPAND"}
+_programs: OrderedDict[tuple, _Program] = OrderedDict()  # by the key of a batch without the numbers that may vary
 
 
-class _Numbers:
-    """The float constants of one program.
+class _Float(NamedTuple):
+    """A float constant of a batch: source `k` of node number `at` of the walk."""
 
-    `numbers`: the last ones, in the order of the batch's key. `varied`: indices of those that have differed so far.
-    `n`: how many sets of numbers were seen.
+    at: int
+    k: int
+    value: UOp
+
+
+class _Integer(NamedTuple):
+    """An integer in a shape of a batch: source `k` of node number `at` of the walk, item `i`. `value`: its value.
+    `bound`: for an offset the largest that is legal; None for a size.
     """
 
-    __slots__ = ("n", "numbers", "varied")
+    at: int
+    k: int
+    i: int
+    value: int
+    bound: int | None
 
-    def __init__(self, numbers: list[UOp]) -> None:
-        self.numbers, self.varied, self.n = numbers, set[int](), 1
+
+class Inputs(NamedTuple):
+    """A batch with inputs for numbers, the values of its Variables, and its program."""
+
+    batch: list[UOp]
+    sizes: dict[UOp, int]
+    program: _Program
 
 
-def with_inputs(batch: list[UOp], batch_key: tuple, dev: str) -> list[UOp] | None:
-    """Return `batch`, which has no plan, with an input BUFFER for each number that differs between runs; None if it
+class _Program:
+    """The numbers of one program, one for each use. `floats`: the last ones; `samples`: sets of integers.
+
+    `varied` and `varied_floats`: indices of those that have differed so far. `n`: how many sets of numbers were seen.
+    `label`: equal for floats that were one constant in each run, so that they become one input. `is_refused`: whether
+    the compiler refused the batch with inputs.
+    """
+
+    __slots__ = ("floats", "is_refused", "label", "n", "samples", "varied", "varied_floats")
+
+    def __init__(self, floats: list[UOp], integers: list[int]) -> None:
+        self.floats, self.samples, self.n = floats, [integers], 1
+        self.varied, self.varied_floats = set[int](), set[int]()
+        self.label: list[Any] = [*map(id, floats)]
+        self.is_refused = False
+
+    def see(self, floats: list[UOp], integers: list[int]) -> None:
+        """Note the numbers of another run."""
+        more_floats = {i for i, (a, b) in enumerate(zip(self.floats, floats, strict=True)) if a is not b}
+        more = {i for i, (a, b) in enumerate(zip(self.samples[-1], integers, strict=True)) if a != b}
+        self.n += bool(more or more_floats)
+        self.varied |= more
+        self.varied_floats |= more_floats
+        numbers: dict[tuple, int] = {}
+        self.label = [numbers.setdefault(p, len(numbers)) for p in zip(self.label, map(id, floats), strict=True)]
+        self.floats = floats
+        if integers not in self.samples:
+            self.samples = [*self.samples[1 - MAX_SAMPLES :], integers]
+
+
+def with_inputs(batch: list[UOp], dev: str) -> Inputs | None:
+    """Return `batch`, which has no plan and no calls, with inputs for the numbers that differ between runs; None if it
     stays as it is.
-
-    `batch_key`: the key of the batch, from `callify.structure`.
     """
-    numbers = [x for x in batch_key if _is_number(x)]
-    if not numbers:
+    order = toposort(*batch, stop=_is_leaf)
+    floats, integers = [*_floats(order)], [*_integers(order)]
+    if not floats and not integers:
         return None
-    key = (dev, *[x.dtype if _is_number(x) else x for x in batch_key])
+    key = (dev, *_key(order, batch))
     program = _programs.get(key)
+    nodes, values = [x.value for x in floats], [x.value for x in integers]
     if program is None:
-        _programs[key] = _Numbers(numbers)
+        _programs[key] = _Program(nodes, values)
         if len(_programs) > MAX_PROGRAMS:
             _programs.popitem(last=False)
         return None
     _programs.move_to_end(key)
-    differ = {i for i, (a, b) in enumerate(zip(program.numbers, numbers, strict=True)) if a is not b}
-    program.numbers, program.n = numbers, program.n + bool(differ)
-    program.varied |= differ
-    if not program.varied or program.n < MIN_PLANS:
+    program.see(nodes, values)
+    if program.is_refused or program.n < MIN_PLANS or not (program.varied or program.varied_floats):
         return None
-    inputs = {u: from_numpy(np.array(u.value, u.dtype.numpy), dev) for u in (numbers[i] for i in program.varied)}
-    new = list(substitute_all(tuple(batch), inputs))
-    return None if any(is_realized(u) for u in new) else new
+    found = _symbolic(program, integers, order) if program.varied else ({}, {})
+    if found is None:
+        return None
+    sizes, new = found
+    made: dict[int, UOp] = {}
+    inputs: dict[tuple[int, int], UOp] = {}
+    for i in sorted(program.varied_floats):
+        u, label = floats[i].value, program.label[i]
+        if label not in made:
+            made[label] = from_numpy(np.array(u.value, u.dtype.numpy), dev)
+        inputs[floats[i].at, floats[i].k] = made[label]
+    try:
+        general = _rebuilt(batch, order, inputs, new)
+    except MonolectError:  # a symbolic size where an op needs a number
+        return None
+    return None if any(is_realized(u) for u in general) else Inputs(general, sizes, program)
+
+
+def _symbolic(
+    program: _Program, integers: Sequence[_Integer], order: Sequence[UOp]
+) -> tuple[dict[UOp, int], dict[tuple[int, int], dict[int, Any]]] | None:
+    """Return the values of Variables, and for (node, source) the items that become symbolic; None if that is not
+    possible.
+    """
+    values: dict[UOp, int] = {}
+    new: dict[tuple[int, int], dict[int, Any]] = {}
+    varied = [integers[p] for p in sorted(program.varied)]
+    sizes = [p for p in sorted(program.varied) if integers[p].bound is None]
+    if len(varied) - len(sizes) >= MAX_VARIABLES:
+        return None
+    if sizes:
+        if not _may_be_symbolic(order):
+            return None
+        n = max(integers[sizes[0]].value, 1)
+        size = _variable("n", (1 << (n - 1).bit_length()) // 2 + 1, 1 << (n - 1).bit_length())
+        values[size] = n
+        for p in sizes:
+            x = integers[p]
+            line = _line(program.samples, sizes[0], p)
+            if line is None or line[0] * n + line[1] != x.value:
+                return None
+            new.setdefault((x.at, x.k), {})[x.i] = size * line[0] + line[1]
+    for number, x in enumerate(v for v in varied if v.bound is not None):
+        assert x.bound is not None
+        limit = x.bound if not sizes else max(1 << max(x.value, x.bound).bit_length(), 1)
+        offset = _variable(f"offset{number}", 0, max(limit, 1))
+        values[offset] = x.value
+        new.setdefault((x.at, x.k), {})[x.i] = offset
+    return values, new
+
+
+def _variable(name: str, low: int, high: int) -> UOp:
+    """Return the node of a Variable; no Variable of a user has such a name."""
+    return node("PARAM", (), ParamArg(0, dtypes.index, None, None, f"varied__{name}", low, high))
+
+
+def _line(samples: Sequence[list[int]], base: int, p: int) -> tuple[int, int] | None:
+    """Return (a, b) with item `p` = a * item `base` + b in all samples; None if there are no such integers."""
+    first = samples[0]
+    other = next((s for s in samples if s[base] != first[base]), None)
+    if other is None or (other[p] - first[p]) % (other[base] - first[base]):
+        return None
+    a = (other[p] - first[p]) // (other[base] - first[base])
+    b = first[p] - a * first[base]
+    return (a, b) if all(s[p] == a * s[base] + b for s in samples) else None
+
+
+def _may_be_symbolic(order: Sequence[UOp]) -> bool:
+    """Whether the nodes are so few and small that symbolic sizes are worth their slower kernels; writes to memory of a
+    symbolic size are not treated.
+    """
+    for u in order:
+        if u.op in _WRITES or not all(n.__class__ is int for n in u.shape) or prod(u.shape) > MAX_SYMBOLIC_SIZE:
+            return False
+    return True
+
+
+def _rebuilt(
+    batch: Sequence[UOp],
+    order: Sequence[UOp],
+    inputs: dict[tuple[int, int], UOp],
+    new: dict[tuple[int, int], dict[int, Any]],
+) -> list[UOp]:
+    """Return `batch` with its float constants replaced by `inputs`, and items of shapes by `new`; the keys of both are
+    (node, source).
+    """
+    done: dict[UOp, UOp] = {}
+    for at, u in enumerate(order):
+        src = [inputs.get((at, k)) or done.get(s, s) for k, s in enumerate(u.src)]
+        for k in range(len(src)):
+            if items := new.get((at, k)):
+                src[k] = shape_source([items.get(i, c.value) for i, c in enumerate(u.src[k].src)])
+        if u.op == "BUFFER":
+            done[u] = u if src[0] is u.src[0] else with_storage(_sizes(src[0]), u.dtype, u.arg.device, u.storage)
+        else:
+            done[u] = rebuild(u, tuple(src))
+    return [done[u] for u in batch]
+
+
+def _key(order: Sequence[UOp], batch: Sequence[UOp]) -> Iterator[Any]:
+    """Yield what two batches must share to be one program: all but their numbers and BUFFERs.
+
+    A number is a part of the node that uses it, as two uses of equal numbers are one node.
+    """
+    number = {u: i for i, u in enumerate(u for u in order if not _is_number(u) and not _is_shape(u))}
+    for u in number:
+        if u.op == "BUFFER":
+            yield from ("BUFFER", *(None if c.op == "CONST" else c for c in u.src[0].src), *u.arg[1:])
+        elif not u.src:
+            yield u
+        else:
+            yield from (u.op, u.arg, u.tag)
+            for s in u.src:
+                yield s.dtype if _is_number(s) else ("shape", len(s.src)) if _is_shape(s) else number[s]
+    yield from (number.get(r, r) for r in batch)
+
+
+def _floats(order: Sequence[UOp]) -> Iterator[_Float]:
+    """Yield the uses of float constants in the nodes `order`."""
+    for at, u in enumerate(order):
+        if u.op != "BUFFER":
+            yield from (_Float(at, k, s) for k, s in enumerate(u.src) if _is_number(s))
+
+
+def _sizes(shape: UOp) -> tuple[Any, ...]:
+    return tuple([s.value if s.op == "CONST" else s for s in shape.src])
+
+
+def _integers(order: Sequence[UOp]) -> Iterator[_Integer]:
+    """Yield the integers in the shapes of the nodes `order`: offsets, and sizes."""
+    for at, u in enumerate(order):
+        if u.op == "BUFFER":
+            yield from (_Integer(at, 0, i, c.value, None) for i, c in enumerate(u.src[0].src) if c.op == "CONST")
+        elif u.op in _SHAPED:
+            for k, s in enumerate(u.src[1:], 1):
+                is_offset = u.op in _OFFSETS and k == 1
+                for i, c in enumerate(s.src if s.op == "STACK" else ()):
+                    if c.op == "CONST":
+                        yield _Integer(at, k, i, c.value, _bound(u, i) if is_offset else None)
+
+
+def _bound(u: UOp, i: int) -> int | None:
+    """Return the largest offset along axis `i` of a SHRINK or PAD; None if it depends on a symbolic size."""
+    large, small = (u.src[0].shape[i], u.shape[i]) if u.op == "SHRINK" else (u.shape[i], u.src[0].shape[i])
+    return large - small if large.__class__ is small.__class__ is int else None
+
+
+def _is_leaf(u: UOp) -> bool:
+    """Whether the walk does not look below the node: a BUFFER, or a shape."""
+    return u.op == "BUFFER" or _is_shape(u)
+
+
+def _is_shape(u: UOp) -> bool:
+    return u.op == "STACK" and u.dtype is dtypes.index and all([s.op == "CONST" for s in u.src])
 
 
 def _is_number(x: Any) -> bool:
@@ -72,4 +283,4 @@ def _is_number(x: Any) -> bool:
     return isinstance(x.value, float) and not is_mark(x)
 
 
-__all__ = ["MIN_PLANS", "with_inputs"]
+__all__ = ["MIN_PLANS", "Inputs", "with_inputs"]
