@@ -164,7 +164,7 @@ def test_the_page_of_a_product_says_how_its_loops_were_cut_and_why():
         (x @ w).realize()
     page = explain_kernel(kernels[-1], brief=True)
     assert "p0[r0*128 + r1] = sum(r1000 < 96: p1[r0*96 + r1000] * p2[r1 + r1000*128])" in page
-    assert "(16, 'UPCAST', False))" in page and "# r1: vector of " in page
+    assert f"({Device['cpu'].target.vector_bytes // 4}, 'UPCAST', False))" in page and "# r1: vector of " in page
     assert "UPCAST: in vectors and registers" in page
     with Context(NOOPT=1):
         assert "\nactions\n  none\nloops\n  r0: 64 = 64 LOOP\n" in explain_kernel(kernels[-1], brief=True)
