@@ -16,7 +16,7 @@ from monolect.backend.mpi.shared import Combine, spans
 
 
 class Messenger(Protocol):
-    """What sends and receives; see `Transport`."""
+    """The part of `Transport` that the routes use."""
 
     rank: int
 
