@@ -103,12 +103,12 @@ class set_grad_enabled(_Mode):  # noqa: N801
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self._value, self._outside = int(mode), [settings.GRAD]
-        settings.modes.change({"GRAD": self._value})
+        setattr(settings, "GRAD", self._value)  # noqa: B010 - a property for type checkers
 
     def _take_back(self) -> None:
         """Undo what the construction set; the second time do nothing."""
         if self._outside:
-            settings.modes.change({"GRAD": self._outside.pop()})
+            setattr(settings, "GRAD", self._outside.pop())  # noqa: B010
 
     def __enter__(self) -> None:
         self._take_back()

@@ -19,7 +19,7 @@ DEBUG levels are presets of TRACE, each adding to the one below; `settings.traci
 import os
 from collections.abc import Callable
 from contextlib import ContextDecorator
-from threading import RLock, local
+from threading import Lock, RLock, local
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import SettingError, nearest
@@ -164,22 +164,26 @@ STEERING: tuple[str, ...] = (  # settings that are part of the key of captured s
 PER_THREAD: tuple[str, ...] = STEERING[-2:]  # settings of which each thread has a value of its own
 _WATCHED: frozenset[str] = frozenset(("SIMPLIFY", "DISABLE", "DEBUG", "TRACE"))
 _steerings: dict[tuple, tuple] = {}
+_counting = Lock()  # held while `Settings.n_unusual` and what follows from it change
 
 
 class Modes(local):
     """The values of the settings in PER_THREAD in this thread, one attribute for each row.
 
-    `key` is the tuple of the values. Equal tuples are the same object. `held` are the blocks that hold such settings.
+    `key` is the tuple of the values, `first` that of the environment. Equal tuples are the same object. `held` are the
+    blocks that hold such settings.
     """
 
     GRAD: int
     AUTOCAST: str
     key: tuple[int | str, ...]
+    first: tuple[int | str, ...]
 
     def __init__(self, values: dict[str, int | str]) -> None:
         """Python calls it in each thread that uses the object, with the same `values`."""
         self.held: list[Held] = []
         self.change(values)
+        self.first = self.key
 
     def change(self, values: dict[str, int | str]) -> None:
         """Set the settings in `values`."""
@@ -197,7 +201,8 @@ class Settings:
     - `choices`: the settings that affect the plans of kernels; part of the key of everything that is compiled.
     - `steering`: the settings that affect the graph that a function builds; part of the key of everything that is
       captured. `shared_steering` are those of the process and `modes` those of this thread. Equal tuples of
-      `shared_steering` are the same object.
+      `shared_steering` are the same object. `usual_steering` is that object while the modes of all threads are those of
+      the environment, else None: one comparison then tells that nothing has changed.
     - `looking`: the last item of `choices` and `steering`. It is 0 if kernels may come from caches. If a setting makes
       the compiler check or show its work (`LOOKING`), it is a new number each time such a setting is assigned, so that
       each kernel is compiled again, and disk caches are not used. VERIFY=3 keeps 0: it compares results from caches.
@@ -205,7 +210,8 @@ class Settings:
 
     __slots__ = (
         *(name for name in BY_NAME if name not in PER_THREAD),
-        *("_times", "choices", "disabled", "looking", "modes", "shared_steering", "switches", "tracing"),
+        *("_times", "choices", "disabled", "looking", "modes", "n_unusual", "shared_steering", "switches"),
+        *("tracing", "usual_steering"),
     )
 
     if TYPE_CHECKING:
@@ -214,7 +220,9 @@ class Settings:
         disabled: frozenset[str]
         looking: int
         modes: Modes
+        n_unusual: int  # threads whose modes differ from those of the environment
         shared_steering: tuple[int | str, ...]
+        usual_steering: tuple[int | str, ...] | None
         switches: str
         tracing: frozenset[str]
 
@@ -223,6 +231,7 @@ class Settings:
     def __init__(self, environment: dict[str, str]) -> None:
         values = {row.name: row.parse(environment.get(row.name, "")) for row in TABLE}
         object.__setattr__(self, "modes", Modes({name: values.pop(name) for name in PER_THREAD}))
+        object.__setattr__(self, "n_unusual", 0)
         for name, value in values.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_times", 1)
@@ -232,7 +241,7 @@ class Settings:
     def __setattr__(self, name: str, value: object) -> None:
         checked = find_setting(name).check(value)
         if name in PER_THREAD:
-            self.modes.change({name: checked})
+            self._change_mode(name, checked)
             return
         object.__setattr__(self, name, checked)
         if name == "VERIFY" or name in LOOKING or (name in ("DEBUG", "TRACE") and self._words() & COMPILING_WORDS):
@@ -247,6 +256,16 @@ class Settings:
                 watcher()
             for forget in switched if self.switches != before else ():
                 forget()
+
+    def _change_mode(self, name: str, value: int | str) -> None:
+        """Set a setting of this thread."""
+        modes = self.modes
+        was_usual = modes.key is modes.first
+        modes.change({name: value})
+        if was_usual is not (modes.key is modes.first):
+            with _counting:
+                object.__setattr__(self, "n_unusual", self.n_unusual + (1 if was_usual else -1))
+                object.__setattr__(self, "usual_steering", None if self.n_unusual else self.shared_steering)
 
     @property
     def GRAD(self) -> int:  # noqa: N802
@@ -289,7 +308,9 @@ class Settings:
             self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, *steered, self.looking)
         )
         steering = (*(getattr(self, name) for name in STEERING if name not in PER_THREAD), self.looking)
-        object.__setattr__(self, "shared_steering", _steerings.setdefault(steering, steering))
+        with _counting:
+            object.__setattr__(self, "shared_steering", _steerings.setdefault(steering, steering))
+            object.__setattr__(self, "usual_steering", None if self.n_unusual else self.shared_steering)
 
 
 class Held:

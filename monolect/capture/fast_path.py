@@ -143,7 +143,9 @@ class _Writer:
         or while a capture, trace or derivative is in progress.
         """
         lines = _bail_if(["more", "named", "under_way", "settings.tracing", "profile.recording"])
-        lines += _bail_if(["settings.shared_steering is not steering", "modes.key is not mode"])
+        changed = "(settings.shared_steering is not steering or modes.key is not mode)"
+        is_usual = settings.modes.key is settings.modes.first
+        lines += _bail_if([f"settings.usual_steering is not steering and {changed}" if is_usual else changed])
         for _, bound in guards:
             self.names |= bound
         if guards:  # an empty cell or a deleted entry raises

@@ -162,6 +162,7 @@ def test_modes_belong_to_a_thread() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     entered, go_on = threading.Event(), threading.Event()
     seen: list[Any] = []
+    before = settings.n_unusual
 
     def other() -> None:
         seen.append((settings.GRAD, settings.AUTOCAST))
@@ -181,6 +182,7 @@ def test_modes_belong_to_a_thread() -> None:
     thread.join()
     assert w.grad.tolist() == [2.0, 4.0] and y.dtype.name == "float32"
     assert seen == [(1, ""), (0, "bfloat16"), (1, "")]
+    assert settings.n_unusual == before
 
 
 def test_a_captured_step_follows_the_mode_of_the_thread_that_calls_it() -> None:
