@@ -106,7 +106,9 @@ def test_two_constant_positions_of_a_stage_taken_for_one(monkeypatch: pytest.Mon
         return (p[0] - p[1] * 0.3) @ t(32, 40, seed=2)
 
     monkeypatch.setattr(partition, "scratch_value", by_ranges_alone)
-    with pytest.raises(VerifyError, match="a value in memory is not that of the tensor graph"):
+    with pytest.raises(
+        VerifyError, match="a value in memory is not that of the tensor graph|stored a value that it does not compute"
+    ):
         program().realize()
 
 
@@ -190,7 +192,9 @@ def test_memory_that_is_taken_again_too_soon(monkeypatch: pytest.MonkeyPatch) ->
         "assign_offsets",
         lambda lives, align=64: right({b: x._replace(last=x.first) for b, x in lives.items()}, align),
     )
-    with pytest.raises(VerifyError, match="a value in memory is not that of the tensor graph"):
+    with pytest.raises(
+        VerifyError, match="a value in memory is not that of the tensor graph|stored a value that it does not compute"
+    ):
         a = (t(64, 64) @ t(64, 64, seed=1)).contiguous()
         b = (a @ t(64, 64, seed=2)).contiguous()
         ((b @ t(64, 64, seed=3)).contiguous() @ a).realize()
