@@ -10,7 +10,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/coverage.md"
 NAMED = re.compile(r"`(tests/[\w/.-]+\.py)::(\w+)`")
-FILE = re.compile(r"`(tests/[\w/.-]+\.py)`")  # all tests of a file
 GROUPS = 23, 17, 17, 10  # rows of the tables A to D: none may be lost
 
 
@@ -44,9 +43,7 @@ def problems(cells: list[str]) -> list[str]:
     proof = cells[-1]
     found = NAMED.findall(proof)
     out = [f"no such test: {file}::{name}" for file, name in found if name not in functions(file)]
-    files = FILE.findall(proof)
-    out += [f"no tests in {file}" for file in files if not any(f.startswith("test") for f in functions(file))]
-    if not found and not files and "not yet" not in proof:
+    if not found and "not yet" not in proof:
         out.append("neither a test nor `not yet`")
     if re.fullmatch(r"not yet[.:]?", proof):
         out.append("`not yet` without what is missing")
@@ -72,7 +69,5 @@ def test_the_check_finds_what_is_planted():
     assert problems(["x", "y", f"`{here}::test_no_row_is_lost`"]) == []
     assert problems(["x", "y", f"`{here}::test_that_is_not_there`"]) != []
     assert problems(["x", "y", "`tests/absent.py::test_x`"]) != []
-    assert problems(["x", "y", "`tests/architecture/test_coverage.py`"]) == []
-    assert problems(["x", "y", "`tests/absent.py`"]) != [] and problems(["x", "y", "`tests/conftest.py`"]) != []
     assert problems(["x", "y", "done"]) != [] and problems(["x", "y", "not yet"]) != []
     assert problems(["x", "y", "not yet: needs a second device"]) == []

@@ -160,14 +160,14 @@ import time
 from monolect import nn
 nn.Sequential(*[nn.Linear(4, 4) for _ in range(100)]).realize()
 start = time.process_time()
-few = nn.Sequential(*[nn.Linear(4, 4) for _ in range(1000)]).realize()
+nn.Sequential(*[nn.Linear(4, 4) for _ in range(1000)]).realize()
 between = time.process_time()
 kept = nn.Sequential(*[nn.Linear(4, 4) for _ in range(10_000)]).realize()
 lines = dict(line.split(":") for line in open("/proc/self/status"))
 print(int(lines["VmHWM"].split()[0]) * 1024, (time.process_time() - between) / (between - start))
 """
     peak_bytes, ratio = map(float, printed(program).split())
-    assert peak_bytes < 320e6
+    assert peak_bytes < 300e6
     assert ratio < 25, "the time is linear in the number of layers"
 
 

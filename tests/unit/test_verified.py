@@ -106,9 +106,7 @@ def test_two_constant_positions_of_a_stage_taken_for_one(monkeypatch: pytest.Mon
         return (p[0] - p[1] * 0.3) @ t(32, 40, seed=2)
 
     monkeypatch.setattr(partition, "scratch_value", by_ranges_alone)
-    with pytest.raises(
-        VerifyError, match="a value in memory is not that of the tensor graph|stored a value that it does not compute"
-    ):
+    with pytest.raises(VerifyError, match="a value in memory is not that of the tensor graph"):
         program().realize()
 
 
@@ -192,12 +190,13 @@ def test_memory_that_is_taken_again_too_soon(monkeypatch: pytest.MonkeyPatch) ->
         "assign_offsets",
         lambda lives, align=64: right({b: x._replace(last=x.first) for b, x in lives.items()}, align),
     )
-    with pytest.raises(
-        VerifyError, match="a value in memory is not that of the tensor graph|stored a value that it does not compute"
-    ):
+    with pytest.raises(VerifyError, match="a value in memory is not that of the tensor graph"):
         a = (t(64, 64) @ t(64, 64, seed=1)).contiguous()
-        b = (a @ t(64, 64, seed=2)).contiguous()
-        ((b @ t(64, 64, seed=3)).contiguous() @ a).realize()
+        b = (
+            t(64, 64, seed=2) @ t(64, 64, seed=4)
+        ).contiguous()  # takes the memory of a, which its kernel does not read
+        c = (b.sum(1, keepdim=True).contiguous() * t(64, 64, seed=5)).contiguous()
+        (c.sum(0) + a.sum(0) + b.sum(0)).realize()
 
 
 def one_further(op: str) -> Rule:
