@@ -19,7 +19,7 @@ DEBUG levels are presets of TRACE, each adding to the one below; `settings.traci
 import os
 from collections.abc import Callable
 from contextlib import ContextDecorator
-from threading import Lock, RLock, local
+from threading import RLock, local
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.base.errors import SettingError, nearest
@@ -161,10 +161,12 @@ STEERING: tuple[str, ...] = (  # settings that are part of the key of captured s
     "TRAINING", "WINOGRAD", "CHECK_BOUNDS", "DEVICE", "NOOPT", "BEAM", "TF32", "EMULATE_UNITS", "SIMPLIFY", "DISABLE",
     "GRAD", "AUTOCAST",
 )  # fmt: skip
-PER_THREAD: tuple[str, ...] = STEERING[-2:]  # settings of which each thread has a value of its own
+PER_THREAD: tuple[str, ...] = STEERING[-2:]  # settings that have a separate value in each thread
 _WATCHED: frozenset[str] = frozenset(("SIMPLIFY", "DISABLE", "DEBUG", "TRACE"))
 _steerings: dict[tuple, tuple] = {}
-_counting = Lock()  # held while `Settings.n_unusual` and what follows from it change
+_holding = (
+    RLock()
+)  # held while blocks, and the number of threads with modes of their own, change; a finalizer may run inside
 
 
 class Modes(local):
@@ -263,7 +265,7 @@ class Settings:
         was_usual = modes.key is modes.first
         modes.change({name: value})
         if was_usual is not (modes.key is modes.first):
-            with _counting:
+            with _holding:
                 object.__setattr__(self, "n_unusual", self.n_unusual + (1 if was_usual else -1))
                 object.__setattr__(self, "usual_steering", None if self.n_unusual else self.shared_steering)
 
@@ -308,7 +310,7 @@ class Settings:
             self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, *steered, self.looking)
         )
         steering = (*(getattr(self, name) for name in STEERING if name not in PER_THREAD), self.looking)
-        with _counting:
+        with _holding:
             object.__setattr__(self, "shared_steering", _steerings.setdefault(steering, steering))
             object.__setattr__(self, "usual_steering", None if self.n_unusual else self.shared_steering)
 
@@ -324,7 +326,6 @@ class Held:
 
 settings = Settings(dict(os.environ))
 _held: list[Held] = []  # of all threads, in the order in which their blocks were entered
-_holding = RLock()
 
 
 def hold(name: str, value: int | str) -> Held:

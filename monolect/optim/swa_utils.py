@@ -123,8 +123,9 @@ class AveragedModel(Module):
         mine, new = self.module.state_dict(), model.state_dict()
         distinct = {id(t): (t, new[k].detach()) for k, t in mine.items()}  # tied weights have several names
         pairs = [(t, v.to(t.device) if isinstance(t.device, str) else v) for t, v in distinct.values()]
-        averages = [t for t, _ in pairs if t.requires_grad or self.use_buffers]
-        values = [v for t, v in pairs if t.requires_grad or self.use_buffers]
+        averaged = [(t, v) for t, v in pairs if t.requires_grad or self.use_buffers]
+        others = [(t, v) for t, v in pairs if not (t.requires_grad or self.use_buffers)]
+        averages, values = [t for t, _ in averaged], [v for _, v in averaged]
         n = self.n_averaged
         if self.multi_avg_fn is not None:
             self.multi_avg_fn(averages, values, n)
@@ -132,7 +133,6 @@ class AveragedModel(Module):
             _of_all(self.avg_fn or get_swa_avg_fn())(averages, values, n)
         for a, v in zip(averages, values, strict=True):
             a.assign((n == 0).where(v, a.detach()))
-        others = [(t, v) for t, v in pairs if not (t.requires_grad or self.use_buffers)]
         for t, v in others:
             t.assign(v)
         n.assign(n + 1)

@@ -38,19 +38,13 @@ def bound(p: UOp, value: int) -> Iterator[None]:
     """
     if value.__class__ is not int or not p.arg.min <= value <= p.arg.max:
         raise ArgumentError(f"Variable {p.arg.name}", expected=f"{p.arg.min}..{p.arg.max}", found=value)
-    token = values.set({**values.get(_none), p.arg.symbol: value})
-    try:
+    with bound_all({p: value}):
         yield
-    finally:
-        values.reset(token)
 
 
 @contextmanager
 def bound_all(sizes: Mapping[UOp, int]) -> Iterator[None]:
     """In the block, bind the Variables of the PARAMs `sizes`, whose values are in their bounds."""
-    if not sizes:
-        yield
-        return
     token = values.set({**values.get(_none), **{p.arg.symbol: value for p, value in sizes.items()}})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Random programs at sizes, offsets and numbers that differ from call to call, beside NumPy."""
+"""Compare random programs with NumPy. Each is called several times, with other sizes, offsets and numbers."""
 
 from __future__ import annotations
 

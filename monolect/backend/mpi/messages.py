@@ -16,15 +16,15 @@ from monolect.backend.mpi.shared import Combine, spans
 
 
 class Messenger(Protocol):
-    """The part of `Transport` that the routes use."""
+    """Send and receive messages. `rank`: the number of this process."""
 
     rank: int
 
     def send(self, data: np.ndarray, to: int) -> None:
-        """Send a copy of `data` to the process of rank `to`."""
+        """Send a copy of `data`, a flat uint8 array, to the process of rank `to`; return before it has arrived."""
 
     def receive(self, into: np.ndarray, source: int) -> None:
-        """Receive the next message of the process of rank `source`."""
+        """Receive the next message of the process of rank `source` into a flat uint8 array of its size."""
 
 
 def exchange(link: Messenger, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int]) -> None:

@@ -3,9 +3,9 @@
 What it is for: processes on several hosts, or on one without memory to share. Three routes combine the values in the
 order of the ranks, so that all results have the bits of a sum in one process:
 
-    exchange   each process sends its value to all others and combines all values        one step
-    parts      each process combines a part (reduce_scatter) and sends it to all (allgather)   two steps
-    chain      chunks go from the first process to the last, which each adds its value to, and the results come back
+    exchange   each process sends its value to all others and combines all values
+    parts      each process combines a part (reduce_scatter) and sends it to all (allgather)
+    chain      a chunk goes from the first process to the last; each adds its value; the result goes back
 
 A ring and recursive halving combine in another order on each process, or in pairs; the chain is the ring without its
 last link. Its bytes cross the link of a host twice, however many processes a host has.

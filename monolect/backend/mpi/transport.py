@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from monolect.backend.common.llvm.compile import host_features
-from monolect.backend.mpi.messages import ROUTES
+from monolect.backend.mpi.messages import ROUTES, Messenger
 from monolect.backend.mpi.routes import explained, routes
 from monolect.backend.mpi.shared import Combine, SharedMemory
 from monolect.base.errors import DistributedError
@@ -27,21 +27,14 @@ SHORT_SPIN_SECONDS = 5e-5  # the same, for a barrier in shared memory, or if the
 SLEEP_SECONDS = 2e-5  # seconds between two polls
 
 
-class Transport(Protocol):
-    """Exchange bytes with the other processes of a job. `rank`: number of this process; `size`: how many there are.
+class Transport(Messenger, Protocol):
+    """Exchange bytes with the other processes of a job. `size`: how many processes there are.
 
     `waits_for`: the processes that this one waits for now, as text; empty if it does not wait.
     """
 
-    rank: int
     size: int
     waits_for: str
-
-    def send(self, data: np.ndarray, to: int) -> None:
-        """Send a copy of `data`, a flat uint8 array, to the process of rank `to`; return before it has arrived."""
-
-    def receive(self, into: np.ndarray, source: int) -> None:
-        """Receive the next message of the process of rank `source` into a flat uint8 array of its size."""
 
     def gather(self, data: bytes) -> list[bytes]:
         """Return the bytes that each process passed to this call, by rank. All processes call it."""

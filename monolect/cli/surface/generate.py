@@ -27,6 +27,7 @@ from monolect.tensor.methods.in_place import InPlaceMixin
 
 PACKAGE = Path(monolect.__file__).parent
 WIDTH = 120  # characters of a line of source
+OF_EACH_CLASS = frozenset("__module__ __qualname__ __doc__ __slots__ __annotations__ _kind".split())  # are no methods
 LATE = ("tensor/methods/families.py", "tensor/neural/families.py")  # modules with classes that are imported late
 # Modules of methods, by the last part of their name -> module of functions.
 FAMILIES = {
@@ -304,26 +305,30 @@ def _in_place_module(family: str, rows: list[tuple[str, str]]) -> str:
     )
 
 
+def _late_classes() -> Iterator[type]:
+    """Yield the classes of methods that are imported at their first use: those that MethodsMixin and NeuralMixin import
+    for type checkers alone, and bases of those.
+    """
+    for path in LATE:
+        tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+        guarded = [line for branch in tree.body if isinstance(branch, ast.If) for line in branch.body]
+        for line in guarded:
+            if isinstance(line, ast.ImportFrom):
+                kind = getattr(import_module(line.module or ""), line.names[0].name)
+                yield from (k for k in kind.__mro__[: kind.__mro__.index(TensorBase)] if k is not InPlaceMixin)
+
+
 def _late_methods() -> dict[str, str]:
     """Return "module.Class" -> names of methods, for each class of methods that is imported at its first use.
 
-    These are the classes that MethodsMixin and NeuralMixin have for type checkers alone, and bases of those classes.
     A method that METHODS does not name yet is given to Tensor, so that its function is generated in the same run.
     """
     out = {}
-    for path in LATE:
-        tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
-        imports = [i for branch in tree.body if isinstance(branch, ast.If) for i in branch.body]
-        for line in (i for i in imports if isinstance(i, ast.ImportFrom)):
-            kind = getattr(import_module(line.module or ""), line.names[0].name)
-            for base in kind.__mro__[: kind.__mro__.index(TensorBase)]:
-                if base is not InPlaceMixin:
-                    names = (
-                        vars(base).keys() - vars(type("", (), {"__slots__": ()})).keys() - {"__annotations__", "_kind"}
-                    )
-                    out[f"{base.__module__}.{base.__name__}"] = " ".join(sorted(names))
-                    for name in names - {*dir(Tensor)}:
-                        setattr(Tensor, name, vars(base)[name])
+    for kind in _late_classes():
+        names = {n for n in vars(kind) if n not in OF_EACH_CLASS}
+        out[f"{kind.__module__}.{kind.__name__}"] = " ".join(sorted(names))
+        for name in names - {*dir(Tensor)}:
+            setattr(Tensor, name, vars(kind)[name])
     return dict(sorted(out.items()))
 
 

@@ -21,7 +21,7 @@ from monolect.cli.surface.torch_names import NAMES
 
 NOT_YET = "not yet"
 TESTS = PACKAGE.parent / "tests"
-GENERATED = "unit/test_surface.py"  # compares each generated in-place form with PyTorch's
+GENERATED = "unit/test_surface.py"  # the test file that compares each generated in-place method with PyTorch's
 # Tests that compare methods with PyTorch, in the order in which a name is looked for.
 FILES = (
     *(f"unit/test_surface_{x}.py" for x in ("arrangement", "selection", "special", "statistics")),

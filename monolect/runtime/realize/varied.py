@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from monolect.base.dtype import dtypes
 from monolect.base.errors import MonolectError
 from monolect.base.numpy import np
+from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
 from monolect.ir.rewrite.normal import is_mark
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
@@ -105,10 +106,13 @@ def with_inputs(batch: list[UOp], dev: str) -> Inputs | None:
     stays as it is.
     """
     order = toposort(*batch, stop=_is_leaf)
-    floats, integers = [*_floats(order)], [*_integers(order)]
+    floats = [*_floats(order)]
+    # The parts of several processes differ in offsets and sizes, and all processes must make the same plans.
+    is_local = not any(_is_of_a_process(u) for u in order)
+    integers = [*_integers(order)] if is_local else []
     if not floats and not integers:
         return None
-    key = (dev, *_key(order, batch))
+    key = (dev, *_key(order, batch, is_local))
     program = _programs.get(key)
     nodes, values = [x.value for x in floats], [x.value for x in integers]
     if program is None:
@@ -154,7 +158,8 @@ def _symbolic(
         if not _may_be_symbolic(order):
             return None
         n = max(integers[sizes[0]].value, 1)
-        size = _variable("n", (1 << (n - 1).bit_length()) // 2 + 1, 1 << (n - 1).bit_length())
+        power = 1 << (n - 1).bit_length()  # the smallest power of two that is at least n
+        size = _variable("n", power // 2 + 1, power)
         values[size] = n
         for p in sizes:
             x = integers[p]
@@ -164,7 +169,7 @@ def _symbolic(
             new.setdefault((x.at, x.k), {})[x.i] = size * line[0] + line[1]
     for number, x in enumerate(v for v in varied if v.bound is not None):
         assert x.bound is not None
-        limit = x.bound if not sizes else max(1 << max(x.value, x.bound).bit_length(), 1)
+        limit = 1 << x.bound.bit_length() if sizes else x.bound  # with sizes, one for all between two powers of two
         offset = _variable(f"offset{number}", 0, max(limit, 1))
         values[offset] = x.value
         new.setdefault((x.at, x.k), {})[x.i] = offset
@@ -219,21 +224,30 @@ def _rebuilt(
     return [done[u] for u in batch]
 
 
-def _key(order: Sequence[UOp], batch: Sequence[UOp]) -> Iterator[Any]:
-    """Yield what two batches must share to be one program: all but their numbers and BUFFERs.
+def _is_of_a_process(u: UOp) -> bool:
+    return u.op == "BUFFER" and u.arg.device.__class__ is str and is_of_a_process(u.arg.device)
+
+
+def _key(order: Sequence[UOp], batch: Sequence[UOp], may_have_other_shapes: bool) -> Iterator[Any]:
+    """Yield what two batches must share to be one program: all but their numbers and BUFFERs. The numbers include
+    those in shapes if they `may_have_other_shapes`.
 
     A number is a part of the node that uses it, as two uses of equal numbers are one node.
     """
     number = {u: i for i, u in enumerate(u for u in order if not _is_number(u) and not _is_shape(u))}
     for u in number:
         if u.op == "BUFFER":
-            yield from ("BUFFER", *(None if c.op == "CONST" else c for c in u.src[0].src), *u.arg[1:])
+            is_any = may_have_other_shapes
+            yield from ("BUFFER", *(None if is_any and c.op == "CONST" else c for c in u.src[0].src), *u.arg[1:])
         elif not u.src:
             yield u
         else:
             yield from (u.op, u.arg, u.tag)
             for s in u.src:
-                yield s.dtype if _is_number(s) else ("shape", len(s.src)) if _is_shape(s) else number[s]
+                if _is_shape(s):
+                    yield ("shape", len(s.src)) if may_have_other_shapes else s
+                else:
+                    yield s.dtype if _is_number(s) else number[s]
     yield from (number.get(r, r) for r in batch)
 
 
