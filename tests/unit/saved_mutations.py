@@ -22,6 +22,7 @@ from monolect.capture.files import saved
 from monolect.ir import text as ir_text
 from monolect.ir.ops import ROLES
 from monolect.ir.uop import UOp, node
+from monolect.optim import SGD
 
 NUMBERS = (-(1 << 63), -1, 0, 1, 2, 3, 5, 7, 63, 64, 65, 1000, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 64)
 WORDS = (
@@ -54,11 +55,13 @@ def arguments() -> list[list[Tensor]]:
     x = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
     i = np.array([0, -1, 3, 1 << 62, -(1 << 63), 2], np.int64)
     row = x[0].copy()
-    return [[Tensor(x)], [Tensor(x)], [Tensor(x), Tensor(i)], [Tensor(row)], [Tensor(row)]]
+    return [[Tensor(x)], [Tensor(x)], [Tensor(x), Tensor(i)], [Tensor(row)], [Tensor(row)], [Tensor(x)], [Tensor(x)]]
 
 
 def steps() -> list[Any]:
-    """A product with a constant, state updated in place, a gather, a symbolic size, states that move."""
+    """A product with a constant, state updated in place, a gather, a symbolic size, states that move, gradients that
+    update a weight, gradients that are kept and read.
+    """
     w = Tensor(np.arange(16, dtype=np.float32).reshape(4, 4)).realize()
     total = Tensor(np.zeros(4, np.float32)).realize()
 
@@ -76,12 +79,30 @@ def steps() -> list[Any]:
         fourth.assign(fourth - x)
         return old
 
+    weight, other = (Tensor(np.full((4, 2), k, np.float32), requires_grad=True).realize() for k in (1, 2))
+    descent = SGD([weight], 0.1)
+
+    def learn(x: Tensor) -> Tensor:
+        descent.zero_grad()
+        loss = (x @ weight).tanh().sum()
+        loss.backward()
+        descent.step()
+        return loss
+
+    def differentiate(x: Tensor) -> Tensor:
+        other.grad = None
+        loss = (x @ other).tanh().sum()
+        loss.backward()
+        return other.grad * loss
+
     return [
         jit(lambda x: {"out": (x @ w).relu() @ w, "same": x.reshape(4, 2)}),
         jit(update),
         jit(lambda x, i: x.reshape(8)[i]),
         jit(lambda x: (x[:N_SAVED] * 2).contiguous()),
         jit(move),
+        jit(learn),
+        jit(differentiate),
     ]
 
 

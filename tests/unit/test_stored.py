@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         return [path for path, _ in mutations.saved_steps(folder)]
 
 
-PRODUCT, STATE, GATHER, SYMBOLIC, MOVING = range(5)
+PRODUCT, STATE, GATHER, SYMBOLIC, MOVING, TRAINING = range(6)
 
 
 def line(pattern: str, new: str) -> Edit:
@@ -177,6 +177,7 @@ HEADS: dict[str, tuple[int, Edit, type[MonolectError], str]] = {
     "a result that is no tensor of the step": (STATE, entry({"tensor": {"given": [7]}}, "steps", 0, "results"), FileFormatError, "a number"),
     "a result that is no argument": (STATE, entry({"tensor": {"given": 7}}, "steps", 0, "results"), FileFormatError, "a number"),
     "a gradient of no tensor": (STATE, entry([[[7], [0]]], "steps", 0, "shared"), FileFormatError, "a number"),
+    "a sum with a gradient that is kept": (TRAINING, entry([[1]], "steps", 0, "dropped"), FileFormatError, "the gradients"),
     "settings of no kind": (STATE, entry(["x"], "steps", 0, "steering"), FileFormatError, "settings"),
     "no steps": (STATE, entry(7, "steps"), FileFormatError, "cannot be read"),
     "nesting without end": (STATE, lambda t: "[" * 100_000, FileFormatError, "cannot be read"),

@@ -177,6 +177,8 @@ class _CaptureReader:
         keys = ("graded", "cleared", "used_up", "dropped", "found")
         gradient_targets, cleared, consumed, dropped, seen_at = map(self._tensors_at, keys)
         found = self._found(seen_at)
+        if not {*map(id, dropped)} <= {id(t) for t, g in found if g is NotKept}:
+            raise damaged("the gradients of a step", "sums with gradients that are not kept", data["dropped"])
         shared = [(self._tensor_at(t), self._leaf(g, nodes)) for t, g in data["shared"]]
         seen = {k.value for k in (*leaves, *(k for _, k in shared))}.difference([-1])
         n_values, n_looked = len(nodes) - 2 * len(checks) - len(gradient_targets), len(nodes) - 2 * len(checks)
