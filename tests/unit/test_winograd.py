@@ -51,15 +51,22 @@ def largest_error(got: np.ndarray, wanted: np.ndarray) -> float:
     return float(abs(got - wanted).max() / abs(wanted).max())
 
 
+def summed_in_order(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The convolution with padding 1, each product added to a sum in float32: no processor's vectors change its errors."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+    out = np.zeros((x.shape[0], w.shape[0], *x.shape[2:]), np.float32)
+    for k in np.ndindex(w.shape[1:]):
+        out += windows[:, None, k[0], :, :, k[1], k[2]] * w[(slice(None), *k)][:, None, None]
+    return out
+
+
 @pytest.mark.parametrize("channels", [16, 64, 128, 256, 512])
-def test_the_error_of_small_tiles_is_that_of_the_sum_of_products(channels: int) -> None:
-    """Of normal values in float32; 0.3 to 0.7 of it were found. The points 0, 1 and 2 would break it."""
+def test_the_error_of_small_tiles_is_below_that_of_the_sum_of_products(channels: int) -> None:
+    """Of normal values in float32; 0.12 to 0.65 of it were found. The points 0, 1 and 2 would break it."""
     x, w = array(2, channels, 14, 14).astype(np.float32), array(16, channels, 3, 3).astype(np.float32)
     wanted = exact(x, w, (1, 1), (1, 1))
-    with Context(WINOGRAD=0):
-        direct = Tensor(x).conv2d(Tensor(w), padding=1).numpy()
     got = in_tiles(Tensor(x), Tensor(w), (1, 1), (1, 1), 1, 2)
-    assert 0 < largest_error(got, wanted) <= 1.2 * largest_error(direct, wanted)
+    assert 0 < largest_error(got, wanted) <= 0.8 * largest_error(summed_in_order(x, w), wanted)
 
 
 def test_the_error_of_large_tiles_is_that_stated() -> None:
