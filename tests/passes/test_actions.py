@@ -283,6 +283,8 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
 @settings(max_examples=2 * settings().max_examples)
 @given(sequences())
 @example(("strided convolution", (("PADTO", 1, 2), ("PACK", 0, None), ("PACK", 1, None))))  # loops in two orders
+# masks with a closed half, wider than vectors of 32 bytes: LLVM read that half as if it were open
+@example(("lower triangle", (("SWAP", 0, 0), ("PADTO", 0, 8), ("PACK", 0, None))))
 @example(("normalised, with its sums", (("PACK", 1, None),)))  # two readers: a loop of one is no pass of both
 def test_blocks_filled_once_keep_results(case):
     """With frozen inputs a kernel reads its packed blocks from arguments, which another kernel of the same plan fills."""

@@ -52,7 +52,7 @@ def largest_error(got: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def summed_in_order(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The convolution with padding 1, each product added to a sum in float32: no processor's vectors change its errors."""
+    """The convolution with padding 1, each product added to one sum in float32: the same errors on any processor."""
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
     out = np.zeros((x.shape[0], w.shape[0], *x.shape[2:]), np.float32)
     for k in np.ndindex(w.shape[1:]):

@@ -76,7 +76,7 @@ def compiler(machine: str) -> Compiler:
 
 def compile_for(machine: str, kernels: list[tuple[str, UOp]], text: str = "") -> bytes:
     """Return the object file with a function for each (name, LINEAR), and the functions of the LLVM IR `text`."""
-    return compiler(machine).compile(render_module(kernels) + text)
+    return compiler(machine).compile(render_module(kernels, MACHINES[machine].vector_bytes) + text)
 
 
 def link_for(

@@ -15,6 +15,7 @@ Source: Intel, "Software Developer's Manual", volume 2: VDPBF16PS, VPDPBUSD, TDP
 from __future__ import annotations
 
 from monolect.backend.common.llvm import program as llvm_ir
+from monolect.backend.common.llvm.memory import MAX_VECTOR_BYTES
 from monolect.backend.cpu.render import CpuRenderer
 from monolect.backend.cpu.units import BY_INTRINSIC, I8
 from monolect.base.dtype import DType
@@ -286,9 +287,12 @@ TILE_MOVES: dict[str, tuple[str, str]] = {
 }
 
 
-def render_module(kernels: list[tuple[str, UOp]]) -> str:
-    """Return one LLVM module with a function for each (name, LINEAR), and the functions that emulate instructions."""
-    return llvm_ir.render_module(kernels, EmulatingRenderer)
+def render_module(kernels: list[tuple[str, UOp]], vector_bytes: int = MAX_VECTOR_BYTES) -> str:
+    """Return one LLVM module with a function for each (name, LINEAR), and the functions that emulate instructions.
+
+    `vector_bytes`: the width of the vectors of the processor that runs it, not of the emulated one.
+    """
+    return llvm_ir.render_module(kernels, EmulatingRenderer, vector_bytes)
 
 
 __all__ = ["EmulatingRenderer", "render_module"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from monolect.backend.common.llvm import program as llvm_ir
+from monolect.backend.common.llvm.memory import MAX_VECTOR_BYTES
 from monolect.backend.common.llvm.types import Value, type_name
 from monolect.backend.cpu.tiles import TileRenderer
 from monolect.backend.cpu.units import BY_NAME
@@ -104,9 +105,9 @@ def _element(d: DType) -> str:
     return "bfloat" if d is dtypes.bfloat16 else type_name(d)
 
 
-def render_module(kernels: list[tuple[str, UOp]]) -> str:
-    """Return one LLVM module with a function for each (name, LINEAR)."""
-    return llvm_ir.render_module(kernels, CpuRenderer)
+def render_module(kernels: list[tuple[str, UOp]], vector_bytes: int = MAX_VECTOR_BYTES) -> str:
+    """Return one LLVM module with a function for each (name, LINEAR); `vector_bytes`: width of the vectors."""
+    return llvm_ir.render_module(kernels, CpuRenderer, vector_bytes)
 
 
 __all__ = ["render_module"]

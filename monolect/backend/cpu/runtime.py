@@ -19,6 +19,7 @@ class CpuDevice(NativeDevice):
     def __init__(self, name: str = "cpu"):
         self.compiler = Compiler()
         host = host_features()
+        self.vector_bytes = host.vector_bytes  # of this processor, also where another is emulated
         features = self.compiler.features
         has_half = host.machine != "x86_64" or "f16c" in features
         target = host_target("cpu", native_ops(host.machine, features), self.compiler.key)._replace(
@@ -48,7 +49,7 @@ class CpuDevice(NativeDevice):
             from monolect.backend.cpu.emulate import render_module  # imported only when a kernel is compiled
         else:
             from monolect.backend.cpu.render import render_module  # imported only when a kernel is compiled
-        return render_module(kernels)
+        return render_module(kernels, self.vector_bytes)
 
     def emit(self, source: str) -> bytes:
         return self.compiler.compile(source)

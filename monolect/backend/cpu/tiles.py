@@ -57,8 +57,8 @@ class TileRenderer(Renderer):
 
     tile_type = "x86_amx"
 
-    def __init__(self, linear: UOp, name: str):
-        super().__init__(linear, name)
+    def __init__(self, linear: UOp, name: str, vector_bytes: int):
+        super().__init__(linear, name, vector_bytes)
         self.tiled: dict[UOp, int] = {}  # accumulator held in tiles -> the axis along which the rows of its tiles run
         readers: dict[UOp, set[UOp]] = {}
         for u in self.program:

@@ -33,6 +33,7 @@ from monolect.ir.rewrite.normal import conjuncts
 from monolect.ir.uop import UOp
 
 LaneOffsets = tuple[int, ...]  # for each lane of a register, elements from the lowest address to it
+MAX_VECTOR_BYTES = 64  # bytes of the widest vectors of any processor
 MAX_VECTORS = 4  # vector loads for one register; a register that needs more is loaded element by element
 MAPPED_MARGIN_BYTES = 1 << 14  # bytes before and after a buffer that are assumed to be mapped memory
 _ZEROS = frozenset({"zeroinitializer", *(splat_literal(0, d, lanes) for d in USER for lanes in (1, 2))})
@@ -91,8 +92,9 @@ class MemoryRenderer(ElementwiseRenderer):
     # takes as long as a thousand others.
     redirects_closed_loads = False
 
-    def __init__(self) -> None:
+    def __init__(self, vector_bytes: int = MAX_VECTOR_BYTES) -> None:
         super().__init__()
+        self.vector_bytes = vector_bytes  # bytes of the processor's widest vectors
         self.has_nontemporal = False  # the program has a non-temporal store
         self.n_stores = 0  # in this block since its start or the last `store_separator`
         self.origins: dict[str, tuple[str, int]] = {}  # address -> (address it was computed from, bytes added)
@@ -244,9 +246,32 @@ class MemoryRenderer(ElementwiseRenderer):
         t, align, at = memory_type(d, lanes), self.alignment(p, d, lanes), self.pointer(p)
         if gate is None:
             return self.emit(f"load {t}, {at}, align {align}")
+        if (parts := self._register_parts(d, p, lanes, gate)) is not None:
+            n = lanes // len(parts)
+            return self.concatenate([self._load_vector(d, q, n, g) for q, g, _ in parts], d, n)
         full, kind = self._masked("load", d, lanes, p)
         self.declares.add(f"declare {t} {full}({kind}, i32, <{lanes} x i1>, {t})")
         return self.emit(f"call {t} {full}({at}, i32 {align}, <{lanes} x i1> {gate}, {t} zeroinitializer)")
+
+    def _register_parts(self, d: DType, p: str, lanes: int, gate: str) -> list[tuple[str, str, range]] | None:
+        """Return the parts of a masked access to `lanes` elements that is wider than the processor's vectors, or None.
+
+        A part is (address, gate, its lanes). LLVM's code generator, which would split such an access itself, reads a
+        part whose gates it finds to be false only after the split as if they were true. Gates that are compared again
+        as integers hide nothing from the folding of constants before it selects instructions.
+        """
+        n = lanes
+        while n * d.itemsize > self.vector_bytes and n % 2 == 0:
+            n //= 2
+        if n == lanes:
+            return None
+        out = []
+        for first in range(0, lanes, n):
+            part = self.shuffle(gate, dtypes.bool, lanes, range(first, first + n))
+            number = self.emit(f"zext <{n} x i1> {part} to <{n} x i8>")
+            mask = self.emit(f"icmp ne <{n} x i8> {number}, zeroinitializer")
+            out.append((self._offset(p, memory_type(d), str(first)) if first else p, mask, range(first, first + n)))
+        return out
 
     def _masked(self, what: str, d: DType, lanes: int, p: str) -> tuple[str, str]:
         """Return (name, type of the address) of the masked intrinsic `what` for `lanes` contiguous elements."""
@@ -419,10 +444,19 @@ class MemoryRenderer(ElementwiseRenderer):
             one = self.emit(f"extractelement {t} {r}, i64 {i}")
             q = self._offset(p, memory_type(d), str(i)) if i else p
             self.lines.append(f"  store {memory_type(d)} {one}, {self.pointer(q)}, align {d.itemsize}")
+        elif (parts := self._register_parts(d, p, lanes, gate)) is not None:
+            for q, g, at_lanes in parts:
+                part = self.emit(f"shufflevector {t} {r}, {t} poison, {lane_list(at_lanes)}")
+                self._store_masked(d, q, len(at_lanes), part, g)
         else:
-            full, kind = self._masked("store", d, lanes, p)
-            self.declares.add(f"declare void {full}({t}, {kind}, i32, <{lanes} x i1>)")
-            self.lines.append(f"  call void {full}({t} {r}, {at}, i32 {align}, <{lanes} x i1> {gate})")
+            self._store_masked(d, p, lanes, r, gate)
+
+    def _store_masked(self, d: DType, p: str, lanes: int, r: str, gate: str) -> None:
+        """Emit a masked store of the register `r` of `lanes` elements in their type in memory."""
+        t, align, at = memory_type(d, lanes), self.alignment(p, d, lanes), self.pointer(p)
+        full, kind = self._masked("store", d, lanes, p)
+        self.declares.add(f"declare void {full}({t}, {kind}, i32, <{lanes} x i1>)")
+        self.lines.append(f"  call void {full}({t} {r}, {at}, i32 {align}, <{lanes} x i1> {gate})")
 
     def _split_store_run(self) -> None:
         """Emit `store_separator`, which is no machine instruction, after MAX_STORE_RUN stores of a block.
@@ -439,6 +473,7 @@ class MemoryRenderer(ElementwiseRenderer):
 __all__ = [
     "LaneOffsets",
     "MAX_STORE_RUN",
+    "MAX_VECTOR_BYTES",
     "MAX_VECTORS",
     "MemoryRenderer",
     "is_contiguous",

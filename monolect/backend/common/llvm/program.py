@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from monolect.backend.common.llvm.compile import LLVM_NATIVE
-from monolect.backend.common.llvm.memory import MemoryRenderer
+from monolect.backend.common.llvm.memory import MAX_VECTOR_BYTES, MemoryRenderer
 from monolect.backend.common.llvm.types import Value, type_name
 from monolect.backend.common.llvm.values import VALUES, is_interleaving
 from monolect.backend.common.shaped import register_of, thread_local_layout
@@ -45,8 +45,8 @@ class Renderer(MemoryRenderer):
     store_separator = '  fence syncscope("singlethread") acq_rel'
     redirects_closed_loads = True
 
-    def __init__(self, linear: UOp, name: str):
-        super().__init__()
+    def __init__(self, linear: UOp, name: str, vector_bytes: int = MAX_VECTOR_BYTES):
+        super().__init__(vector_bytes)
         self.program = linear.src
         self.name = name
         self.block = "entry"
@@ -218,11 +218,13 @@ def _fused_shapes(program: tuple[UOp, ...]) -> set[UOp]:
     return out - {x for x in others if not is_interleaving(x)}
 
 
-def render_module(kernels: list[tuple[str, UOp]], renderer: type[Renderer] = Renderer) -> str:
-    """Render an LLVM module with a function for each (name, LINEAR)."""
+def render_module(
+    kernels: list[tuple[str, UOp]], renderer: type[Renderer] = Renderer, vector_bytes: int = MAX_VECTOR_BYTES
+) -> str:
+    """Render an LLVM module with a function for each (name, LINEAR), for a processor with vectors of `vector_bytes`."""
     parts, declares = [], set()
     for name, linear in kernels:
-        r = renderer(linear, name)
+        r = renderer(linear, name, vector_bytes)
         parts.append(r.render())
         declares |= r.declares
     return "\n".join([*sorted(declares), *parts, "attributes #0 = { nounwind }", ""])
