@@ -172,6 +172,18 @@ def test_copies_that_nobody_waits_for_show():
     assert not np.array_equal(found[1], a @ b)
 
 
+@pytest.mark.parametrize("n, k, m", [(8, 31, 32), (40, 97, 64), (5, 40, 8), (64, 3, 64)])
+def test_copies_to_offsets_known_only_at_run_time_go_through_registers(n, k, m):
+    """The offsets of a lane's elements are quotients: a product of a sum of two stacked products."""
+    rng = np.random.default_rng(0)
+    x, w, last = (rng.integers(-2, 3, s).astype(np.float32) for s in ((n, k), (k, m), (m, 8)))
+    y = Tensor(x, device="standin-cuda") @ Tensor(w, device="standin-cuda")
+    z = Tensor.stack(y, y * 2.0).tanh().sum(0).tanh() @ Tensor(last, device="standin-cuda")
+    exact = (x @ w).astype(np.float64)
+    wanted = np.tanh(np.tanh(exact) + np.tanh(2 * exact)) @ last
+    np.testing.assert_allclose(z.numpy(), wanted, rtol=1e-5, atol=1e-4)
+
+
 def test_lanes_that_meet_different_barriers_are_an_error():
     device = registry.Device["standin-cuda"]
     source = """

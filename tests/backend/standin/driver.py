@@ -264,7 +264,7 @@ class Driver:
     def cuGraphAddKernelNode(self, graph, before, n, params):
         assert n == len(before) and all(node in graph for node in before)
         assert len({id(node) for node in before}) == n
-        graph.append(node := SimpleNamespace(before=[*before]))
+        graph.append(node := SimpleNamespace(before=[*before], is_destroyed=False))
         self.cuGraphExecKernelNodeSetParams(graph, node, params)
         return node
 
@@ -274,13 +274,16 @@ class Driver:
         return list(graph)
 
     def cuGraphDestroy(self, graph):
+        for node in graph:
+            node.is_destroyed = True
         graph.clear()
 
     def cuGraphExecDestroy(self, graph):
         pass
 
     def cuGraphExecKernelNodeSetParams(self, graph, node, p):
-        """The driver reads the arguments now, not when the graph is launched."""
+        """The driver reads the arguments now, not when the graph is launched. A destroyed node is an invalid value."""
+        assert not node.is_destroyed
         values = _values(p.func, p.kernelParams)
         sizes = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
         shared = p.sharedMemBytes

@@ -40,6 +40,9 @@ class Base(NamedTuple):
     base: UOp | None  # variable part of the index; None: 0
 
 
+Offsets = tuple[Base, list[int]]  # the base of an access, and the constant offset of each element from it
+
+
 class GroupRenderer(Renderer):
     """Renders one kernel for a device with workgroups."""
 
@@ -175,8 +178,11 @@ class GroupRenderer(Renderer):
         """Render STORE, by runs if the offsets are constants and distinct."""
         target, val = u.src[0], u.src[1]
         if _is_async(val) and self.copies is not None:
-            self._copy_async(target, val, self.copies)
-            return
+            to, found = self.offsets(target), self.offsets(val.src[0])
+            if to is not None and found is not None:
+                self._copy_async(to, found, val.dtype, self.copies)
+                return
+            self.vals[val] = super().load(val)  # through registers, since the lane's offsets are known only at run time
         gate = u.src[2] if len(u.src) == 3 else None
         shape = np.broadcast_shapes(target.shape, val.shape, gate.shape if gate is not None else ())
         at = self.offsets(target) if register_of(target) is None and target.shape == shape else None
@@ -212,13 +218,13 @@ class GroupRenderer(Renderer):
                 out[k] = self.lang.lane_wide.format(v=f"v{self.n}", i=i)
         return self.join(out, u.shape, u.dtype)
 
-    def _copy_async(self, target: UOp, load: UOp, copies: AsyncCopies) -> None:
-        """Render a STORE of a LOAD as asynchronous copies of runs; runs below 4 bytes go through registers."""
+    def _copy_async(self, to: Offsets, found: Offsets, d: DType, copies: AsyncCopies) -> None:
+        """Render a STORE of a LOAD as asynchronous copies of runs; runs below 4 bytes go through registers.
+
+        `to`, `found`: base and offsets of the elements in local memory and in memory.
+        """
         self.functions_used[copies.functions] = None
-        to, found = self.offsets(target), self.offsets(load.src[0])
-        if to is None or found is None:
-            raise InternalError(f"{self.lang.name}: an asynchronous copy without constant offsets", found=repr(load))
-        d, i = load.dtype, 0
+        i = 0
         while i < len(to[1]):
             n = min(self.widest(d), len(to[1]) - i)
             while not all(self._is_run(key, offsets[i : i + n]) for key, offsets in (to, found)):
@@ -282,7 +288,7 @@ class GroupRenderer(Renderer):
             self.line(text)
         return self.join(out, u.shape, u.dtype)
 
-    def offsets(self, index: UOp) -> tuple[Base, list[int]] | None:
+    def offsets(self, index: UOp) -> Offsets | None:
         """Return (base, offset of every element from it), or None if the offsets are not constants."""
         if len(index.src) < 2:
             return None

@@ -74,7 +74,8 @@ class GpuCommands(Numbered):
         for step, args in zip(self.steps, self.number_operands(calls), strict=True):
             for i, (slot, _, _) in enumerate(step.entry.arguments):
                 self.bindings.setdefault(args[slot], []).append((step, i))
-        self.graph: Any = None
+        self.graph: Any = None  # the executable graph
+        self.nodes: Any = None  # the graph of its nodes, by which the executable graph is updated
         self.n_runs = 0
 
     def bind_operand(self, number: int, address: int) -> None:
@@ -136,8 +137,8 @@ class GpuCommands(Numbered):
             before = [self.steps[i].node for i in after]
             step.node = self._call(step, "GraphAddKernelNode", graph, before, len(before), self._params(step))
             step.changed = False
+        self.nodes = graph
         self.graph = self.driver("GraphInstantiate", graph, 0, at=self._names())
-        self.driver("GraphDestroy", graph)
 
     def _params(self, step: KernelLaunch) -> Any:
         params = self.driver.node_params()
@@ -154,9 +155,10 @@ class GpuCommands(Numbered):
         return f"kernels {', '.join(names[:MAX_NAMES])}{more}"
 
     def __del__(self) -> None:
-        if self.graph is not None:
+        for name, graph in (("GraphExecDestroy", self.graph), ("GraphDestroy", self.nodes)):
             try:
-                self.driver("GraphExecDestroy", self.graph)
+                if graph is not None:
+                    self.driver(name, graph)
             except DeviceError:  # the GPU failed before, which was reported then
                 pass
 
