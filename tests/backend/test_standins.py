@@ -177,6 +177,10 @@ def test_copies_to_offsets_known_only_at_run_time_go_through_registers(n, k, m):
     """The offsets of a lane's elements are quotients: a product of a sum of two stacked products."""
     rng = np.random.default_rng(0)
     x, w, last = (rng.integers(-2, 3, s).astype(np.float32) for s in ((n, k), (k, m), (m, 8)))
+    target = cuda.target(90)
+    sinks = kernels(target, lambda x, w, a: Tensor.stack(x @ w, x @ w * 2.0).tanh().sum(0).tanh() @ a, x, w, last)
+    for source in (cuda.render_module([("k", lower_kernel(sink, target))], 90) for sink in sinks):
+        assert ("copies_done();" in source) == ("void copies_done()" in source), "a function that is not defined"
     y = Tensor(x, device="standin-cuda") @ Tensor(w, device="standin-cuda")
     z = Tensor.stack(y, y * 2.0).tanh().sum(0).tanh() @ Tensor(last, device="standin-cuda")
     exact = (x @ w).astype(np.float64)

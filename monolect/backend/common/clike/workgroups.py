@@ -63,6 +63,8 @@ class GroupRenderer(Renderer):
         super().__init__(language, linear, name)
         self.units_read_local = any(_reads_local_operands(u) for u in linear.src)
         self.copies = language.async_copies if any(_is_async(u) for u in linear.src) else None
+        if self.copies is not None:
+            self.functions_used[self.copies.functions] = None
         self.stores_local = any(u.op == "STORE" and _in_local(u.src[0]) for u in linear.src)
         self.pending_sums: dict[str, list[str]] = {}  # variables that asynchronous units add to -> their elements
         self.launch_local_bytes = bytes_at_launch(linear.src, language.static_local_bytes)
@@ -223,7 +225,6 @@ class GroupRenderer(Renderer):
 
         `to`, `found`: base and offsets of the elements in local memory and in memory.
         """
-        self.functions_used[copies.functions] = None
         i = 0
         while i < len(to[1]):
             n = min(self.widest(d), len(to[1]) - i)
