@@ -81,14 +81,17 @@ def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
     shaped = [u for u in order if u.op == "RANGE" and u.arg[1] in SHAPED]
     for r in sorted((r for r in shaped if r.arg[1] == "CONTRACT"), key=lambda r: -r.arg[0]):
         axis_of[r] = len(axis_of) + 1
-    for u in order:
-        if u.op == "REDUCE":
-            groups = sorted((r for r in u.src[1:] if r.arg[1] == "GROUP_REDUCE"), key=lambda r: -r.arg[0])
-            inner = max((depth.get(r, 0) for r in groups), default=0)  # an inner reduction has the last axes
-            axis_of.update({r: max(axis_of.get(r, 0), inner + k + 1) for k, r in enumerate(groups)})
-            last = max((axis_of[r] for r in groups), default=0)
-            for r in ranges(u):
-                depth[r] = max(depth.get(r, 0), last)
+    before: dict[UOp, int] | None = None
+    while axis_of != before:  # again when a later reduction moved an axis that an earlier one also reduces
+        before = dict(axis_of)
+        for u in order:
+            if u.op == "REDUCE":
+                groups = sorted((r for r in u.src[1:] if r.arg[1] == "GROUP_REDUCE"), key=lambda r: -r.arg[0])
+                inner = max((depth.get(r, 0) for r in groups), default=0)  # an inner reduction has the last axes
+                axis_of.update({r: max(axis_of.get(r, 0), inner + k + 1) for k, r in enumerate(groups)})
+                last = max((axis_of[r] for r in groups), default=0)
+                for r in ranges(u):
+                    depth[r] = max(depth.get(r, 0), last)
     co_occurring = _co_occurring([r for r in shaped if r.arg[1] == "UPCAST"], order)
     for r in sorted(co_occurring, key=lambda r: -r.arg[0]):
         inner = max((axis_of[x] for x in co_occurring[r] if x in axis_of), default=0)
