@@ -252,7 +252,7 @@ def main(folder: Path, seed: int, n: int) -> None:
         path = folder / "changed.step"
         write(path, head, text, arrays)
         (folder / "last").write_text(f"{seed} {m}")
-        signal.alarm(20)
+        signal.alarm(60)  # s; a search for plans that a changed setting asks for takes up to 16 on a slow processor
         try:
             run(path, args)
             counts["ran"] += 1
