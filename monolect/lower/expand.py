@@ -77,34 +77,29 @@ def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
     Two ranges that one value depends on get different axes.
     """
     axis_of: dict[UOp, int] = {}
-    depth: dict[UOp, int] = {}  # output range -> number of axes taken by reductions inside of it
     shaped = [u for u in order if u.op == "RANGE" and u.arg[1] in SHAPED]
     for r in sorted((r for r in shaped if r.arg[1] == "CONTRACT"), key=lambda r: -r.arg[0]):
         axis_of[r] = len(axis_of) + 1
-    before: dict[UOp, int] | None = None
-    while axis_of != before:  # again when a later reduction moved an axis that an earlier one also reduces
-        before = dict(axis_of)
-        for u in order:
-            if u.op == "REDUCE":
-                groups = sorted((r for r in u.src[1:] if r.arg[1] == "GROUP_REDUCE"), key=lambda r: -r.arg[0])
-                inner = max((depth.get(r, 0) for r in groups), default=0)  # an inner reduction has the last axes
-                axis_of.update({r: max(axis_of.get(r, 0), inner + k + 1) for k, r in enumerate(groups)})
-                last = max((axis_of[r] for r in groups), default=0)
-                for r in ranges(u):
-                    depth[r] = max(depth.get(r, 0), last)
-    co_occurring = _co_occurring([r for r in shaped if r.arg[1] == "UPCAST"], order)
-    for r in sorted(co_occurring, key=lambda r: -r.arg[0]):
-        inner = max((axis_of[x] for x in co_occurring[r] if x in axis_of), default=0)
-        axis_of[r] = max(inner, depth.get(r, 0)) + 1
+    reduced: dict[UOp, None] = {}  # GROUP_REDUCE ranges, those of inner reductions first: they get the last axes
+    for u in order:
+        if u.op == "REDUCE":
+            groups = sorted((r for r in u.src[1:] if r.arg[1] == "GROUP_REDUCE"), key=lambda r: -r.arg[0])
+            reduced.update(dict.fromkeys(groups))
+    outputs = sorted((r for r in shaped if r.arg[1] == "UPCAST"), key=lambda r: -r.arg[0])
+    co_occurring = _co_occurring([*reduced, *outputs], order)
+    for r in (*reduced, *outputs):
+        axis_of[r] = max((axis_of[x] for x in co_occurring[r] if x in axis_of), default=0) + 1
     return axis_of
 
 
 def _co_occurring(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
-    """Return, for each range of `shaped`, the others that one value in `order` depends on together with it."""
+    """Return, for each range of `shaped`, the others that one value in `order` depends on or is reduced over together
+    with it.
+    """
     co_occurring: dict[UOp, set[UOp]] = {r: set() for r in shaped}
     known: set[frozenset[UOp]] = set()
     for u in order:
-        free = ranges(u)
+        free = ranges(u).union(u.src[1:]) if u.op == "REDUCE" else ranges(u)
         if free not in known:
             known.add(free)
             here = [r for r in free if r in co_occurring]
