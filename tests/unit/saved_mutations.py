@@ -59,8 +59,8 @@ def arguments() -> list[list[Tensor]]:
 
 
 def steps() -> list[Any]:
-    """A product with a constant, state updated in place, a gather, a symbolic size, states that move, gradients that
-    update a weight, gradients that are kept and read.
+    """Return a step of each kind that a file can hold: it multiplies by a constant, updates a tensor in place, gathers,
+    slices to a symbolic size, exchanges states, updates a weight by its gradient, or reads a gradient.
     """
     w = Tensor(np.arange(16, dtype=np.float32).reshape(4, 4)).realize()
     total = Tensor(np.zeros(4, np.float32)).realize()
