@@ -14,7 +14,7 @@ from monolect.ir.uop import toposort
 from monolect.optimize.apply import choose_actions
 from monolect.pipeline import lower_kernel
 from monolect.runtime.profile import Recorder
-from monolect.runtime.realize import execute
+from monolect.runtime.realize import execute, varied
 from monolect.schedule.callify import over_params
 from monolect.schedule.rewrites import split_softmax as pass_
 from monolect.schedule.rewrites.split_softmax import split_softmax
@@ -30,6 +30,7 @@ def blocks_of(most):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pass_, "longest_row", lambda *_: most)
         execute.plans.clear()
+        varied._programs.clear()
         yield
     execute.plans.clear()
 
