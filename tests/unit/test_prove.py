@@ -48,6 +48,11 @@ def proves(index: Any, size: Any, *gates: UOp) -> bool:
     return is_inside(idx(index), idx(size), None if gate is TRUE else gate)
 
 
+def denied(condition: UOp) -> UOp:
+    """The node that says that `condition` is false, which no identity replaces."""
+    return node("CMPNE", (condition, TRUE))
+
+
 @pytest.fixture
 def no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is proven in these tests is proven without Z3."""
@@ -208,6 +213,14 @@ class TestWithoutZ3:
         assert proves(i * 4 + loop(4), 40, within(i, 0, 10))
         assert not proves(i * 4 + loop(4), 40, less(i, 10))
 
+    def test_a_comparison_that_is_denied(self) -> None:
+        """Such conditions stay where identities are switched off."""
+        i, r, s = loaded(), loop(8), loop(9, 1)
+        assert proves((r * 10 + i) % 10 + (r * 10 + i) // 10 * 10, 80, denied(less(i, 0)), less(i, 10))
+        assert not proves((r * 10 + i) % 10 + (r * 10 + i) // 10 * 10, 80, denied(less(i, 0)), less(i, 11))
+        assert proves(r + -3, 5, denied(less(r, 3))) and not proves(r + -3, 5, denied(less(r, 2)))
+        assert proves(r + s * -1, 8, denied(less(r, s))) and not proves(r + s * -1, 8, denied(less(r, s + -1)))
+
     def test_equality(self) -> None:
         i, r = loaded(), loop(10)
         equal = build("CMPNE", build("CMPNE", i, r), TRUE)
@@ -245,6 +258,7 @@ def cases(draw: st.DrawFn) -> tuple[UOp, int, list[UOp], list[UOp]]:
         return out
 
     gates = [less(expression(1), draw(st.integers(-3, 8))) for _ in range(draw(st.integers(0, 3)))]
+    gates = [denied(g) if draw(st.booleans()) else g for g in gates]
     return expression(2), draw(st.integers(1, 30)), gates, loops
 
 
@@ -286,7 +300,10 @@ def cases_from_memory(draw: st.DrawFn) -> tuple[UOp, int, UOp, list[UOp]]:
     if draw(st.booleans()):
         index = build("WHERE", draw(st.sampled_from((v, line))) < n, index, idx(0))
     compared = draw(st.sampled_from((v, line, line)))
-    gate = draw(st.sampled_from((within(compared, 0, most), less(compared, most), negate(less(compared, 0)))))
+    positive = draw(st.sampled_from((negate(less(compared, 0)), denied(less(compared, 0)))))
+    gate = draw(
+        st.sampled_from((within(compared, 0, most), less(compared, most), positive, positive & less(compared, most)))
+    )
     return index, draw(st.sampled_from((most, most // n + 2, 30))), gate, [v, r]
 
 

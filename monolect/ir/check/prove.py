@@ -312,10 +312,11 @@ def _facts(condition: UOp) -> list[Poly]:
         _add_to(out, {(): 1}, -1)
         return [out, *_undivided(out)]
     if condition.op == "CMPNE" and condition.src[1].op == "CONST" and condition.src[1].arg[0] is True:
-        equal = condition.src[0]
-        if equal.op == "CMPNE" and equal.src[0].dtype.kind == "x":
-            a, b = (polynomial(s) for s in equal.src)
-            return [_difference(a, b), _difference(b, a)]
+        denied = condition.src[0]
+        if denied.op in ("CMPNE", "CMPLT") and denied.src[0].dtype.kind == "x":
+            a, b = (polynomial(s) for s in denied.src)
+            at_least = _difference(a, b)
+            return [at_least] if denied.op == "CMPLT" else [at_least, _difference(b, a)]
     return []
 
 

@@ -113,14 +113,16 @@ def as_sums(root: UOp) -> UOp:
 def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
     """Return a dict from index value x to its interval (lower, upper) where all `conditions` hold.
 
-    The dict has each x that one of the conditions bounds by a constant, `m*x < k`.
+    The dict has each x that one of the conditions bounds by a constant, `m*x < k` or `(m*x < k) != True`.
     """
     out: dict[UOp, Interval] = {}
     for c in conditions:
-        if c.op == "CMPLT" and c.src[0].dtype.kind == "x":
-            k, terms = linear(c.src[0] + c.src[1] * -1)
+        is_negated = c.op == "CMPNE" and c.src[1].op == "CONST" and c.src[1].value is True
+        less = c.src[0] if is_negated else c
+        if less.op == "CMPLT" and less.src[0].dtype.kind == "x":
+            k, terms = linear(less.src[0] + less.src[1] * -1)
             if len(terms) == 1:  # m*x <= most
-                (x, m), most = terms[0], -k - 1
+                (x, m), most = ((terms[0][0], -terms[0][1]), k) if is_negated else (terms[0], -k - 1)
                 lo, hi = out.get(x) or min_max(x)
                 out[x] = (lo, min(hi, most // m)) if m > 0 else (max(lo, -(most // -m)), hi)
     return out
