@@ -1,8 +1,7 @@
 """Hash graphs: equal graphs have equal digests (128-bit hashes) in every process.
 
 The disk cache names kernels by their digest, so a digest depends on ops, arguments, tags and structure, never on
-addresses. The order of operands of commutative ops does not count, because it depends on the order of node
-construction. Slots of BUFFERs and ids of RANGEs do count, as parts of `arg`; kernels number both canonically.
+addresses. Slots of BUFFERs and ids of RANGEs count, as parts of `arg`; kernels number both canonically.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from monolect.base.disk.hashing import blake2b
-from monolect.ir.ops import COMMUTATIVE
 from monolect.ir.uop import UOp, nodes_of, toposort
 
 _known: WeakKeyDictionary[UOp, str] = WeakKeyDictionary()  # results of `digest`
@@ -29,8 +27,6 @@ def digests(u: UOp) -> dict[UOp, bytes]:
     names: dict[UOp, bytes] = {}
     for n in nodes_of(u) if u.op == "SINK" else toposort(u):
         below = [names[s] for s in n.src]
-        if n.op in COMMUTATIVE:
-            below.sort()
         text = f"{n.op} {n.arg!r} {n.tag!r}".encode()
         names[n] = blake2b(b"".join((*below, text)), digest_size=16).digest()
     return names

@@ -49,6 +49,7 @@ class UOp:
         "_sizes",
         "arg",
         "dtype",
+        "height",
         "holder",
         "op",
         "origin",
@@ -65,7 +66,8 @@ class UOp:
     tag: Any
     dtype: DType
     shape: tuple
-    serial: int  # order of construction, only to order commutative operands
+    height: int  # number of edges on the longest path to a node without sources
+    serial: int  # order of construction: sources have smaller numbers
     origin: Any  # (file, line, tensor method) of the user's call that made the node
     storage: Any  # the runtime's memory of a BUFFER
     holder: Any  # weak reference to the Tensor whose value the node last was, or None
@@ -210,6 +212,11 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     u.src = src
     u.arg = arg
     u.tag = tag
+    height = 0
+    for s in src:
+        if s.height >= height:
+            height = s.height + 1
+    u.height = height
     u._min_max = u._ranges = u._placement = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
     u.serial = next_serial()
     ref = weakref.ref(u, MethodType(_forget, key))  # a method takes less memory than a partial
@@ -333,6 +340,7 @@ def new_buffer_like(template: UOp) -> UOp:
     u = UOp()
     u.op, u.src, u.tag, u.dtype, u.shape = "BUFFER", template.src, None, template.dtype, template.shape
     _, dtype, device, space, axis = template.arg
+    u.height = template.height
     u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space, axis))
     u._min_max = u._ranges = u._placement = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
     u.serial = next_serial()

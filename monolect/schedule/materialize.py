@@ -12,7 +12,6 @@ Source: none; the cost weights are measured ratios of vectorised op times on an 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import NamedTuple
 
 from monolect.base.dtype import dtypes
@@ -53,12 +52,8 @@ class Cost(NamedTuple):
 ZERO_COST = Cost(0, 0, False)
 
 
-def values(roots: list[UOp], operands: Callable[[UOp], tuple[UOp, ...]] | None = None) -> list[UOp]:
-    """Return the tensor values below `roots`, sources first, including targets and values of effects but no shapes.
-
-    `operands` returns the operands of a value in the order in which they are visited; by default `operands_of`.
-    """
-    operands = operands or operands_of
+def values(roots: list[UOp]) -> list[UOp]:
+    """Return the tensor values below `roots`, sources first, including targets and values of effects but no shapes."""
     out: list[UOp] = []
     seen: set[UOp] = set()
     stack: list = [*reversed(roots)]
@@ -69,7 +64,7 @@ def values(roots: list[UOp], operands: Callable[[UOp], tuple[UOp, ...]] | None =
         elif u not in seen:
             seen.add(u)
             stack.append((u,))
-            for s in reversed(operands(u)):
+            for s in reversed(operands_of(u)):
                 if s not in seen:
                     stack.append(s)
     return out

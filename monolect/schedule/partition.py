@@ -34,7 +34,7 @@ from monolect.schedule.kernel_graph import (
     is_innermost,
     refined,
 )
-from monolect.schedule.materialize import costs, is_forced, is_join, operands_of, reuses, scanned_axis
+from monolect.schedule.materialize import costs, is_forced, is_join, operands_of, reuses, scanned_axis, values
 from monolect.schedule.padded_storage import PaddedValue, padded_value
 from monolect.schedule.ranges import (
     Index,
@@ -57,7 +57,6 @@ from monolect.schedule.scratch import (
     moves_innermost_out,
     scratch_value,
 )
-from monolect.schedule.traversal import walk
 
 HEAVY_OPS = 8  # weighted ops; above it, storing a value beats computing it again in a second kernel
 # terms per element of a reduction; from this length on, storing the sum is cheaper than fusing it
@@ -84,7 +83,7 @@ class Partition(KernelGraph):
     def __init__(self, roots: list[UOp], default_device: str, local_bytes: int = 0):
         super().__init__()
         self.roots = roots
-        self.order = walk(roots)
+        self.order = values(roots)
         self.forced = {u for u in self.order if is_forced(u)} | set(roots)
         self.cost = costs(self.order, self.forced)
         self.demands: dict[UOp, list[Demand]] = {}

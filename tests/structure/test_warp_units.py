@@ -18,7 +18,7 @@ from monolect.optimize.apply import planned
 from monolect.optimize.blocks.choice import block_of
 from monolect.optimize.blocks.shared import SharedBlock, bank_cycles
 from monolect.pipeline import lower_kernel
-from tests.backend.workgroup_kernels import kernels
+from tests.backend.workgroup_kernels import kernel, kernels
 
 F16, BF16, F32, I8, U8 = dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.int8, dtypes.uint8
 TARGETS = {
@@ -156,12 +156,12 @@ PROGRAMS = {
 def test_what_is_chosen_is_right(target, name):
     d, f, *shapes = PROGRAMS[name]
     arrays = [numbers(d, *shape, seed=k) for k, shape in enumerate(shapes)]
-    (sink,) = kernels(target, f, *arrays)
+    sink, operands = kernel(target, f, *arrays)
     linear = lower_kernel(sink, target)
     want = f(*(Tensor(x, device="python") for x in arrays)).numpy()
     for backwards in (False, True):
         out = np.zeros_like(want)
-        Kernel(linear, "test", backwards).run([x.ctypes.data for x in (out, *arrays)])
+        Kernel(linear, "test", backwards).run([x.ctypes.data for x in (out, *operands)])
         np.testing.assert_array_equal(out, want)
 
 

@@ -11,6 +11,7 @@ Invariant: the result has the value of the plain node wherever that is defined.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cmp_to_key
 from math import gcd
 from typing import Any
 
@@ -18,6 +19,7 @@ from monolect.base.dtype import dtypes
 from monolect.ir.bounds import Interval, min_max
 from monolect.ir.ops import INVALID
 from monolect.ir.rewrite.identities import connect
+from monolect.ir.rewrite.operand_order import compare
 from monolect.ir.uop import UOp, const, idx, node, rebuild, toposort
 
 Terms = tuple[tuple[UOp, int], ...]
@@ -128,9 +130,15 @@ def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
     return out
 
 
+_in_order = cmp_to_key(compare)
+
+
+def _factor_key(u: UOp) -> tuple:
+    return len(u.shape), u.op != "RANGE", _in_order(u)
+
+
 def _term_key(t: tuple[UOp, int]) -> tuple:
-    u = t[0]
-    return (len(u.shape), 0, u.arg[0], u.serial) if u.op == "RANGE" else (len(u.shape), 1, u.serial, 0)
+    return _factor_key(t[0])
 
 
 def from_linear(k: int, terms: dict[UOp, int] | Iterable[tuple[UOp, int]]) -> UOp:
@@ -245,7 +253,7 @@ def index_mul(a: UOp, b: UOp) -> UOp:
 
 def _product(a: UOp, b: UOp) -> UOp:
     """Return the node for a * b, where `a` and `b` are single terms: their constant factors times the product of the
-    remaining factors.
+    remaining factors, which are in canonical order.
     """
     if allowed is not None and not allowed("index_product"):
         return node("MUL", (a, b))
@@ -254,8 +262,22 @@ def _product(a: UOp, b: UOp) -> UOp:
         a, ca = a.src[0], a.src[1].arg[0]
     if b.op == "MUL" and b.src[1].op == "CONST":
         b, cb = b.src[0], b.src[1].arg[0]
-    u = node("MUL", (a, b) if a.serial <= b.serial else (b, a))
+    u, *more = sorted((*_factors(a), *_factors(b)), key=_factor_key)
+    for x in more:
+        u = node("MUL", (u, x))
     return u if ca * cb == 1 else from_linear(0, ((u, ca * cb),))
+
+
+def _factors(u: UOp) -> list[UOp]:
+    """Return the factors of the product `u` of index values, none of which is a product; [u] if `u` is no product."""
+    out, stack = [], [u]
+    while stack:
+        v = stack.pop()
+        if v.op == "MUL":
+            stack.extend(v.src)
+        else:
+            out.append(v)
+    return out
 
 
 def _split_multiples(k: int, terms: Terms, c: int) -> tuple[int, dict[UOp, int], int, dict[UOp, int]]:

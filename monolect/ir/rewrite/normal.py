@@ -11,6 +11,7 @@ Invariant: the result has the dtype of the plain node, and its value wherever th
 
 from __future__ import annotations
 
+from functools import cmp_to_key
 from math import e, log, log2, pi, prod
 from typing import Any
 
@@ -34,6 +35,7 @@ from monolect.ir.rewrite.index import (
     limits,
     linear,
 )
+from monolect.ir.rewrite.operand_order import compare
 from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source
 
 allowed: Any = None  # allowed(name): whether that identity is to be applied; None: all are
@@ -81,9 +83,9 @@ def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
 
 def _commute(op: str, a: UOp, b: UOp) -> UOp:
     """Return the node of the commutative op `op` on `a` and `b` in canonical order: a constant is the right operand;
-    else the node that was created first is the left one.
+    else `operand_order.compare` decides.
     """
-    if a.op == "CONST" and b.op != "CONST" or (b.op != "CONST" and a.serial > b.serial):
+    if a is not b and (a.op == "CONST" if (a.op == "CONST") != (b.op == "CONST") else compare(a, b) > 0):
         if allowed is None or allowed("commute"):
             a, b = b, a
     return node(op, (a, b))
@@ -247,7 +249,7 @@ def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
         return _commute("AND", a, b)
     if allowed is not None and not allowed("and_set"):
         return node("AND", (a, b))
-    parts = sorted(set(conjuncts(a)) | set(conjuncts(b)), key=lambda u: u.serial)
+    parts = sorted(set(conjuncts(a)) | set(conjuncts(b)), key=cmp_to_key(compare))
     acc = parts[0]
     for p in parts[1:]:
         acc = node("AND", (acc, p))

@@ -67,7 +67,7 @@ def compile_kernels(kernels: Iterable[UOp], dev: str) -> dict[UOp, Program]:
     """Return a Program for each distinct kernel. Kernels that are in no cache are compiled together."""
     device = Device[dev]
     out: dict[UOp, Program] = {}
-    missing: dict[str, UOp] = {}  # one kernel a key; kernels that differ only in the order of operands share a key
+    missing: dict[str, UOp] = {}
     wanted: list[tuple[UOp, str]] = []
     for s in dict.fromkeys(kernels):
         if s.op == "CUSTOMFUNCTION":
