@@ -34,7 +34,7 @@ from monolect.ir.rewrite.identities import IDENTITIES
 from monolect.ir.rewrite.index import as_sums
 from monolect.ir.rewrite.named_rules import Family
 from monolect.ir.text import show
-from monolect.ir.uop import UOp, node, toposort
+from monolect.ir.uop import UOp, node, nodes_of, toposort
 from monolect.lower import reduce
 from monolect.lower.blocked_sums import fold_sums
 from monolect.lower.cold_paths import branch_cold_paths
@@ -82,7 +82,7 @@ def _each(rewrite: Callable[[list[UOp]], list[UOp]]) -> Callable[[UOp, Target], 
 
 def _loops(rewrite: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], UOp]:
     """Turn a rewrite of loops into a pass that skips kernels whose axis types the user wrote."""
-    return lambda sink, target: sink if has_axes(toposort(sink)) else rewrite(sink, target)
+    return lambda sink, target: sink if has_axes(nodes_of(sink)) else rewrite(sink, target)
 
 
 def _scratch_bytes(target: Target) -> int:

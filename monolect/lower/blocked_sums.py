@@ -19,13 +19,13 @@ After:  REDUCE(ADD, REDUCE(ADD, x(r' * 128 + r"), r"), r') r': 0..7, r": 0..127
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isqrt, prod
 
 from monolect.base.dtype import dtypes
 from monolect.ir.bounds import min_max, replace_ranges, unused_ranges
 from monolect.ir.rewrite.normal import smaller
-from monolect.ir.uop import UOp, build, idx, node, rebuild, toposort
+from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild
 from monolect.lower.peel_last import LOOP_AND_MEMORY_OPS, Loops, loops_of, step_of
 
 MIN_PART = 128  # values; a block of a sum with few lanes has at least as many
@@ -39,7 +39,7 @@ _REFUSED = LOOP_AND_MEMORY_OPS | {"BARRIER", "WMMA"}
 
 def fold_sums(sink: UOp) -> UOp:
     """Pass: add the long float32 sums of a kernel in blocks."""
-    order = toposort(sink)
+    order = nodes_of(sink)
     if not (found := _foldable_loops(order)):
         return sink
     ids = unused_ranges(order)
@@ -77,7 +77,7 @@ def _in_parts(u: UOp, v: UOp, over: list[UOp], within: list[UOp], substitution: 
     return out
 
 
-def _foldable_loops(order: list[UOp]) -> frozenset[Loops]:
+def _foldable_loops(order: Sequence[UOp]) -> frozenset[Loops]:
     """Return the key (`loops_of`) of each loop in the nodes `order` whose reductions are done in blocks."""
     long: set[Loops] = set()
     refused: set[Loops] = set()

@@ -13,13 +13,13 @@ Invariant: r has 1 iteration if p is true in any lane, else 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from monolect.base.dtype import dtypes
 from monolect.base.target import Target
 from monolect.ir.bounds import ranges, unused_ranges, unused_slots
 from monolect.ir.ops import ELEMENTWISE, BufferArg
-from monolect.ir.uop import UOp, build, node, shape_source, substitute, toposort
+from monolect.ir.uop import UOp, build, node, nodes_of, shape_source, substitute, toposort
 from monolect.rules.formula import UNLIKELY
 
 _MOVABLE = ELEMENTWISE | {"BITCAST"}
@@ -30,7 +30,7 @@ def branch_cold_paths(sink: UOp, target: Target) -> UOp:
 
     Kernels for targets with workgroups are returned unchanged.
     """
-    order = toposort(sink)
+    order = nodes_of(sink)
     if target.workgroups or not any(u.tag == UNLIKELY for u in order):
         return sink
     slots, ids = unused_slots(order), unused_ranges(order)
@@ -52,7 +52,7 @@ def branch_cold_paths(sink: UOp, target: Target) -> UOp:
 
 
 def _branch(
-    marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]], slots: Iterator[int], number: int
+    marked: list[UOp], order: Sequence[UOp], users: dict[UOp, list[UOp]], slots: Iterator[int], number: int
 ) -> dict:
     """Return the replacement of each WHERE in `marked`: the LOAD of a REG buffer that one loop, shared by all, may
     overwrite.
@@ -89,7 +89,7 @@ def _branch(
     return out
 
 
-def _exclusive_operands(marked: list[UOp], order: list[UOp], users: dict[UOp, list[UOp]]) -> set[UOp]:
+def _exclusive_operands(marked: list[UOp], order: Sequence[UOp], users: dict[UOp, list[UOp]]) -> set[UOp]:
     """Return the elementwise nodes that only the first values of the WHEREs in `marked` depend on.
 
     `order` and `users`: as in `_branch`.

@@ -15,7 +15,7 @@ from monolect.base.errors import CompileError
 from monolect.base.target import Target
 from monolect.ir.bounds import unused_slots
 from monolect.ir.placement import memory_of
-from monolect.ir.uop import UOp, node, substitute, toposort
+from monolect.ir.uop import UOp, node, nodes_of, substitute
 
 
 def demote_registers(sink: UOp, target: Target) -> UOp:
@@ -25,7 +25,7 @@ def demote_registers(sink: UOp, target: Target) -> UOp:
     """
     if target.workgroups or not target.local_bytes:
         return sink
-    order = toposort(sink)
+    order = nodes_of(sink)
     indexed = [memory_of(u.src[0]) for u in order if u.op == "INDEX" and len(u.src) > 1]
     found = list(dict.fromkeys(b for b in indexed if b.op == "BUFFER" and b.arg.addrspace == "REG"))
     if not found:

@@ -17,13 +17,14 @@ Invariant: no UPCAST range is left; a value is never split into scalars.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from monolect.base.dtype import dtypes
 from monolect.base.matrix_units import BY_NAME, runs
 from monolect.ir.bounds import ranges
 from monolect.ir.rewrite.normal import linear
-from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, substitute_all, toposort
+from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild, shape_source, substitute_all, toposort
 from monolect.lower.scan import Scans, widen
 
 MAX_SHUFFLE_STRIDE = 4  # elements; lanes at most this far apart are shuffled from contiguous vectors
@@ -32,7 +33,7 @@ SHAPED = ("UPCAST", "GROUP_REDUCE", "CONTRACT")  # types of the ranges that beco
 
 def expand(sink: UOp) -> UOp:
     """Pass: turn the UPCAST, GROUP_REDUCE and CONTRACT ranges of a kernel into axes of values."""
-    order = toposort(sink)
+    order = nodes_of(sink)
     axis_of = _assign_axes(order)
     if not axis_of:
         return sink
@@ -71,7 +72,7 @@ def expand(sink: UOp) -> UOp:
     return new[sink]
 
 
-def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
+def _assign_axes(order: Sequence[UOp]) -> dict[UOp, int]:
     """Return the axis, counted from the last (1), of each RANGE in `order` that becomes an axis of values (`SHAPED`).
 
     Two ranges that one value depends on get different axes.
@@ -92,7 +93,7 @@ def _assign_axes(order: list[UOp]) -> dict[UOp, int]:
     return axis_of
 
 
-def _co_occurring(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
+def _co_occurring(shaped: list[UOp], order: Sequence[UOp]) -> dict[UOp, set[UOp]]:
     """Return, for each range of `shaped`, the others that one value in `order` depends on or is reduced over together
     with it.
     """
@@ -108,7 +109,7 @@ def _co_occurring(shaped: list[UOp], order: list[UOp]) -> dict[UOp, set[UOp]]:
     return co_occurring
 
 
-def _widened_accumulators(order: list[UOp], axis_of: dict[UOp, int], scanned: set[UOp]) -> dict[UOp, UOp]:
+def _widened_accumulators(order: Sequence[UOp], axis_of: dict[UOp, int], scanned: set[UOp]) -> dict[UOp, UOp]:
     """Return, for each REG buffer that is stored as a whole, a BUFFER with axes for the ranges of its STOREs.
 
     `axis_of`: the axis of each range that becomes one. Ranges in `scanned` get no axis: a SCAN combines their

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from monolect.base.errors import InternalError
 from monolect.ir.bounds import ranges
-from monolect.ir.uop import UOp, node, toposort
+from monolect.ir.uop import UOp, node, nodes_of
 
 
 class Loop:
@@ -34,7 +34,7 @@ class Linearizer:
     """Builds the loop nest of one kernel and emits its instructions."""
 
     def __init__(self, sink: UOp):
-        self.order = [u for u in toposort(sink) if u.op not in ("SINK", "GROUP")]
+        self.order = [u for u in nodes_of(sink) if u.op not in ("SINK", "GROUP")]
         self.root = Loop(None, None)
         self.loops: dict[UOp, Loop] = {}
         self.loop_of: dict[UOp, Loop] = {}  # the innermost loop that a node depends on

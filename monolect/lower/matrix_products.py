@@ -13,13 +13,13 @@ from monolect.base.dtype import DType
 from monolect.base.target import MatrixUnit, Target
 from monolect.ir.rewrite.driver import replaced
 from monolect.ir.rewrite.normal import is_zero, unbroadcast
-from monolect.ir.uop import UOp, broadcast_to, const, node, toposort
+from monolect.ir.uop import UOp, broadcast_to, const, node, nodes_of
 
 
 def matrix_units(sink: UOp, target: Target) -> UOp:
     """Pass: replace sums of products by WMMAs where a matrix unit of `target` computes them."""
     units = target.units
-    if not units or not any(u.op in ("REDUCE", "WMMA") for u in toposort(sink)):
+    if not units or not any(u.op in ("REDUCE", "WMMA") for u in nodes_of(sink)):
         return sink
 
     def tiled(u: UOp) -> UOp:

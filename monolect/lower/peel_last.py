@@ -14,12 +14,12 @@ Invariant: a node tagged PEELED is `op(rest, last)`; if iterations are left, `re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from monolect.ir.bounds import min_max, ranges, replace_ranges
 from monolect.ir.ops import MOVEMENT
 from monolect.ir.rewrite.normal import FALSE, TRUE
-from monolect.ir.uop import UOp, broadcast_to, idx, node, rebuild, toposort
+from monolect.ir.uop import UOp, broadcast_to, idx, node, nodes_of, rebuild, toposort
 
 MAX_OPS = 100  # values of an iteration; longer loop bodies are not duplicated
 PEELED = "peeled"  # tag of `op(rest, last)`, and of `rest`
@@ -45,7 +45,7 @@ def step_of(u: UOp, loops: Iterable[UOp]) -> list[UOp]:
 
 def peel_last(sink: UOp) -> UOp:
     """Pass: peel the last iteration of the reduction loops where that removes conditions."""
-    order = toposort(sink)
+    order = nodes_of(sink)
     if not (found := _peelable_loops(order)):
         return sink
     new: dict[UOp, UOp] = {}
@@ -92,7 +92,7 @@ def _where_known(body: UOp, new: Facts) -> UOp:
     return broadcast_to(new[body], body.shape)
 
 
-def _peelable_loops(order: list[UOp]) -> dict[Loops, Facts]:
+def _peelable_loops(order: Sequence[UOp]) -> dict[Loops, Facts]:
     """Return, for each loop in `order` whose last iteration is peeled, the conditions known in all other iterations."""
     out: dict[Loops, Facts] = {}
     refused: set[Loops] = set()

@@ -17,7 +17,7 @@ from monolect.ir.ops import BufferArg, broadcast
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
 from monolect.ir.rewrite.normal import neutral
-from monolect.ir.uop import UOp, broadcast_to, build, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, broadcast_to, build, idx, node, nodes_of, rebuild, shape_source, toposort
 from monolect.lower.peel_last import PEELED
 
 ROWS = Family(
@@ -34,7 +34,7 @@ class ReduceLowering:
 
     def __init__(self, sink: UOp):
         self.sink = sink
-        order = toposort(sink)
+        order = nodes_of(sink)
         self.order = order
         self.slots = unused_slots(order)
         self.ids = unused_ranges(order)

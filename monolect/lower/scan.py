@@ -10,6 +10,7 @@ If the accumulator has more bits than the results (`rules.loops.carry`), the SCA
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from monolect.base.dtype import DType
@@ -34,7 +35,7 @@ class Scans:
     `axis_of`: the axis of each such range, counted from the last. `steps`: the ScanStep of each sum's node.
     """
 
-    def __init__(self, order: list[UOp], axis_of: dict[UOp, int]):
+    def __init__(self, order: Sequence[UOp], axis_of: dict[UOp, int]):
         self.axis_of = axis_of
         self.steps: dict[UOp, ScanStep] = {}
         lanes: dict[UOp, UOp] = {}

@@ -15,14 +15,14 @@ from __future__ import annotations
 from monolect.base.target import Target
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.rewrite.driver import replaced
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, nodes_of
 from monolect.rules.decompose import decompose
 from monolect.rules.legalize import legalize
 
 
 def select(sink: UOp, target: Target) -> UOp:
     """Pass: replace the ops and dtypes of a kernel that `target` lacks."""
-    if all(_is_native(u, target) for u in toposort(sink)):
+    if all(_is_native(u, target) for u in nodes_of(sink)):
         return sink
     return replaced(sink, lambda u: _replacement(u, target))
 

@@ -25,12 +25,12 @@ from itertools import count
 from monolect.ir.bounds import ranges, unused_slots
 from monolect.ir.ops import BufferArg
 from monolect.ir.rewrite.normal import less, smaller
-from monolect.ir.uop import UOp, idx, node, rebuild, shape_source, substitute, toposort
+from monolect.ir.uop import UOp, idx, node, nodes_of, rebuild, shape_source, substitute
 
 
 def ahead(sink: UOp) -> UOp:
     """Pass: expand pipelined LOADs and TMACOPYs into copies issued one or more iterations ahead."""
-    order = toposort(sink)
+    order = nodes_of(sink)
     if not any(is_pipelined(u) or u.op == "TMACOPY" for u in order):
         return sink
     slots = unused_slots(order)

@@ -25,7 +25,7 @@ from monolect.ir.bounds import min_max, ranges, unused_slots
 from monolect.ir.ops import KernelInfo, LoadArg
 from monolect.ir.placement import is_memory, memory_of
 from monolect.ir.rewrite.normal import TRUE, is_zero, less, linear, smaller
-from monolect.ir.uop import UOp, build, const, idx, node, rebuild, substitute, toposort
+from monolect.ir.uop import UOp, build, const, idx, node, nodes_of, rebuild, substitute, toposort
 from monolect.optimize.accumulate import accumulate_locally
 from monolect.optimize.actions.bound import Bounds
 from monolect.optimize.actions.matrix_unit import operands, products
@@ -561,7 +561,7 @@ def _thread_special(sink: UOp, plan: LoopPlan, parts: dict[UOp, list[UOp]]) -> U
         return sink
     from_, to = next(iter(mapping.items()))
     new: dict[UOp, UOp] = {from_: to}
-    for u in toposort(sink):
+    for u in nodes_of(sink):
         if u not in new:
             src = tuple(new[s] for s in u.src)
             if u.op == "AFTER":

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from monolect.base.target import Target
 from monolect.ir.check.custom_kernels import has_axes
 from monolect.ir.rewrite.normal import linear
-from monolect.ir.uop import UOp, idx, node, rebuild, toposort
+from monolect.ir.uop import UOp, idx, node, nodes_of, rebuild, toposort
 from monolect.optimize.loops.scratch import is_scratch
 from monolect.optimize.loops.sequence import carried_ranges
 
@@ -27,13 +27,13 @@ def merge_ranges(sink: UOp, target: Target) -> UOp:
     """Return the kernel `sink` with adjacent loops merged, and loops whose index is divided split. Kernels with axis
     types that a user fixed stay unchanged.
     """
-    if has_axes(toposort(sink)):
+    if has_axes(nodes_of(sink)):
         return sink
     # a resulting loop may be divided again: a window over two axes
     while (divided := _divided(sink, target.lanes(4))) is not sink:
         sink = divided
     while True:
-        order = toposort(sink)
+        order = nodes_of(sink)
         for a, b in _neighbours(order):
             if _always_together(order, a, b) and (out := _merge(sink, order, a, b)) is not None:
                 sink = out
@@ -49,7 +49,7 @@ def _divided(sink: UOp, lanes: int) -> UOp:
     Reductions are split likewise, as in a norm over channels that each have a bias, if n fills a vector of `lanes`
     elements. A loop that carries an accumulator stays whole: its iterations run in order.
     """
-    order = toposort(sink)
+    order = nodes_of(sink)
     inner = order if any(is_scratch(u) for u in order) else toposort(*(u for u in order if u.op == "REDUCE"))
     found = {u.src[0]: u.src[1] for u in inner if u.op in _DIVISIONS and u.src[0].op == "RANGE"}
     whole = {r: n.value for r, n in found.items() if r.src[0].op == n.op == "CONST" and r.src[0].value % n.value == 0}
@@ -79,12 +79,12 @@ def _is_loop(u: UOp) -> bool:
     return u.op == "RANGE" and bool(u.arg[1] == "LOOP")
 
 
-def _closers(order: list[UOp]) -> list[tuple[UOp, ...]]:
+def _closers(order: Sequence[UOp]) -> list[tuple[UOp, ...]]:
     """Return, for each END and each REDUCE over RANGEs among the nodes `order`, the RANGEs that it closes."""
     return [u.src[1:] for u in order if u.op == "END" or (u.op == "REDUCE" and len(u.src) > 1)]
 
 
-def _neighbours(order: list[UOp]) -> list[tuple[UOp, UOp]]:
+def _neighbours(order: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
     """Return pairs (a, b) of RANGEs of constant size that may be merged: every END and REDUCE that closes a or b has b
     directly after a. `order`: the nodes of the kernel.
     """
@@ -107,7 +107,7 @@ def _are_neighbours(rs: Sequence[UOp], a: UOp, b: UOp) -> bool:
     return after < len(rs) and rs[after] is b
 
 
-def _always_together(order: list[UOp], a: UOp, b: UOp) -> bool:
+def _always_together(order: Sequence[UOp], a: UOp, b: UOp) -> bool:
     """Whether every index uses the RANGEs a and b only as a * n + b, where n is the size of b, so that they may be
     merged. `order`: the nodes of the kernel.
     """
@@ -132,7 +132,7 @@ def _is_scan_start(u: UOp) -> bool:
     return u.op == "AFTER" and u.src[0].op == "BUFFER" and bool(u.src[0].arg.addrspace == "REG")
 
 
-def _merge(sink: UOp, order: list[UOp], a: UOp, b: UOp) -> UOp | None:
+def _merge(sink: UOp, order: Sequence[UOp], a: UOp, b: UOp) -> UOp | None:
     """Return the kernel `sink` with the RANGEs a and b merged into one, or None if a division or remainder by the size
     of b would be left. `order`: the nodes of the kernel.
     """

@@ -10,12 +10,13 @@ Invariant: the shapes of values stay; each index names the same element.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from monolect.base.errors import VerifyError
 from monolect.ir.placement import is_memory, memory_of
 from monolect.ir.rewrite.named_rules import Family, Row, fired
-from monolect.ir.uop import UOp, broadcast_to, build, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, broadcast_to, build, idx, node, nodes_of, rebuild, shape_source
 
 ROWS = Family(
     "memory", __name__,
@@ -31,7 +32,7 @@ def flat_memory(sink: UOp) -> UOp:
 
     Raises VerifyError for a view of such memory that is not an INDEX.
     """
-    order = toposort(sink)
+    order = nodes_of(sink)
     multi_axis = _multi_axis_memory(order)
     if not multi_axis:
         return sink
@@ -57,7 +58,7 @@ def flat_memory(sink: UOp) -> UOp:
     return new[sink]
 
 
-def _multi_axis_memory(order: list[UOp]) -> set[UOp]:
+def _multi_axis_memory(order: Sequence[UOp]) -> set[UOp]:
     """Return the PARAMs and BUFFERs in `order` to flatten: those indexed along several axes, or accessed as a whole.
 
     Accumulators, and memory of symbolic shape, are left out.

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from monolect.base import collector
 from monolect.base.collector import MANY, collection_paused
 
 
 @pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
+def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(collector, "_has_frozen", False)
     was_on, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.unfreeze()
     yield
@@ -55,8 +57,9 @@ def test_what_the_user_froze_stays_frozen():
     try:
         n = gc.get_freeze_count()
         with collection_paused():
-            made = [[] for _ in range(MANY + 1)]
+            made = [[] for _ in range(2 * MANY)]
         assert gc.get_freeze_count() == n and len(made) > MANY
+        assert collector._has_frozen  # they are not counted again
     finally:
         gc.unfreeze()
 

@@ -15,7 +15,7 @@ OUT = node("PARAM", (shape_source((24,)),), ParamArg(0, dtypes.float32))
 R, S = (node("RANGE", (idx(n),), (k, "LOOP")) for k, n in enumerate((4, 6)))
 ONE = const(1.0, dtypes.float32)
 DERIVED = ("_linear", "_min_max", "_placement", "_ranges", "_sizes")
-FIELDS = ("op", "src", "arg", "tag", "dtype", "shape", "serial", "origin", "storage", *DERIVED)
+FIELDS = ("op", "src", "arg", "tag", "dtype", "shape", "height", "serial", "origin", "storage", *DERIVED)
 STORE = node("STORE", (node("INDEX", (OUT, R * 6 + S)), ONE))
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
+from weakref import WeakKeyDictionary
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import IRError, VerifyError
@@ -38,6 +39,9 @@ def _allowed(stage: Stage) -> dict[str, Row]:
     return {name: row for name, row in ROWS.items() if stage & row.stages}
 
 
+_verified: WeakKeyDictionary[UOp, set[tuple]] = WeakKeyDictionary()  # {graph: (stage, removed ops) it was verified at}
+
+
 def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:
     """Check that every node below `root` keeps the rules of its op's row, is allowed at `stage`, and is none of the ops
     `removed` by earlier passes.
@@ -45,7 +49,11 @@ def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:
     The body of a CALL is not entered, because it was verified at its own stage; nor is a PROGRAM at stage COMMAND. It
     also checks that loops nest, that each write depends on the loops around it, and that the instructions of a LINEAR
     are in an order that can run. Raises VerifyError.
+    A graph that passed is not checked again at that stage: many passes leave a kernel as it was.
     """
+    rules = (stage, *removed)
+    if rules in _verified.get(root, ()):
+        return
     allowed = _allowed(stage)
     if removed:
         allowed = {name: row for name, row in allowed.items() if name not in removed}
@@ -77,6 +85,7 @@ def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:
                 stack.append(s)
     if nested:
         _verify_loops(root, nested)
+    _verified.setdefault(root, set()).add(rules)
 
 
 def _disagree(u: UOp, root: UOp, row: Row) -> VerifyError:

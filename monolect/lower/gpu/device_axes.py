@@ -23,6 +23,7 @@ Source: the axis types of the specification.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from monolect.base.errors import ActionError
@@ -32,7 +33,7 @@ from monolect.ir.lanes import MOST_SLOTS, in_warp, shared_lanes
 from monolect.ir.ops import BufferArg
 from monolect.ir.placement import memory_of
 from monolect.ir.rewrite.normal import TRUE, less, smaller
-from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild, shape_source, toposort
 from monolect.lower.gpu.fragments import fragments
 from monolect.lower.gpu.launch import launched
 from monolect.lower.software_pipeline import is_pipelined
@@ -45,7 +46,7 @@ def device_axes(sink: UOp, target: Target) -> UOp:
 
     Raises ActionError for too many lanes or too much memory in a workgroup.
     """
-    order = toposort(sink)
+    order = nodes_of(sink)
     if not target.workgroups or not any(u.op == "RANGE" and (u.arg[1] in LANES or u.arg[1] == "GLOBAL") for u in order):
         return sink
     with_fragments = fragments(sink, order, target)
@@ -65,7 +66,7 @@ class _Workgroups:
     `dims` are the dimensions of a workgroup, that of adjacent lanes first; each lists the ranges that it replaces.
     """
 
-    def __init__(self, sink: UOp, order: list[UOp], target: Target):
+    def __init__(self, sink: UOp, order: Sequence[UOp], target: Target):
         self.sink, self.order, self.target = sink, order, target
         self.copy_ranges = {r for u in order if is_shared_copy(u) for r in u.src[1:] if r.arg[1] == "LOCAL"}
         loops = sorted((u for u in order if u.op == "RANGE"), key=lambda r: -r.arg[0])
@@ -101,7 +102,7 @@ class _Workgroups:
         self._rewrite(self.order, new)
         return new[self.sink]
 
-    def _rewrite(self, order: list[UOp], new: dict[UOp, UOp]) -> None:
+    def _rewrite(self, order: Sequence[UOp], new: dict[UOp, UOp]) -> None:
         """Add the replacement of each node of `order` to `new`, except for nodes that `new` has."""
         gates = self._gates()
         for u in order:

@@ -19,6 +19,7 @@ Invariant: every lane of a warp reaches the same WMMAs; the guard of a row or co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
 from monolect.base.errors import ActionError, InternalError
@@ -30,7 +31,7 @@ from monolect.ir.rewrite.normal import linear
 from monolect.ir.uop import UOp, const, idx, node, rebuild, substitute
 
 
-def fragments(sink: UOp, order: list[UOp], target: Target) -> UOp:
+def fragments(sink: UOp, order: Sequence[UOp], target: Target) -> UOp:
     """Rewrite the products of a kernel whose actions choose a unit of a warp; return other kernels unchanged.
 
     `order`: the nodes of `sink`, sources first.

@@ -11,7 +11,7 @@ Invariant: a REDUCE over CONTRACT ranges is a sum of MUL(CAST(a), CAST(b)), with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -166,7 +166,7 @@ def products(
     )
 
 
-def _from_local_memory(x: UOp, columns: list[UOp], order: list[UOp]) -> UOp:
+def _from_local_memory(x: UOp, columns: list[UOp], order: Sequence[UOp]) -> UOp:
     """Return a LOAD of the value `x` from a new LOCAL buffer that loops over `columns` fill first.
 
     `columns`: the RANGEs that `x` depends on and that become the buffer's axes. `order`: the nodes of the kernel, whose

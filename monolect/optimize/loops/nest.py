@@ -20,7 +20,7 @@ from monolect.ir.check.custom_kernels import check_target, has_axes
 from monolect.ir.digest import digests
 from monolect.ir.ops import KernelInfo, LoadArg
 from monolect.ir.placement import memory_of
-from monolect.ir.uop import UOp, toposort
+from monolect.ir.uop import UOp, nodes_of, toposort
 from monolect.optimize.loops.axis_part import AxisPart
 from monolect.optimize.loops.scratch import ScratchBuffers
 from monolect.optimize.loops.sequence import (
@@ -61,7 +61,7 @@ class LoopNest:
 
     def __init__(self, sink: UOp, target: Target):
         self.sink, self.target = sink, target
-        self.order = toposort(sink)
+        self.order = nodes_of(sink)
         self.is_given = has_axes(self.order)  # a user fixed the axis types: no action is legal
         if self.is_given:
             check_target(self.order, target)

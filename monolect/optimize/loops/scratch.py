@@ -11,6 +11,7 @@ Invariant: the loops of a scratch value index only its buffer and the operands o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from monolect.ir.bounds import ranges
@@ -40,7 +41,7 @@ class ScratchBuffers:
     `fills`: {BUFFER: the END that fills it}, in execution order. `own`: the RANGEs that those ENDs close.
     """
 
-    def __init__(self, order: list[UOp]):
+    def __init__(self, order: Sequence[UOp]):
         self.order = order
         self.fills = {u.src[0]: u.src[1] for u in order if is_scratch(u)}
         self.own = frozenset(r for e in self.fills.values() for r in e.src[1:])  # the loops that fill scratch buffers

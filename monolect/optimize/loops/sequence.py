@@ -13,6 +13,7 @@ Invariant: a loop that is not listed may run in any order, and its iterations at
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import gcd
 
 from monolect.base.dtype import DType
@@ -24,7 +25,7 @@ from monolect.ir.uop import UOp, build, idx
 from monolect.optimize.loops.scratch import is_local, is_scratch
 
 
-def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
+def carried_ranges(order: Sequence[UOp]) -> frozenset[UOp]:
     """Return the RANGEs that carry an accumulator (a scalar in a register) or a table (an array) from one iteration to
     the next. They must run in order, inside of all other loops. `order`: the nodes of the kernel.
     """
@@ -35,7 +36,7 @@ def carried_ranges(order: list[UOp]) -> frozenset[UOp]:
     return frozenset(out)
 
 
-def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
+def sequential_ranges(order: Sequence[UOp]) -> frozenset[UOp]:
     """Return the RANGEs whose iterations must run in order: they carry a value, or their iterations may write one
     address twice. `order`: the nodes of the kernel.
     """
@@ -51,7 +52,7 @@ def sequential_ranges(order: list[UOp]) -> frozenset[UOp]:
     return frozenset(out)
 
 
-def atomic_ranges(order: list[UOp], atomics: frozenset[DType]) -> frozenset[UOp]:
+def atomic_ranges(order: Sequence[UOp], atomics: frozenset[DType]) -> frozenset[UOp]:
     """Return the RANGEs that must run in order only because of ATOMICADDs that the target can do atomically, so that it
     may run them in any order after all.
 
@@ -61,7 +62,7 @@ def atomic_ranges(order: list[UOp], atomics: frozenset[DType]) -> frozenset[UOp]
     return sequential_ranges(order) - sequential_ranges(rest)
 
 
-def running_ranges(order: list[UOp]) -> frozenset[UOp]:
+def running_ranges(order: Sequence[UOp]) -> frozenset[UOp]:
     """Return the RANGEs of scans that carry only running sums, products or maxima, so that several of their iterations
     may be computed at once as one SCAN of a vector. `order`: the nodes of the kernel.
     """
@@ -80,7 +81,7 @@ def running_ranges(order: list[UOp]) -> frozenset[UOp]:
     return frozenset().union(*(carried[acc] for acc in plain)) - frozenset(others) - sequential_ranges(kept)
 
 
-def scan_depths(order: list[UOp]) -> dict[UOp, int]:
+def scan_depths(order: Sequence[UOp]) -> dict[UOp, int]:
     """Return {RANGE of a scan: number of RANGEs that must enclose it}, for each RANGE that carries an accumulator or a
     table.
 
@@ -103,7 +104,7 @@ def scan_depths(order: list[UOp]) -> dict[UOp, int]:
     return {r: len(outer) for r, outer in around.items()}
 
 
-def private_local_ranges(order: list[UOp]) -> frozenset[UOp]:
+def private_local_ranges(order: Sequence[UOp]) -> frozenset[UOp]:
     """Return the RANGEs each of whose iterations needs a private LOCAL buffer or a private register array with a
     computed index.
 

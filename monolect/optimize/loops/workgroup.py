@@ -10,6 +10,7 @@ Invariant: that pass accepts a kernel that is legal here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
@@ -32,7 +33,7 @@ class Workgroup:
     take them as the argument `axes`.
     """
 
-    def __init__(self, order: list[UOp], reduces: list[UOp], target: Target):
+    def __init__(self, order: Sequence[UOp], reduces: list[UOp], target: Target):
         self.order, self.reduces, self.target = order, reduces, target
 
     # ---- the kernel --------------------------------------------------------------------------------------------------

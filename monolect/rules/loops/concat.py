@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from monolect.ir.bounds import Interval, ranges, replace_ranges, unused_ranges
 from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
 from monolect.ir.rewrite.normal import conjuncts, limits, linear, negate
-from monolect.ir.uop import UOp, build, idx, node, rebuild, toposort
+from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild, toposort
 
 ROWS = Family(
     "joined", __name__,
@@ -73,7 +73,7 @@ def _is_nest(sink: UOp) -> bool:
     """
     sets: dict[UOp, set[UOp]] = {}  # for each loop, the nodes inside of it
     inside = [
-        (u, frozenset(u.src[1:]) if u.op == "END" else ranges(u)) for u in toposort(sink) if u.op in ("END", "REDUCE")
+        (u, frozenset(u.src[1:]) if u.op == "END" else ranges(u)) for u in nodes_of(sink) if u.op in ("END", "REDUCE")
     ]
     for u, loops in inside:
         for r in loops:
@@ -152,7 +152,7 @@ def _pieces(end: UOp, r: UOp, boundaries: list[int], sink: UOp, holds: Holds) ->
     Pieces of equal size share new loops from r inward; loops shared by all sizes would have to enclose those of r.
     Pieces of one size keep the old loop numbers if these are free. `holds`: as `_holds` returns it.
     """
-    store, loops, numbers = end.src[0], end.src[1:], unused_ranges(toposort(sink))
+    store, loops, numbers = end.src[0], end.src[1:], unused_ranges(nodes_of(sink))
     inside = [x for x in loops if x.arg[0] >= r.arg[0]]
     is_free = all(x not in u.src for u in sink.src if u is not end for x in inside)
     sizes: dict[int, dict[UOp, UOp]] = {}
@@ -218,7 +218,7 @@ def read_at_once(sink: UOp) -> UOp:
     Before: WHERE(r0 < 5, LOAD(INDEX(p, r0*8 + r1 + 40), 0, r0 < 5), LOAD(INDEX(p, r0*8 + r1 - 40), 0, 4 < r0))
     After:  LOAD(INDEX(p, r0*8 + r1 - 40 + WHERE(r0 < 5, 80, 0)))
     """
-    order = toposort(sink)
+    order = nodes_of(sink)
     if not any(_is_choice(u) for u in order):
         return sink
     new: dict[UOp, UOp] = {}

@@ -14,12 +14,12 @@ Invariant: every element of a scratch value is computed once, by the same operat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 from monolect.ir.bounds import ranges, replace_ranges, unused_ranges, unused_slots
 from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
-from monolect.ir.uop import UOp, build, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, build, idx, node, nodes_of, rebuild, shape_source
 
 ROWS = Family(
     "seams", __name__,
@@ -38,7 +38,7 @@ def split_seams(sink: UOp) -> UOp:
 
 def _split(sink: UOp) -> UOp | None:
     """Return the kernel split at one concat boundary, or None if there is none."""
-    order = toposort(sink)
+    order = nodes_of(sink)
     for r, at in dict.fromkeys(s for u in order if (s := _boundary(u)) is not None):
         boundary = ConcatBoundary(order, r, at)
         if boundary.is_closed() and is_on("loop_each_side"):
@@ -117,7 +117,7 @@ class ConcatBoundary:
     nodes, sources first.
     """
 
-    def __init__(self, order: list[UOp], first: UOp, at: int):
+    def __init__(self, order: Sequence[UOp], first: UOp, at: int):
         self.order, self.size = order, first.src[0].value
         self.pieces = Piece(0, at, self.size), Piece(at, self.size - at, self.size)
         self.ids, self.slots = unused_ranges(order), unused_slots(order)

@@ -29,7 +29,7 @@ from monolect.ir.check.custom_kernels import has_axes
 from monolect.ir.ops import BufferArg
 from monolect.ir.rewrite.named_rules import Family, Row, fired, is_on
 from monolect.ir.rewrite.normal import conjuncts, linear, negate, smaller, within
-from monolect.ir.uop import UOp, build, const, idx, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, build, const, idx, node, nodes_of, rebuild, shape_source
 from monolect.rules.loops.carry import carried_type, step
 from monolect.rules.loops.class_scan import binned, tallies
 
@@ -54,7 +54,7 @@ def simplify_loops(sink: UOp, target: Target) -> UOp:
     """Pass: apply the rules of this module to every REDUCE. A kernel whose author fixed its axis types is returned
     unchanged.
     """
-    order = toposort(sink)
+    order = nodes_of(sink)
     if has_axes(order) or not any(u.op == "REDUCE" for u in order):
         return sink
     slots = unused_slots(order)
