@@ -16,7 +16,8 @@ from monolect.autograd.sharding import use, whole, whole_along, whole_to_reshape
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
-from monolect.ir.rewrite.normal import TRUE, count, negate, within
+from monolect.ir.rewrite.normal import TRUE, count
+from monolect.ir.rewrite.padding import pad_mask
 from monolect.ir.uop import UOp, broadcast_to, build, const, idx, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
@@ -142,12 +143,8 @@ def pad_invalid(u: UOp, offsets: Sequence[Size], shape: Sequence[Size]) -> UOp:
 
 def pad(u: UOp, offsets: Sequence[Size], shape: tuple, fill: Any = 0) -> UOp:
     """Return `u` at `offsets` in a result of `shape` whose other elements are `fill`."""
-    mask = None
-    for axis, (o, n, total) in enumerate(zip(offsets, u.shape, shape, strict=True)):
-        m = inside(o, n, total, axis, len(shape))
-        if m is not TRUE:
-            mask = m if mask is None else build("AND", mask, m)
-    return u if mask is None else build("WHERE", mask, pad_invalid(u, offsets, shape), number(fill, u.dtype))
+    mask = pad_mask(offsets, u.shape, shape)
+    return u if mask is TRUE else build("WHERE", mask, pad_invalid(u, offsets, shape), number(fill, u.dtype))
 
 
 def padded_to_max(u: UOp, fill: Any, axes: Iterable[int]) -> UOp:
@@ -170,23 +167,6 @@ def on_axis(u: UOp, axis: int, rank: int) -> UOp:
 def iota(n: Size, dtype: DType = dtypes.index, axis: int = 0, rank: int = 1) -> UOp:
     """Return 0, 1, ..., n - 1 along `axis` of a result with `rank` axes."""
     return on_axis(build("IOTA", idx(n), arg=dtype), axis, rank)
-
-
-def inside(offset: Size, size: Size, total: Size, axis: int, rank: int) -> UOp:
-    """Return a bool node of `rank` axes, of size `total` along `axis` and 1 on the others: the mask that is true for
-    indices i along `axis` with offset <= i < offset + size. Return the constant TRUE if all indices are inside.
-    """
-    i = iota(total, dtypes.index, axis, rank)
-    starts = offset.__class__ is int and offset == 0
-    end = offset + size
-    ends = end is total or (end.__class__ is int and end == total)
-    if starts and ends:
-        return TRUE
-    below = build("CMPLT", i, idx(end))
-    if starts:
-        return below
-    above = negate(build("CMPLT", i, idx(offset)))
-    return above if ends else within(i, offset, end)
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
@@ -313,7 +293,6 @@ __all__ = [
     "flip",
     "full",
     "index",
-    "inside",
     "iota",
     "joined",
     "leading",

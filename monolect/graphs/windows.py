@@ -27,6 +27,7 @@ from monolect.base.dtype import accumulator
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.ir.bounds import at_most, bounds_text
 from monolect.ir.rewrite.normal import TRUE
+from monolect.ir.rewrite.padding import inside
 from monolect.ir.uop import UOp, build
 
 Ints = tuple[int, ...]
@@ -180,7 +181,7 @@ class OverlapAdd:
         """
         rank, out = self.head + 2 * self.n, TRUE
         for a, (t, s, k) in enumerate(zip(at, self.stride, self.kernel, strict=True)):
-            out = build("AND", out, g.inside(0, min(s, k - t * s), s, self.head + 2 * a + 1, rank))
+            out = build("AND", out, inside(0, min(s, k - t * s), s, self.head + 2 * a + 1, rank))
         return out
 
 

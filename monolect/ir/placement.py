@@ -140,8 +140,8 @@ def _combine(u: UOp) -> Placement:
 
     The address space is None because the node is a computed value. If one operand is on a single device and another on
     several, the first is copied to the several devices. The result is sharded over each axis of the mesh along the
-    axis of the largest operand that is sharded over it; the others are resharded. Axes are counted from the right,
-    because shapes are right-aligned. Raises DeviceError for operands on different devices or meshes.
+    axis of the largest operand that is sharded over it, of equally large ones along the first axis; the others are
+    resharded. Axes are counted from the right, because shapes are right-aligned. Raises DeviceError for operands on different devices or meshes.
     """
     d: Any = None
     sharded: tuple[UOp, ...] = ()
@@ -161,8 +161,8 @@ def _largest(u: UOp, sharded: Sequence[UOp], n: int) -> Layout:
     for k in range(len(counts)):
         over_k = [(s, a) for s, of_s in zip(sharded, axes, strict=True) if (a := of_s[k]) is not None]
         if over_k:
-            s, a = max(over_k, key=lambda pair: _stored_elements(pair[0]))
-            found[k] = len(u.shape) - len(s.shape) + a
+            in_result = [(_stored_elements(s), -(len(u.shape) - len(s.shape) + a)) for s, a in over_k]
+            found[k] = -max(in_result)[1]
     return layout_of(zip(counts, found, strict=True))
 
 

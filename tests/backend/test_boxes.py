@@ -36,7 +36,7 @@ from tests.backend.standin.boxes import encoded
 from tests.backend.standin.device import Cuda, missing
 from tests.backend.standin.driver import CUresult
 from tests.backend.test_cuda import driver  # noqa: F401  (a fixture)
-from tests.backend.workgroup_kernels import kernels, param
+from tests.backend.workgroup_kernels import kernel, kernels, param
 from tests.structure.test_warp_units import numbers, plan_of
 
 needs_compiler = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -61,10 +61,10 @@ PROGRAMS = {
 
 @cache
 def example(name: str) -> tuple[list[np.ndarray], np.ndarray]:
-    """The arguments of a program, and what it must give."""
+    """The arguments of a program's kernel, and what it must give."""
     d, f, *shapes, _, _ = PROGRAMS[name]
     arrays = [numbers(d, *shape, seed=k) for k, shape in enumerate(shapes)]
-    return arrays, f(*(Tensor(x, device="python") for x in arrays)).numpy()
+    return kernel(MODEL, f, *arrays)[1], f(*(Tensor(x, device="python") for x in arrays)).numpy()
 
 
 def made(name: str, target) -> UOp:

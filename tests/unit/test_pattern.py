@@ -190,7 +190,7 @@ def test_top_down_reaches_the_same_fixed_point_below() -> None:
 
 def test_stop_and_context() -> None:
     inner = plain("NEG", X)
-    u = plain("ADD", plain("CONTIGUOUS", inner), plain("NEG", Y))
+    u = plain("SUB", plain("CONTIGUOUS", inner), plain("NEG", Y))
     rules = one(Pat("NEG", x), lambda x, context: node(context, (x,)))
     got = rewrite(u, rules, context="SIN", stop=lambda v: v.op == "CONTIGUOUS")
     assert got.src[0].src[0] is inner and got.src[1].op == "SIN"

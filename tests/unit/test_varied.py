@@ -1,6 +1,5 @@
 """Numbers that differ at each run of a program become its inputs."""
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -24,12 +23,9 @@ def _nothing_known() -> None:
 
 
 def planned(f: Callable[[float], Any], numbers: list[float]) -> list[int]:
-    """How many plans each call made. Garbage is collected before each call: the order of the operands of a sum depends
-    on nodes of earlier calls that still live.
-    """
+    """How many plans each call made."""
     out = []
     for v in numbers:
-        gc.collect()
         before = {*execute.plans}
         f(v)
         out.append(len({*execute.plans} - before))
@@ -131,6 +127,45 @@ def test_batches_of_rows_train_a_model_with_one_plan() -> None:
 
     new = planned(step, [*range(10, 110, 10)] * 2)
     assert sum(new[MIN_PLANS + 1 :]) == 0
+
+
+def test_gradients_of_elements_have_one_plan_also_at_the_ends_of_an_axis() -> None:
+    """As in a policy gradient: each step of an episode takes another action."""
+    w, rows = (
+        Tensor(X, requires_grad=True).realize(),
+        np.random.default_rng(1).standard_normal((3, 6)).astype(np.float32),
+    )
+    z = rows @ X
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+
+    def step(number: float) -> None:
+        actions = [int(number) // 5**k % 16 for k in range(3)]
+        w.grad = None
+        terms = [(Tensor(x) @ w).softmax(-1)[a].log() * -2.0 for x, a in zip(rows, actions, strict=True)]
+        sum(terms[1:], terms[0]).backward()
+        assert w.grad is not None
+        np.testing.assert_allclose(w.grad.numpy(), 2 * rows.T @ (p - np.eye(16)[actions]), rtol=1e-4, atol=1e-5)
+
+    new = planned(step, [0, 7, 15, 5 * 15, 33, 25 * 15, 99, 400])
+    assert sum(new[MIN_PLANS + 1 :]) == 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 14), st.integers(0, 4)), min_size=4, max_size=9))
+def test_parts_that_are_padded_anywhere(calls: list[tuple[int, int, int]]) -> None:
+    x = Tensor(X, requires_grad=True).realize()
+    for i, j, left in calls:
+        x.grad = None
+        part = x[i : i + 3, j : j + 2]
+        padded = part.pad((left, 4 - left), value=0.5)
+        (padded * padded).sum().backward()
+        want = np.full((3, 6), 0.5, np.float32)
+        want[:, left : left + 2] = X[i : i + 3, j : j + 2]
+        np.testing.assert_array_equal(padded.numpy(), want)
+        want = np.zeros_like(X)
+        want[i : i + 3, j : j + 2] = 2 * X[i : i + 3, j : j + 2]
+        assert x.grad is not None
+        np.testing.assert_array_equal(x.grad.numpy(), want)
 
 
 def test_each_power_of_two_of_a_size_has_one_plan() -> None:

@@ -8,6 +8,8 @@ length of a sequence. After MIN_PLANS different sets of numbers of one program, 
     offsets           of SHRINK and PAD: Variables with the bounds that the shapes give
     sizes             Variables, if all that differ are a * n + b of one size n, and the program is small
 
+The mask of a PAD follows from its offsets and sizes, so it is built from those of the PAD with inputs.
+
 What it is not: it does not treat integers in values, such as `x * 3`, and axes or other args of ops.
 
 Invariant: a batch with inputs for numbers computes the same operations on the same values; each value of an affine size
@@ -26,7 +28,8 @@ from monolect.base.errors import MonolectError
 from monolect.base.numpy import np
 from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
-from monolect.ir.rewrite.normal import is_mark
+from monolect.ir.rewrite.normal import TRUE, is_mark
+from monolect.ir.rewrite.padding import pad_mask
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 
@@ -105,6 +108,7 @@ def with_inputs(batch: list[UOp], dev: str) -> Inputs | None:
     """Return `batch`, which has no plan and no calls, with inputs for the numbers that differ between runs; None if it
     stays as it is.
     """
+    batch = _without_masks(batch)
     order = toposort(*batch, stop=_is_leaf)
     floats = [*_floats(order)]
     # The parts of several processes differ in offsets and sizes, and all processes must make the same plans.
@@ -219,9 +223,35 @@ def _rebuilt(
                 src[k] = shape_source([items.get(i, c.value) for i, c in enumerate(u.src[k].src)])
         if u.op == "BUFFER":
             done[u] = u if src[0] is u.src[0] else with_storage(_sizes(src[0]), u.dtype, u.arg.device, u.storage)
+        elif _is_padded(u) and u.src[0] is TRUE:
+            done[u] = rebuild(u, (_mask_of(src[1]), *src[1:]))
         else:
             done[u] = rebuild(u, tuple(src))
     return [done[u] for u in batch]
+
+
+def _without_masks(batch: list[UOp]) -> list[UOp]:
+    """Return `batch` with the mask of each PAD replaced by TRUE. These nodes are not in normal form, which tells them
+    from others: they only give the key of a program, and `_rebuilt` puts masks back.
+    """
+    order = toposort(*batch, stop=_is_leaf)
+    padded = {u for u in order if _is_padded(u) and u.src[0] is _mask_of(u.src[1])}
+    if not padded:
+        return batch
+    done: dict[UOp, UOp] = {}
+    for u in order:
+        src = tuple([done.get(s, s) for s in u.src])
+        v = done[u] = node(u.op, (TRUE, *src[1:]) if u in padded else src, u.arg, u.tag) if u.op != "BUFFER" else u
+        v.origin = v.origin or u.origin
+    return [done[u] for u in batch]
+
+
+def _is_padded(u: UOp) -> bool:
+    return u.op == "WHERE" and u.src[1].op == "PAD"
+
+
+def _mask_of(pad: UOp) -> UOp:
+    return pad_mask(pad.src[1].sizes, pad.src[0].shape, pad.shape)
 
 
 def _is_of_a_process(u: UOp) -> bool:
