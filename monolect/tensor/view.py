@@ -90,8 +90,26 @@ def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, write
     if u.origin is None:
         check_count(u.shape)
         u.origin = provenance()
+    return _made(parent, make, restride, make if writes is True else writes or None, u.origin)
+
+
+def all_shown(parent: AnyTensor, makes: Sequence[Make], restride: Restride) -> tuple[AnyTensor, ...]:
+    """Return a view of `parent` for each of `makes`, whose nodes have one shape; see `shown`.
+
+    Only the first node is made, to check it: the views of all rows of a tensor take 2 us each.
+    """
+    if not makes:
+        return ()
+    first = shown(parent, makes[0], restride)
+    origin = first._view.origin
+    if not settings.GRAD:
+        return (first, *[_made(parent, _without_graph(f), restride, f, origin) for f in makes[1:]])
+    return (first, *[_made(parent, f, restride, f, origin) for f in makes[1:]])
+
+
+def _made(parent: AnyTensor, make: Make, restride: Restride | None, writes: Make | None, origin: Any) -> AnyTensor:
     t: Any = _new(view_kind(parent._kind))
-    t._view = Window(parent, make, restride, make if writes is True else writes or None, u.origin)
+    t._view = Window(parent, make, restride, writes, origin)
     t._grad = None
     t._requires_grad = False
     return t
@@ -453,6 +471,7 @@ __all__ = [
     "Path",
     "Window",
     "aliases",
+    "all_shown",
     "apply_path",
     "apply_path_or_copy",
     "as_leaf",

@@ -33,7 +33,7 @@ from monolect.tensor.base import (
     unpacked,
 )
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.view import Make, reshaped, shown, strides
+from monolect.tensor.view import Make, all_shown, reshaped, shown, strides
 
 OneOrMore: TypeAlias = "AnyTensor | Sequence[AnyTensor]"  # as `a.cat(b)` and `Tensor.cat([a, b])` take them
 
@@ -407,7 +407,7 @@ class MovementMixin(TensorBase):
         def make(i: int) -> Make:
             return lambda u: graph.reshape(shrink_axis(u, a, i, 1), rest)
 
-        return tuple(shown(self, make(i), lambda s: (*s[:a], *s[a + 1 :])) for i in range(self.shape[a]))
+        return all_shown(self, [make(i) for i in range(self.shape[a])], lambda s: (*s[:a], *s[a + 1 :]))
 
     def __iter__(self) -> Iterator[Self]:
         if not self.shape:
