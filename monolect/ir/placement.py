@@ -139,9 +139,10 @@ def _combine(u: UOp) -> Placement:
     """Return the placement (device, None, layout) of an elementwise op or STACK `u`, from those of its operands.
 
     The address space is None because the node is a computed value. If one operand is on a single device and another on
-    several, the first is copied to the several devices. The result is sharded over each axis of the mesh along the
-    axis of the largest operand that is sharded over it, of equally large ones along the first axis; the others are
-    resharded. Axes are counted from the right, because shapes are right-aligned. Raises DeviceError for operands on different devices or meshes.
+    several, the first is copied to the several devices. The result is sharded over each axis of the mesh along the axis
+    of the largest operand that is sharded over it, of equally large ones along the first axis; the others are
+    resharded. Axes are counted from the right, because shapes are right-aligned. Raises DeviceError for operands on
+    different devices or meshes.
     """
     d: Any = None
     sharded: tuple[UOp, ...] = ()

@@ -161,7 +161,10 @@ def _run_batch(
             if (general := with_inputs(batch, dev)) is not None:
                 try:
                     with bound_all(general.sizes):
-                        return _run_batch(general.batch, dev, as_symbolic, may_vary=False)
+                        plan = _cached((general.key, dev, settings.choices)) if settings.VERIFY < 2 else None
+                        if plan is not None:
+                            return run_plan(plan, general.buffers, as_symbolic)
+                        return _run_batch(general.built(), dev, as_symbolic, may_vary=False)
                 except (IRError, InternalError):  # a form that only constants have
                     general.program.is_refused = True
         if listening.see is not None:

@@ -19,19 +19,21 @@ is checked at each run.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 from monolect.base.dtype import dtypes
-from monolect.base.errors import MonolectError
+from monolect.base.errors import InternalError, MonolectError
 from monolect.base.numpy import np
 from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
-from monolect.ir.rewrite.normal import TRUE, is_mark
+from monolect.ir.rewrite.normal import is_mark
 from monolect.ir.rewrite.padding import pad_mask
-from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
+from monolect.ir.uop import UOp, node, rebuild, shape_source
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
+from monolect.schedule.callify import structure
 
 MIN_PLANS = 3  # sets of numbers of one program; from this one on, numbers that differ become inputs
 MAX_PROGRAMS = 256  # programs in `_programs`; beyond it the least recently used one is dropped
@@ -67,11 +69,29 @@ class _Integer(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """A batch with inputs for numbers, the values of its Variables, and its program."""
+    """A batch with inputs for numbers: its key and BUFFERs (`structure`), the values of its Variables, and its program.
 
-    batch: list[UOp]
+    `built` returns the batch, which is not built yet if an earlier run of the program had the same key.
+    """
+
+    built: Callable[[], list[UOp]]
+    key: Any
+    buffers: list[UOp]
     sizes: dict[UOp, int]
     program: _Program
+
+
+class _Form(NamedTuple):
+    """Describe a batch with inputs for numbers, from which those of later runs follow without building them.
+
+    `numbers`: which numbers are inputs. `key`: that of `structure`. `sources`: for each BUFFER its number among those
+    of the walk, or -1 - i for float i. `offsets`: (Variable, number of the integer) pairs.
+    """
+
+    numbers: tuple[Any, ...]
+    key: Any
+    sources: list[int]
+    offsets: list[tuple[UOp, int]]
 
 
 class _Program:
@@ -79,16 +99,21 @@ class _Program:
 
     `varied` and `varied_floats`: indices of those that have differed so far. `n`: how many sets of numbers were seen.
     `label`: equal for floats that were one constant in each run, so that they become one input. `is_refused`: whether
-    the compiler refused the batch with inputs.
+    the compiler refused the batch with inputs. `form`: that of the last run, if no size differs.
     """
 
-    __slots__ = ("floats", "is_refused", "label", "n", "samples", "varied", "varied_floats")
+    __slots__ = ("floats", "form", "is_refused", "label", "n", "samples", "varied", "varied_floats")
 
     def __init__(self, floats: list[UOp], integers: list[int]) -> None:
         self.floats, self.samples, self.n = floats, [integers], 1
         self.varied, self.varied_floats = set[int](), set[int]()
         self.label: list[Any] = [*map(id, floats)]
         self.is_refused = False
+        self.form: _Form | None = None
+
+    def inputs(self) -> tuple[Any, ...]:
+        """Return which numbers are inputs, and which floats are one input."""
+        return self.varied.copy(), self.varied_floats.copy(), self.label
 
     def see(self, floats: list[UOp], integers: list[int]) -> None:
         """Note the numbers of another run."""
@@ -104,30 +129,37 @@ class _Program:
             self.samples = [*self.samples[1 - MAX_SAMPLES :], integers]
 
 
-def with_inputs(batch: list[UOp], dev: str) -> Inputs | None:
+def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | None:
     """Return `batch`, which has no plan and no calls, with inputs for the numbers that differ between runs; None if it
     stays as it is.
+
+    `may_know`: whether the batch with inputs may be left out if its key is known.
     """
-    batch = _without_masks(batch)
-    order = toposort(*batch, stop=_is_leaf)
-    floats = [*_floats(order)]
+    order, masked = _walk(batch)
+    buffers = [u for u in order if u.op == "BUFFER"]
     # The parts of several processes differ in offsets and sizes, and all processes must make the same plans.
-    is_local = not any(_is_of_a_process(u) for u in order)
-    integers = [*_integers(order)] if is_local else []
-    if not floats and not integers:
+    is_local = not any(_is_of_a_process(u) for u in buffers)
+    content, numbers, values = _read(order, masked, batch, is_local)
+    if not numbers and not values:
         return None
-    key = (dev, *_key(order, batch, is_local))
+    key = (dev, *content)
     program = _programs.get(key)
-    nodes, values = [x.value for x in floats], [x.value for x in integers]
     if program is None:
-        _programs[key] = _Program(nodes, values)
+        _programs[key] = _Program(numbers, values)
         if len(_programs) > MAX_PROGRAMS:
             _programs.popitem(last=False)
         return None
     _programs.move_to_end(key)
-    program.see(nodes, values)
+    program.see(numbers, values)
     if program.is_refused or program.n < MIN_PLANS or not (program.varied or program.varied_floats):
         return None
+    form = program.form
+    if may_know and form is not None and form.numbers == program.inputs():
+        given = [buffers[i] if i >= 0 else _input(numbers[-1 - i], dev) for i in form.sources]
+        return Inputs(
+            lambda: _build_again(batch, dev), form.key, given, {v: values[i] for v, i in form.offsets}, program
+        )
+    floats, integers = [*_floats(order)], [*_integers(order)] if is_local else []
     found = _symbolic(program, integers, order) if program.varied else ({}, {})
     if found is None:
         return None
@@ -135,15 +167,33 @@ def with_inputs(batch: list[UOp], dev: str) -> Inputs | None:
     made: dict[int, UOp] = {}
     inputs: dict[tuple[int, int], UOp] = {}
     for i in sorted(program.varied_floats):
-        u, label = floats[i].value, program.label[i]
-        if label not in made:
-            made[label] = from_numpy(np.array(u.value, u.dtype.numpy), dev)
-        inputs[floats[i].at, floats[i].k] = made[label]
+        inputs[floats[i].at, floats[i].k] = made.setdefault(program.label[i], _input(numbers[i], dev))
     try:
-        general = _rebuilt(batch, order, inputs, new)
+        general = _rebuilt(batch, order, masked, inputs, new)
     except MonolectError:  # a symbolic size where an op needs a number
         return None
-    return None if any(is_realized(u) for u in general) else Inputs(general, sizes, program)
+    if any(is_realized(u) for u in general):
+        return None
+    general_key, given, _ = structure(general)
+    program.form = None
+    if general_key is not None and all(integers[i].bound is not None for i in program.varied):
+        number = {u: i for i, u in enumerate(buffers)}
+        number |= {made[program.label[i]]: -1 - i for i in program.varied_floats}
+        offsets = list(zip(sizes, sorted(program.varied), strict=True))
+        program.form = _Form(program.inputs(), general_key, [number[b] for b in given], offsets)
+    return Inputs(lambda: general, general_key, given, sizes, program)
+
+
+def _build_again(batch: list[UOp], dev: str) -> list[UOp]:
+    found = with_inputs(batch, dev, may_know=False)
+    if found is None:
+        raise InternalError("a batch with inputs cannot be built again", found=batch)
+    return found.built()
+
+
+def _input(number: UOp, dev: str) -> UOp:
+    """Return a BUFFER of one element on `dev` that holds the float CONST `number`."""
+    return from_numpy(np.array(number.value, number.dtype.numpy), dev)
 
 
 def _symbolic(
@@ -209,11 +259,12 @@ def _may_be_symbolic(order: Sequence[UOp]) -> bool:
 def _rebuilt(
     batch: Sequence[UOp],
     order: Sequence[UOp],
+    masked: Collection[UOp],
     inputs: dict[tuple[int, int], UOp],
     new: dict[tuple[int, int], dict[int, Any]],
 ) -> list[UOp]:
     """Return `batch` with its float constants replaced by `inputs`, and items of shapes by `new`; the keys of both are
-    (node, source).
+    (node, source). The masks of the nodes `masked` are built again.
     """
     done: dict[UOp, UOp] = {}
     for at, u in enumerate(order):
@@ -223,62 +274,95 @@ def _rebuilt(
                 src[k] = shape_source([items.get(i, c.value) for i, c in enumerate(u.src[k].src)])
         if u.op == "BUFFER":
             done[u] = u if src[0] is u.src[0] else with_storage(_sizes(src[0]), u.dtype, u.arg.device, u.storage)
-        elif _is_padded(u) and u.src[0] is TRUE:
-            done[u] = rebuild(u, (_mask_of(src[1]), *src[1:]))
         else:
+            if u in masked:
+                src[0] = _mask_of(src[1])
             done[u] = rebuild(u, tuple(src))
     return [done[u] for u in batch]
 
 
-def _without_masks(batch: list[UOp]) -> list[UOp]:
-    """Return `batch` with the mask of each PAD replaced by TRUE. These nodes are not in normal form, which tells them
-    from others: they only give the key of a program, and `_rebuilt` puts masks back.
+def _walk(batch: Sequence[UOp]) -> tuple[list[UOp], set[UOp]]:
+    """Return the nodes of `batch`, sources first, without what is below a BUFFER, a shape, or the mask of a PAD; and
+    those nodes whose source 0 is such a mask.
     """
-    order = toposort(*batch, stop=_is_leaf)
-    padded = {u for u in order if _is_padded(u) and u.src[0] is _mask_of(u.src[1])}
-    if not padded:
-        return batch
-    done: dict[UOp, UOp] = {}
-    for u in order:
-        src = tuple([done.get(s, s) for s in u.src])
-        v = done[u] = node(u.op, (TRUE, *src[1:]) if u in padded else src, u.arg, u.tag) if u.op != "BUFFER" else u
-        v.origin = v.origin or u.origin
-    return [done[u] for u in batch]
-
-
-def _is_padded(u: UOp) -> bool:
-    return u.op == "WHERE" and u.src[1].op == "PAD"
+    out: list[UOp] = []
+    masked: set[UOp] = set()
+    seen: set[UOp] = set()
+    stack: list[Any] = [*reversed(batch)]
+    while stack:
+        u = stack.pop()
+        if u.__class__ is tuple:
+            out.append(u[0])
+        elif u not in seen:
+            seen.add(u)
+            src = u.src
+            if u.op == "WHERE" and src[1].op == "PAD" and src[0] is _mask_of(src[1]):
+                masked.add(u)
+                src = src[1:]
+            if not src or _is_leaf(u):
+                out.append(u)
+            else:
+                stack.append((u,))
+                stack += [s for s in reversed(src) if s not in seen]
+    return out, masked
 
 
 def _mask_of(pad: UOp) -> UOp:
-    return pad_mask(pad.src[1].sizes, pad.src[0].shape, pad.shape)
+    return _mask(pad.src[1], pad.src[0].shape, pad.shape)
+
+
+@lru_cache(maxsize=1024)
+def _mask(offsets: UOp, sizes: tuple[Any, ...], shape: tuple[Any, ...]) -> UOp:
+    return pad_mask(offsets.sizes, sizes, shape)
 
 
 def _is_of_a_process(u: UOp) -> bool:
     return u.op == "BUFFER" and u.arg.device.__class__ is str and is_of_a_process(u.arg.device)
 
 
-def _key(order: Sequence[UOp], batch: Sequence[UOp], may_have_other_shapes: bool) -> Iterator[Any]:
-    """Yield what two batches must share to be one program: all but their numbers and BUFFERs. The numbers include
-    those in shapes if they `may_have_other_shapes`.
+def _read(
+    order: Sequence[UOp], masked: Collection[UOp], batch: Sequence[UOp], may_have_other_shapes: bool
+) -> tuple[list[Any], list[UOp], list[int]]:
+    """Return (key, float constants, integers in shapes) of a batch. Two batches with equal keys are one program: they
+    share all but their numbers and BUFFERs. The integers are listed, and not in the key, if shapes may differ.
 
-    A number is a part of the node that uses it, as two uses of equal numbers are one node.
+    The numbers are in the order of `_floats` and `_integers`. A number is a part of the node that uses it, as two uses
+    of equal numbers are one node.
     """
-    number = {u: i for i, u in enumerate(u for u in order if not _is_number(u) and not _is_shape(u))}
-    for u in number:
-        if u.op == "BUFFER":
-            is_any = may_have_other_shapes
-            yield from ("BUFFER", *(None if is_any and c.op == "CONST" else c for c in u.src[0].src), *u.arg[1:])
-        elif not u.src:
-            yield u
+    key: list[Any] = []
+    floats: list[UOp] = []
+    integers: list[int] = []
+    number: dict[UOp, int] = {}
+    for u in order:
+        if _is_number(u) or _is_shape(u):
+            continue
+        number[u] = len(number)
+        op, src = u.op, u.src
+        if op == "BUFFER":
+            sizes = src[0].src
+            if may_have_other_shapes:
+                key += (op, *[None if c.op == "CONST" else c for c in sizes], *u.arg[1:])
+                integers += [c.value for c in sizes if c.op == "CONST"]
+            else:
+                key += (op, *sizes, *u.arg[1:])
+        elif not src:
+            key.append(u)
         else:
-            yield from (u.op, u.arg, u.tag)
-            for s in u.src:
+            key += ("PADDED" if u in masked else op, u.arg, u.tag)
+            for s in src[1:] if u in masked else src:
                 if _is_shape(s):
-                    yield ("shape", len(s.src)) if may_have_other_shapes else s
+                    key.append(-1 - len(s.src) if may_have_other_shapes else s)  # a number of a node is >= 0
+                elif _is_number(s):
+                    key.append(s.dtype)
+                    floats.append(s)
                 else:
-                    yield s.dtype if _is_number(s) else number[s]
-    yield from (number.get(r, r) for r in batch)
+                    key.append(number[s])
+            if op in _SHAPED and may_have_other_shapes:
+                for s in src[1:]:
+                    if s.op == "STACK":
+                        integers += s.sizes if _is_shape(s) else [c.value for c in s.src if c.op == "CONST"]
+    key += [number.get(r, r) for r in batch]
+    return key, floats, integers
 
 
 def _floats(order: Sequence[UOp]) -> Iterator[_Float]:
@@ -316,13 +400,15 @@ def _is_leaf(u: UOp) -> bool:
     return u.op == "BUFFER" or _is_shape(u)
 
 
+@lru_cache(maxsize=4096)
 def _is_shape(u: UOp) -> bool:
     return u.op == "STACK" and u.dtype is dtypes.index and all([s.op == "CONST" for s in u.src])
 
 
-def _is_number(x: Any) -> bool:
-    """Return whether the item `x` of a batch's key is a float CONST that may become an input."""
-    if x.__class__ is not UOp or x.op != "CONST" or x.dtype not in _DTYPES:
+@lru_cache(maxsize=4096)
+def _is_number(x: UOp) -> bool:
+    """Return whether the node `x` is a float CONST that may become an input."""
+    if x.op != "CONST" or x.dtype not in _DTYPES:
         return False
     return isinstance(x.value, float) and not is_mark(x)
 
