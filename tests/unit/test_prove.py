@@ -368,6 +368,14 @@ def test_the_error_shows_gate_and_line() -> None:
     assert e.value.line == (__file__, 12)
 
 
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_error_says_if_the_solver_is_missing(monkeypatch: pytest.MonkeyPatch, is_installed: bool) -> None:
+    monkeypatch.setattr(prove, "find_spec", lambda name: object() if is_installed else None)
+    with pytest.raises(VerifyError) as e:
+        check_bounds(kernel(loop(8) + 1, 8))
+    assert ("pip install z3-solver" in str(e.value)) != is_installed
+
+
 def test_local_memory_and_several_axes() -> None:
     memory = node("BUFFER", (shape_source((4, 6)),), BufferArg(3, dtypes.float32, None, "LOCAL"))
     i, j = loop(4), loop(6, 1)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from importlib.util import find_spec
 from math import gcd, prod
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -696,6 +697,8 @@ def _error(a: Access, sink: UOp) -> VerifyError:
         f"  index: {infix(a.index)}  with {loops or 'no loops'}, {gate}"
     )
     message += f"\n  made by {show_origin(origin)}" if origin is not None else ""
+    if find_spec("z3") is None:
+        message += "\n  the solver Z3, which proves more, is not installed: pip install z3-solver"
     line = origin[:2] if isinstance(origin, tuple) and len(origin) >= 2 else None
     return VerifyError(
         message, op=a.node.op, expected=f"0 <= index < {infix(a.size)}", found=f"[{lo}, {hi}] by intervals", line=line

@@ -400,16 +400,23 @@ def _is_leaf(u: UOp) -> bool:
     return u.op == "BUFFER" or _is_shape(u)
 
 
-@lru_cache(maxsize=4096)
 def _is_shape(u: UOp) -> bool:
-    return u.op == "STACK" and u.dtype is dtypes.index and all([s.op == "CONST" for s in u.src])
+    return u.op == "STACK" and u.dtype is dtypes.index and _has_constants(u)
+
+
+def _is_number(u: UOp) -> bool:
+    """Return whether the node `u` is a float CONST that may become an input."""
+    return u.op == "CONST" and u.dtype in _DTYPES and _may_vary(u)
+
+
+# These hold nodes that hold no memory: CONSTs, and sizes.
+@lru_cache(maxsize=4096)
+def _has_constants(shape: UOp) -> bool:
+    return all([s.op == "CONST" for s in shape.src])
 
 
 @lru_cache(maxsize=4096)
-def _is_number(x: UOp) -> bool:
-    """Return whether the node `x` is a float CONST that may become an input."""
-    if x.op != "CONST" or x.dtype not in _DTYPES:
-        return False
+def _may_vary(x: UOp) -> bool:
     return isinstance(x.value, float) and not is_mark(x)
 
 
