@@ -18,7 +18,7 @@ from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
 from monolect.ir.rewrite.normal import TRUE, count
 from monolect.ir.rewrite.padding import pad_mask
-from monolect.ir.uop import UOp, broadcast_to, build, const, idx, shape_source
+from monolect.ir.uop import UOp, broadcast_to, build, const, idx, iota, shape_source
 
 Size = Any  # an int, or an index UOp when it is symbolic
 MOST_CHOICES = 64  # parts in one chain of WHEREs; more parts are concatenated in groups
@@ -162,11 +162,6 @@ def size(n: Size, dtype: DType) -> UOp:
 def on_axis(u: UOp, axis: int, rank: int) -> UOp:
     """Return the vector `u`, shape (n,), reshaped to `rank` axes: size n along `axis`, 1 on the others."""
     return reshape(u, (1,) * axis + u.shape + (1,) * (rank - 1 - axis))
-
-
-def iota(n: Size, dtype: DType = dtypes.index, axis: int = 0, rank: int = 1) -> UOp:
-    """Return 0, 1, ..., n - 1 along `axis` of a result with `rank` axes."""
-    return on_axis(build("IOTA", idx(n), arg=dtype), axis, rank)
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------

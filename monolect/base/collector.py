@@ -17,7 +17,7 @@ def collection_paused() -> Iterator[None]:
 
     Importing and compiling make many objects and no cycles, and tracing them repeatedly costs as much as making them.
     If more than MANY objects are left, `gc.freeze` and `gc.unfreeze` move them to the oldest generation without
-    tracing. This is left out from when the user has frozen objects on, which must stay frozen.
+    tracing. This is left out once the user has frozen objects, which must stay frozen.
     """
     global _has_frozen
     was_on = gc.isenabled()

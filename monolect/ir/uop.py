@@ -321,6 +321,12 @@ def broadcast_to(u: UOp, shape: tuple) -> UOp:
     return build("EXPAND", build("RESHAPE", u, shape_source((*ones, *u.shape))), shape_source(shape))
 
 
+def iota(n: Any, dtype: DType = dtypes.index, axis: int = 0, rank: int = 1) -> UOp:
+    """Return 0, 1, ..., n - 1 along `axis` of a result with `rank` axes, which has size 1 on the others."""
+    u = build("IOTA", idx(n), arg=dtype)
+    return u if rank == 1 else build("RESHAPE", u, shape_source((1,) * axis + u.shape + (1,) * (rank - 1 - axis)))
+
+
 def new_buffer(shape: Iterable[Any], dtype: DType, device: Any, axis: Layout = 0) -> UOp:
     """Return a BUFFER of shape `shape` and dtype `dtype`, with a slot that no other BUFFER of this process has.
 
@@ -347,11 +353,15 @@ def new_buffer_like(template: UOp) -> UOp:
     return u
 
 
-def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
+def toposort(
+    *roots: UOp,
+    stop: Callable[[UOp], bool] | None = None,
+    sources: Callable[[UOp], tuple[UOp, ...]] | None = None,
+) -> list[UOp]:
     """Return all nodes of the graphs of `roots`, each once, sources before users.
 
     `stop(node)` is called for each node that has sources; if it is true, the node is listed, but its sources are not
-    visited.
+    visited. `sources(node)` returns the sources to visit; by default all.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
@@ -362,7 +372,7 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
             out.append(u[0])
         elif u not in seen:
             seen.add(u)
-            src = u.src
+            src = u.src if sources is None else sources(u)
             if not src or (stop is not None and stop(u)):
                 out.append(u)
             else:
@@ -422,6 +432,7 @@ __all__ = [
     "build",
     "const",
     "idx",
+    "iota",
     "lift",
     "live_nodes",
     "new_buffer",

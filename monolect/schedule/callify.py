@@ -57,40 +57,25 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
     key: list[Any] = []
     buffers: list[UOp] = []
     known: list[UOp] = []
-    number: dict[UOp, int] = {}
-    seen: set[UOp] = set()
-    stack: list[Any] = [*reversed(roots)]
-    while stack:  # `toposort`, which would take longer with a list of the nodes in between
-        u = stack.pop()
-        if u.__class__ is tuple:
-            (u,) = u
-            op = u.op
-            if op in ("FUNCTION", "CALL"):
-                order = toposort(*roots, stop=_is_leaf)
-                return None, [], [u for u in order if u.recomputed or u.holder is not None]
+    order = toposort(*roots, stop=_is_leaf)
+    number = {u: i for i, u in enumerate(order)}
+    for u in order:
+        op = u.op
+        if op == "BUFFER":
+            key += (op, u.src[0], *u.arg[1:])
+            buffers.append(u)
+            if u.recomputed:
+                known.append(u)
+        elif not u.src or (op in _LITERALS and _is_leaf(u)):
+            key.append(u)
+        elif op in ("FUNCTION", "CALL"):
+            return None, [], [u for u in order if u.recomputed or u.holder is not None]
+        else:
             if u.holder is not None:
                 known.append(u)
             key += (op, u.arg, u.tag)
             for s in u.src:
                 key.append(number[s])
-            number[u] = len(number)
-        elif u not in seen:
-            seen.add(u)
-            op = u.op
-            if op == "BUFFER":
-                key += (op, u.src[0], *u.arg[1:])
-                buffers.append(u)
-                if u.recomputed:
-                    known.append(u)
-                number[u] = len(number)
-            elif not u.src or (op in _LITERALS and _is_leaf(u)):
-                key.append(u)
-                number[u] = len(number)
-            else:
-                stack.append((u,))
-                for s in reversed(u.src):
-                    if s not in seen:
-                        stack.append(s)
     key += ("SINK", *[number[r] for r in roots])
     return tuple(key), buffers, known
 

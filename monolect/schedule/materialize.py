@@ -18,7 +18,7 @@ from monolect.base.dtype import dtypes
 from monolect.ir.bounds import size_max
 from monolect.ir.ops import ELEMENTWISE, INVALID
 from monolect.ir.rewrite.normal import conjuncts, count
-from monolect.ir.uop import UOp, node, rebuild
+from monolect.ir.uop import UOp, node, rebuild, toposort
 from monolect.schedule.provenance import replace_roots
 from monolect.schedule.ranges import overwrites, value_sources
 
@@ -54,20 +54,7 @@ ZERO_COST = Cost(0, 0, False)
 
 def values(roots: list[UOp]) -> list[UOp]:
     """Return the tensor values below `roots`, sources first, including targets and values of effects but no shapes."""
-    out: list[UOp] = []
-    seen: set[UOp] = set()
-    stack: list = [*reversed(roots)]
-    while stack:
-        u = stack.pop()
-        if u.__class__ is tuple:
-            out.append(u[0])
-        elif u not in seen:
-            seen.add(u)
-            stack.append((u,))
-            for s in reversed(operands_of(u)):
-                if s not in seen:
-                    stack.append(s)
-    return out
+    return toposort(*roots, sources=operands_of)
 
 
 def operands_of(u: UOp) -> tuple[UOp, ...]:

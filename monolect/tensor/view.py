@@ -101,10 +101,9 @@ def all_shown(parent: AnyTensor, makes: Sequence[Make], restride: Restride) -> t
     if not makes:
         return ()
     first = shown(parent, makes[0], restride)
-    origin = first._view.origin
-    if not settings.GRAD:
-        return (first, *[_made(parent, _without_graph(f), restride, f, origin) for f in makes[1:]])
-    return (first, *[_made(parent, f, restride, f, origin) for f in makes[1:]])
+    nodes = makes if settings.GRAD else [*map(_without_graph, makes)]
+    rest = zip(nodes[1:], makes[1:], strict=True)
+    return (first, *[_made(parent, make, restride, writes, first._view.origin) for make, writes in rest])
 
 
 def _made(parent: AnyTensor, make: Make, restride: Restride | None, writes: Make | None, origin: Any) -> AnyTensor:

@@ -38,10 +38,10 @@ def test_programs(name, off):
         suite.test_programs(name, "cpu")
 
 
+@pytest.mark.parametrize("off", OFF, ids=["raw nodes", "nothing optional", "neither"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_exact_programs(name):
+def test_exact_programs(name, off):
     """Sums of whole numbers: every bit counts."""
-    off = OFF[[*PROGRAMS].index(name) % 3]
 
     def values():
         out = PROGRAMS[name]()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import monolect
-from monolect import Context, Tensor
+from monolect import Tensor
 from monolect.cli import main
 from monolect.cli.api import PAGES as API
 from monolect.cli.api import markdown, public
@@ -44,7 +44,7 @@ def test_state_is_as_pytorch_has_it():
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
 def test_page_runs(page, tmp_path):
     """In a process of its own, as a reader would run it; nothing is left of what ran before."""
-    environment = {**os.environ, "PYTHONWARNINGS": "error::RuntimeWarning", "VERIFY": "0", "CHECK_BOUNDS": "0"}
+    environment = {**os.environ, "PYTHONWARNINGS": "error::RuntimeWarning"}
     command = [sys.executable, str(ROOT / "tests/docs/pages.py"), str(page)]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -66,13 +66,12 @@ def test_lessons_are_short():
 
 @pytest.mark.parametrize("module", ["monolect", *MODULES])
 def test_docstring_examples(module):
-    """With the public names at hand and the settings of a reader: other tests of these functions verify the passes."""
+    """With the public names at hand, as a reader has them."""
     code = importlib.import_module(module)
     names = {name: getattr(monolect, name) for name in monolect.__all__} | {"np": np, "monolect": monolect}
     if not module.startswith("monolect.functions"):  # its `round` and `sum` are not those of the examples
         names |= vars(code)
-    with Context(VERIFY=0, CHECK_BOUNDS=0):
-        assert doctest.testmod(code, globs=names, optionflags=FLAGS).failed == 0
+    assert doctest.testmod(code, globs=names, optionflags=FLAGS).failed == 0
 
 
 def test_all_that_is_public_has_an_example_that_is_executed():

@@ -121,7 +121,7 @@ def produce(name: str) -> str:
 
 
 if __name__ == "__main__":
-    gc.disable()  # when a node is collected and made again decides the order of operands
+    gc.disable()  # when a node is collected and made again decides the order of instructions
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for case in CASES:

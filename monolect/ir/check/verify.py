@@ -32,14 +32,12 @@ _SPECIAL = frozenset(("RANGE", "AFTER", "ATOMICADD", "END", "REDUCE", "LINEAR", 
 _REPEATED = frozenset(("CALL", "GROUP", "BARRIER"))
 # Ops that are no instructions: in a LINEAR they may be at any position or missing.
 _ANYWHERE = frozenset(("CONST", "STACK", "PARAM", "BUFFER", "BINARY", "SOURCE", "AFTER"))
+_verified: WeakKeyDictionary[UOp, set[tuple]] = WeakKeyDictionary()  # {graph: (stage, removed ops) it was verified at}
 
 
 @cache
 def _allowed(stage: Stage) -> dict[str, Row]:
     return {name: row for name, row in ROWS.items() if stage & row.stages}
-
-
-_verified: WeakKeyDictionary[UOp, set[tuple]] = WeakKeyDictionary()  # {graph: (stage, removed ops) it was verified at}
 
 
 def verify(root: UOp, stage: Stage, removed: Collection[str] = ()) -> None:

@@ -11,7 +11,6 @@ Invariant: the result has the value of the plain node wherever that is defined.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cmp_to_key
 from math import gcd
 from typing import Any
 
@@ -19,7 +18,7 @@ from monolect.base.dtype import dtypes
 from monolect.ir.bounds import Interval, min_max
 from monolect.ir.ops import INVALID
 from monolect.ir.rewrite.identities import connect
-from monolect.ir.rewrite.operand_order import compare
+from monolect.ir.rewrite.operand_order import in_order
 from monolect.ir.uop import UOp, const, idx, node, rebuild, toposort
 
 Terms = tuple[tuple[UOp, int], ...]
@@ -130,11 +129,8 @@ def limits(conditions: Iterable[UOp]) -> dict[UOp, Interval]:
     return out
 
 
-_in_order = cmp_to_key(compare)
-
-
 def _factor_key(u: UOp) -> tuple:
-    return len(u.shape), u.op != "RANGE", _in_order(u)
+    return len(u.shape), u.op != "RANGE", in_order(u)
 
 
 def _term_key(t: tuple[UOp, int]) -> tuple:
@@ -262,19 +258,21 @@ def _product(a: UOp, b: UOp) -> UOp:
         a, ca = a.src[0], a.src[1].arg[0]
     if b.op == "MUL" and b.src[1].op == "CONST":
         b, cb = b.src[0], b.src[1].arg[0]
-    u, *more = sorted((*_factors(a), *_factors(b)), key=_factor_key)
+    u, *more = sorted((*operands(a, "MUL"), *operands(b, "MUL")), key=_factor_key)
     for x in more:
         u = node("MUL", (u, x))
     return u if ca * cb == 1 else from_linear(0, ((u, ca * cb),))
 
 
-def _factors(u: UOp) -> list[UOp]:
-    """Return the factors of the product `u` of index values, none of which is a product; [u] if `u` is no product."""
+def operands(u: UOp, op: str) -> list[UOp]:
+    """Return the nodes that nested nodes of the binary `op` combine to `u`, from left to right; [u] if `u` is of
+    another op.
+    """
     out, stack = [], [u]
     while stack:
         v = stack.pop()
-        if v.op == "MUL":
-            stack.extend(v.src)
+        if v.op == op:
+            stack.extend(reversed(v.src))
         else:
             out.append(v)
     return out
@@ -490,4 +488,5 @@ __all__ = [
     "is_unbounded",
     "limits",
     "linear",
+    "operands",
 ]

@@ -11,7 +11,6 @@ Invariant: the result has the dtype of the plain node, and its value wherever th
 
 from __future__ import annotations
 
-from functools import cmp_to_key
 from math import e, log, log2, pi, prod
 from typing import Any
 
@@ -34,8 +33,9 @@ from monolect.ir.rewrite.index import (
     is_unbounded,
     limits,
     linear,
+    operands,
 )
-from monolect.ir.rewrite.operand_order import compare
+from monolect.ir.rewrite.operand_order import compare, in_order
 from monolect.ir.uop import SIMPLIFIERS, UOp, build, const, idx, node, shape_source
 
 allowed: Any = None  # allowed(name): whether that identity is to be applied; None: all are
@@ -85,7 +85,8 @@ def _commute(op: str, a: UOp, b: UOp) -> UOp:
     """Return the node of the commutative op `op` on `a` and `b` in canonical order: a constant is the right operand;
     else `operand_order.compare` decides.
     """
-    if a is not b and (a.op == "CONST" if (a.op == "CONST") != (b.op == "CONST") else compare(a, b) > 0):
+    is_one_constant = (a.op == "CONST") != (b.op == "CONST")
+    if a.op == "CONST" if is_one_constant else compare(a, b) > 0:
         if allowed is None or allowed("commute"):
             a, b = b, a
     return node(op, (a, b))
@@ -224,14 +225,7 @@ def _cmpne(src: tuple[UOp, ...], arg: Any) -> UOp:
 
 def conjuncts(u: UOp) -> list[UOp]:
     """Return the conditions c1, c2, ... of `u` = c1 AND c2 AND ...; [u] if `u` is no AND of bools."""
-    out, stack = [], [u]
-    while stack:
-        v = stack.pop()
-        if v.op == "AND" and v.dtype is dtypes.bool:
-            stack.extend(reversed(v.src))
-        else:
-            out.append(v)
-    return out
+    return operands(u, "AND") if u.dtype is dtypes.bool else [u]
 
 
 def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
@@ -249,7 +243,7 @@ def _and(src: tuple[UOp, ...], arg: Any) -> UOp:
         return _commute("AND", a, b)
     if allowed is not None and not allowed("and_set"):
         return node("AND", (a, b))
-    parts = sorted(set(conjuncts(a)) | set(conjuncts(b)), key=cmp_to_key(compare))
+    parts = sorted(set(conjuncts(a)) | set(conjuncts(b)), key=in_order)
     acc = parts[0]
     for p in parts[1:]:
         acc = node("AND", (acc, p))

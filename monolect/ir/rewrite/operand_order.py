@@ -11,6 +11,8 @@ Invariant: `compare` is a total order on nodes. A comparison takes at most as ma
 
 from __future__ import annotations
 
+from functools import cmp_to_key
+
 from monolect.ir.uop import UOp
 
 _NUMBERED = frozenset(("RANGE", "PARAM", "BUFFER"))
@@ -36,6 +38,9 @@ def compare(a: UOp, b: UOp) -> int:
     return 0
 
 
+in_order = cmp_to_key(compare)  # the key of a node for `sorted`
+
+
 def _number(u: UOp) -> int:
     """Return the number of a RANGE, or the slot of a PARAM or BUFFER."""
     return u.arg[0]
@@ -46,4 +51,4 @@ def _argument(u: UOp) -> tuple:
     return repr(u.arg), repr(u.tag), u.serial  # the serial number decides if texts are equal, as those of functions
 
 
-__all__ = ["compare"]
+__all__ = ["compare", "in_order"]

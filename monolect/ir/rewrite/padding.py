@@ -10,7 +10,7 @@ from typing import Any
 
 from monolect.base.dtype import dtypes
 from monolect.ir.rewrite.normal import TRUE, negate, within
-from monolect.ir.uop import UOp, build, idx, shape_source
+from monolect.ir.uop import UOp, build, idx, iota
 
 Size = Any  # an int, or an index node of a symbolic size
 
@@ -36,9 +36,7 @@ def inside(offset: Size, size: Size, total: Size, axis: int, rank: int) -> UOp:
     ends = end is total or (end.__class__ is int and end == total)
     if starts and ends:
         return TRUE
-    i = build("IOTA", idx(total), arg=dtypes.index)
-    if rank > 1:
-        i = build("RESHAPE", i, shape_source((1,) * axis + i.shape + (1,) * (rank - 1 - axis)))
+    i = iota(total, dtypes.index, axis, rank)
     below = build("CMPLT", i, idx(end))
     if starts:
         return below

@@ -31,7 +31,7 @@ from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
 from monolect.ir.rewrite.normal import is_mark
 from monolect.ir.rewrite.padding import pad_mask
-from monolect.ir.uop import UOp, node, rebuild, shape_source
+from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.schedule.callify import structure
 
@@ -285,26 +285,15 @@ def _walk(batch: Sequence[UOp]) -> tuple[list[UOp], set[UOp]]:
     """Return the nodes of `batch`, sources first, without what is below a BUFFER, a shape, or the mask of a PAD; and
     those nodes whose source 0 is such a mask.
     """
-    out: list[UOp] = []
     masked: set[UOp] = set()
-    seen: set[UOp] = set()
-    stack: list[Any] = [*reversed(batch)]
-    while stack:
-        u = stack.pop()
-        if u.__class__ is tuple:
-            out.append(u[0])
-        elif u not in seen:
-            seen.add(u)
-            src = u.src
-            if u.op == "WHERE" and src[1].op == "PAD" and src[0] is _mask_of(src[1]):
-                masked.add(u)
-                src = src[1:]
-            if not src or _is_leaf(u):
-                out.append(u)
-            else:
-                stack.append((u,))
-                stack += [s for s in reversed(src) if s not in seen]
-    return out, masked
+
+    def sources(u: UOp) -> tuple[UOp, ...]:
+        if u.op == "WHERE" and u.src[1].op == "PAD" and u.src[0] is _mask_of(u.src[1]):
+            masked.add(u)
+            return u.src[1:]
+        return u.src
+
+    return toposort(*batch, stop=_is_leaf, sources=sources), masked
 
 
 def _mask_of(pad: UOp) -> UOp:
