@@ -1,23 +1,30 @@
-"""Move the tensors of a model to several devices: data, tensor and pipeline parallel, sharded parameters.
+"""Move the tensors of a model to several devices: data, tensor and pipeline parallel, sharded parameters, ring attention.
 
 What it is for: a model that is written for one device trains on several, without a change of its code. The tensors stay
 the same objects, so an optimizer is made after the move, and its state is where the parameters are.
 What it is not: a launcher. The devices may belong to one process or to many (`monolect.distributed`).
 
-Source: names and methods follow ZeRO (Rajbhandari et al., 2020) and Megatron-LM (Shoeybi et al., 2019).
+Source: names and methods follow ZeRO (Rajbhandari et al., 2020), Megatron-LM (Shoeybi et al., 2019) and ring attention
+(Liu et al., 2023).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
+from typing import NamedTuple
 
 from monolect.base.errors import ArgumentError
+from monolect.ir.layout import pairs_of
 from monolect.nn.layers.linear import Linear
 from monolect.nn.module import Module
 from monolect.nn.state import all_tensors
 from monolect.tensor.base import DeviceLike, as_device
 from monolect.tensor.devices.mesh import Mesh
 from monolect.tensor.tensor import Tensor
+
+
+HIDDEN_SCORE = -1e30  # score of a key that a query does not see: far below others, and finite, so that no nan arises
 
 
 def move(model: object, to: Callable[[Tensor], Tensor]) -> None:
@@ -126,6 +133,90 @@ def tensor_parallel(layers: Sequence[Module], devices: Sequence[DeviceLike], ove
         move(second, lambda t: on_mesh(t, devices, 1 if t.ndim == 2 else None, over))
 
 
+def ring_attention(
+    query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Return `softmax(query @ key.T * scale) @ value` of long sequences that the devices divide: (..., L, E), (..., S,
+    E), (..., S, Ev) -> (..., L, Ev), divided as `query` is.
+
+    All operands are divided along axis -2 over the same devices. A device keeps its queries and takes one part of the
+    keys and values after the other from its neighbour, so it never holds more than two parts. The default scale is
+    1 / sqrt(E). `is_causal`: query i sees the keys 0 to i; then L equals S. Raises ArgumentError for operands that are
+    not divided so, or into unequal parts.
+
+    >>> q = Tensor.ones(1, 4, 8).shard(("cpu", "cpu:1"), 1)
+    >>> nn.parallel.ring_attention(q, q, q, is_causal=True).shard_axis
+    1
+    """
+    _check_ring(query, key, value, is_causal)
+    n = _parts_along(key, key.ndim - 2)
+    q, k, v = (_blocks(t, n) for t in (query, key, value))
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    rows = Tensor.arange(query.shape[-2]).reshape(n, -1, 1)
+    columns = Tensor.arange(key.shape[-2]).reshape(n, 1, -1)
+    for step in range(n):
+        scores = (q @ k.transpose(-2, -1)) * factor
+        block = _attended((rows >= columns).where(scores, HIDDEN_SCORE) if is_causal else scores, v)
+        total = block if step == 0 else _merged(total, block)
+        k, v = (t.roll(1, -3).shard(t.device, t.shard_axis) for t in (k, v))
+        columns = columns.roll(1, 0)
+    return total.out.reshape(*query.shape[:-1], value.shape[-1])
+
+
+class _Attended(NamedTuple):
+    """Attention to some of the keys: `out` (..., L, Ev), and for each query (..., L, 1) the largest score `top` and the
+    sum `weight` of the exponentials of the scores minus it.
+    """
+
+    out: Tensor
+    top: Tensor
+    weight: Tensor
+
+
+def _attended(scores: Tensor, v: Tensor) -> _Attended:
+    """Return the attention with `scores` (..., L, S) to the values `v` (..., S, Ev): one kernel of three results, which
+    stores no scores.
+    """
+    top = scores.detach().amax(-1, keepdim=True).contiguous()
+    e = (scores - top).exp()
+    weight = e.sum(-1, keepdim=True).contiguous()
+    return _Attended(((e / weight) @ v).contiguous(), top, weight)
+
+
+def _merged(a: _Attended, b: _Attended) -> _Attended:
+    """Return the attention to the keys of both, in memory of its own, so that that of `a` and `b` is free for others."""
+    top = a.top.maximum(b.top)
+    of_a, of_b = a.weight * (a.top - top).exp(), b.weight * (b.top - top).exp()
+    weight = of_a + of_b
+    out = a.out * (of_a / weight) + b.out * (of_b / weight)
+    return _Attended(out.contiguous(), top.contiguous(), weight.contiguous())
+
+
+def _check_ring(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) -> None:
+    """Check that the operands of ring attention are divided into equal parts along axis -2 over the same devices."""
+    expected = "tensors on the same devices, divided along axis -2 into equal parts"
+    for name, t in (("query", query), ("key", key), ("value", value)):
+        is_divided = t.ndim > 1 and isinstance(t.device, tuple) and t.device == query.device
+        n = _parts_along(t, t.ndim - 2) if is_divided else 1
+        if n < 2 or t.shape[-2] % n or n != _parts_along(query, query.ndim - 2):
+            found = f"{name} of shape {t.shape} on {t.device}, divided along {t.shard_axis}"
+            raise ArgumentError("ring_attention", expected=expected, found=found)
+    if key.shape[-2] != value.shape[-2] or (is_causal and query.shape[-2] != key.shape[-2]):
+        found = f"{query.shape[-2]}, {key.shape[-2]} and {value.shape[-2]}"
+        expected = "as many keys as values" + (", and as many queries" if is_causal else "")
+        raise ArgumentError("ring_attention: sequence lengths", expected=expected, found=found)
+
+
+def _parts_along(t: Tensor, axis: int) -> int:
+    """Return the number of parts into which the devices of `t` divide `axis`."""
+    return prod(count for count, a in pairs_of(t.shard_axis, len(t.device)) if a == axis)
+
+
+def _blocks(t: Tensor, n: int) -> Tensor:
+    """Return `t` (..., L, E) as (..., n, L / n, E), a block for each part."""
+    return t.reshape(*t.shape[:-2], n, t.shape[-2] // n, t.shape[-1])
+
+
 class Pipeline(Module):
     """Stages of a model, each on a device of its own: pipeline parallel.
 
@@ -157,4 +248,4 @@ class Pipeline(Module):
         return first.cat(*others) if others else first
 
 
-__all__ = ["Pipeline", "move", "on_mesh", "replicate", "shard", "tensor_parallel"]
+__all__ = ["Pipeline", "move", "on_mesh", "replicate", "ring_attention", "shard", "tensor_parallel"]

@@ -73,6 +73,20 @@ def axis(t: Tensor, rng: Random) -> int:
     return rng.randrange(-t.ndim, t.ndim) if t.ndim else -1
 
 
+def divided_again(t: Tensor, moved: Tensor, rng: Random) -> Tensor:
+    """`moved`, divided over the devices of `t` along an axis, so that each device needs a part of it."""
+    a = axis(moved, rng)
+    return moved.shard(t.device, a) if isinstance(t.device, tuple) and moved.ndim else moved
+
+
+def between(t: Tensor, rng: Random) -> Tensor:
+    """Some rows of `t`, one at least."""
+    if not t.ndim:
+        return t
+    first = rng.randrange(t.shape[0])
+    return t[first : rng.randrange(first + 1, t.shape[0] + 1)]
+
+
 STEPS: dict[str, Step] = {
     "add": lambda t, o, r: t + like(t, o, r),
     "mul": lambda t, o, r: like(t, o, r) * t,
@@ -99,6 +113,12 @@ STEPS: dict[str, Step] = {
     "flip": lambda t, o, r: t.flip(axis(t, r)) if t.ndim else t,
     "cumsum": lambda t, o, r: t.cumsum(axis(t, r)) if t.ndim else t,
     "sort": lambda t, o, r: t.sort(axis(t, r))[0].to(t.device) if t.ndim else t,  # it runs on the first device
+    "roll": lambda t, o, r: t.roll(r.randrange(4), axis(t, r)) if t.ndim else t,
+    "shifted": lambda t, o, r: divided_again(t, t.roll(r.randrange(4), axis(t, r)) if t.ndim else t, r),
+    "rows between": lambda t, o, r: divided_again(t, between(t, r), r),
+    "padded": lambda t, o, r: divided_again(t, t.pad((0, 0) * (t.ndim - 1) + (r.randrange(3), 2)) if t.ndim else t, r),
+    "sum divided": lambda t, o, r: divided_again(t, t.sum(0) if t.ndim else t, r),
+    "cat divided": lambda t, o, r: divided_again(t, Tensor.cat(t, t * 2, t[:1], dim=0) if t.ndim else t, r),
     "square": lambda t, o, r: t.square(),
     "rows by index": lambda t, o, r: t[np.array([r.randrange(t.shape[0]) for _ in range(3)])] if t.ndim else t,
     "detached": lambda t, o, r: t * t.detach(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import pytest
@@ -396,6 +397,8 @@ def test_debug_names_what_moves(capsys: pytest.CaptureFixture[str]) -> None:
         "scatter": lambda: Tensor(np.ones((4, 2))).shard(PAIR),
         "broadcast": lambda: Tensor(np.ones((4, 2))).replicate(PAIR),
         "gather": lambda: x.to("cpu"),
+        "parts: 0.000 MB, float64 (8, 6)": lambda: x.roll(1, 0).shard(PAIR),
+        "parts: 0.000 MB, float64 (2, 6)": lambda: x[3:5] * 2,
     }
     for text, call in calls.items():
         with Context(DEBUG=2):
@@ -404,6 +407,31 @@ def test_debug_names_what_moves(capsys: pytest.CaptureFixture[str]) -> None:
     with Context(DEBUG=2):
         (x * 2).realize()
     assert not any(word in capsys.readouterr().err for word in ("gather", "reduce:", "alltoall", "scatter"))
+
+
+def moved_sizes(t: Tensor) -> list[int]:
+    """The number of elements of each copy between devices that the values of `t` need."""
+    copies = [u.src[0] for u in toposort(*shard([t.uop])) if u.op == "LOAD"]
+    return sorted(prod(v.shape) for v in copies if device(v) is not None)
+
+
+def test_only_needed_elements_move() -> None:
+    four = ("cpu", "cpu:1", "cpu:2", "cpu:3")
+    x = Tensor(np.arange(32.0).reshape(8, 4)).shard(four).realize()
+    assert moved_sizes(x.roll(2, 0).shard(four)) == [8] * 4  # each device sends its two rows to the next one
+    assert moved_sizes(x.roll(1, 0).shard(four)) == [4] * 4  # one row of two
+    assert moved_sizes(x.roll(2, 0).roll(2, 0).shard(four)) == [8] * 4
+    assert moved_sizes(x.reshape(4, 8).roll(1, 0).shard(four)) == [8] * 4
+    assert moved_sizes(x[2:4]) == [8] * 3  # from the device that has both rows to each other
+    assert moved_sizes(x[3:5] + 1) == [4] * 6
+    assert moved_sizes(x[3:5].shard(four[:2])) == [4] * 2
+    assert moved_sizes(x.shard(four, 1)) == [2] * 12
+    assert moved_sizes(x.pad((0, 0, 8, 0)).shard(four)) == [8] * 3
+    assert moved_sizes(Tensor.cat(x[:4], x[4:] * 2, dim=0).shard(four)) == []
+    assert moved_sizes(x.sum(0).shard(four)) == [1] * 12  # each device gets the partial sums of one column
+    wide = Tensor(np.ones((8, 1 << 16))).shard(("cpu", "c"), 0).realize()
+    assert moved_sizes(wide.sum(0).shard(("cpu", "c"))) == [1 << 15] * 2  # reduce_scatter
+    assert moved_sizes(wide.sum(0)) == [1 << 15] * 4
 
 
 # ---- the pass --------------------------------------------------------------------------------------------------------

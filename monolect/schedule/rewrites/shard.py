@@ -14,20 +14,22 @@ once, in the order of the devices, so that a replicated value has the same bits 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from monolect.autograd import graph
 from monolect.base.errors import DeviceError
+from monolect.ir.bounds import size_max
 from monolect.ir.collective import allreduced, are_processes
 from monolect.ir.layout import Layout, axes_of, box, mapped, neighbours, pairs_of, part_shape
-from monolect.ir.ops import ELEMENTWISE, LoadArg
+from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
 from monolect.ir.placement import engine
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, new_buffer, rebuild, shape_source, toposort
+from monolect.schedule.rewrites.parts import combined, copy, cut, is_copy, joined, part, same_span, shrunk
 
 MIN_SCATTERED_BYTES = 1 << 16  # bytes of a value from which its sum over several engines is divided among them
 
@@ -66,31 +68,84 @@ def shard(roots: list[UOp]) -> list[UOp]:
 def local_values(roots: Sequence[UOp]) -> dict[UOp, list[UOp]]:
     """Return for each node below `roots` its value for each device; one value for a node on one device or on none."""
     local: dict[UOp, list[UOp]] = {}
-    for u in toposort(*roots):
-        local[u] = _Node(u, local).values()
+    order = toposort(*roots)
+    written = {view for u in order if u.op == "STORE" for view in _views_of_target(u.src[0])}
+    for u in order:
+        local[u] = _Node(u, local, u in written).values()
     return local
 
 
-def moves(roots: Sequence[UOp]) -> list[tuple[str, UOp, UOp]]:
-    """Return what the graphs of `roots` move between devices, as (collective, value that moves, node that needs it).
+def _views_of_target(target: UOp) -> Iterator[UOp]:
+    """Yield the views from the target of a STORE to its memory."""
+    while target.op in _VIEWS:
+        yield target
+        target = target.src[0]
 
-    The collectives are those of the specification: broadcast, scatter, gather, allgather, allreduce, and alltoall for a
-    value whose shard axis changes.
+
+class Move(NamedTuple):
+    """What the node `user` moves between devices: `n_bytes` in all copies that it needs. `collective` is one of the
+    specification's (broadcast, scatter, gather, allgather, allreduce), alltoall for a value whose shard axis changes,
+    copy, or parts: of the copied `value` only parts move, because nothing else of it is used.
     """
-    found: list[tuple[str, UOp, UOp]] = []
+
+    collective: str
+    value: UOp
+    user: UOp
+    n_bytes: int
+
+
+def moves(roots: Sequence[UOp]) -> list[Move]:
+    """Return what the graphs of `roots` move between devices. A copy that several nodes need is of the first."""
+    local = local_values(roots)
+    reached = {*toposort(*(v for r in roots for v in local[r]))}
+    seen: set[UOp] = set()
+    found = []
     for u in toposort(*roots):
-        here = _Node(u, {})
-        if u.op == "LOAD" and u.arg is not None and u.arg.device is not None:
-            found.append((_name_of_copy(u), u.src[0], u))
-        elif u.op == "REDUCE" and here.devices and axes_of(axis_of(u.src[0])).intersection(u.arg[1]):
-            found.append(("allreduce", u, u))
-        elif here.devices and (u.op in ELEMENTWISE or u.op in ("STACK", "STORE", "INDEX")):
-            for k, s in enumerate(u.src):
-                if is_on_several(s) and s.dtype.kind != "v" and not (u.op == "STORE" and k == 0):
-                    now, at = axes_of(axis_of(s)), axes_of(here.layout_in(s, k))
-                    if now - at:
-                        found.append(("alltoall" if at - now else "allgather", s, u))
+        copies = [v for v in _unseen(local[u], seen) if _crosses_devices(v)]
+        used = [v for v in copies if v in reached]
+        if used:
+            name, value = _collective(u) if len(used) == len(copies) else ("parts", u)
+            found.append(Move(name, value, u, sum(map(_bytes_moved, used))))
     return found
+
+
+def _unseen(values: Sequence[UOp], seen: set[UOp]) -> Iterator[UOp]:
+    """Yield the nodes of the graphs of `values` that are not in `seen`, and add them."""
+    pending = [*values]
+    while pending:
+        u = pending.pop()
+        if u not in seen:
+            seen.add(u)
+            pending += u.src
+            yield u
+
+
+def _crosses_devices(u: UOp) -> bool:
+    """Whether `u` moves elements from one device to another: a LOAD, or the allreduce of several processes."""
+    if u.op == "CALL":
+        return len({device_of(s) for s in u.src[1:]}) > 1
+    return is_copy(u) and device_of(u.src[0]) not in (None, u.arg.device)
+
+
+def _bytes_moved(u: UOp) -> int:
+    """Return the bytes that the LOAD or allreduce `u` moves; a symbolic size counts as its maximum."""
+    n_bytes = size_max(count(u.src[-1].shape)) * u.src[-1].dtype.itemsize
+    return n_bytes if u.op == "LOAD" else 2 * n_bytes * (len({device_of(s) for s in u.src[1:]}) - 1)
+
+
+def _collective(u: UOp) -> tuple[str, UOp]:
+    """Return the name of the collective of the node `u`, and the value that it moves."""
+    if u.op == "LOAD":
+        return _name_of_copy(u), u.src[0]
+    if u.op == "REDUCE":
+        return "allreduce", u
+    here = _Node(u, {}, False)
+    for k, s in enumerate(u.src):
+        if is_on_several(s) and s.dtype.kind != "v":
+            now, at = axes_of(axis_of(s)), axes_of(here.layout_in(s, k))
+            if now - at:
+                return ("alltoall" if at - now else "allgather"), s
+    return "copy", u
 
 
 def _name_of_copy(u: UOp) -> str:
@@ -105,10 +160,10 @@ def _name_of_copy(u: UOp) -> str:
 
 
 class _Node:
-    """One node of the graph whose sources have local values."""
+    """One node of the graph whose sources have local values. `is_written`: it is a view in the target of a STORE."""
 
-    def __init__(self, u: UOp, local: dict[UOp, list[UOp]]):
-        self.u, self.local = u, local
+    def __init__(self, u: UOp, local: dict[UOp, list[UOp]], is_written: bool):
+        self.u, self.local, self.is_written = u, local, is_written
         found = device_of(u)
         self.devices: tuple[str, ...] = found if isinstance(found, tuple) else ()
         self.n = len(self.devices)
@@ -198,6 +253,9 @@ class _Node:
         if u.op == "EXPAND":
             v = fetched(u.src[0], self.local[u.src[0]], self.layout, i, self.devices)
         *offsets, sizes = u.src[1:]
+        if u.op == "SHRINK" and not self.is_written:
+            spans = zip(offsets[0].sizes, part_shape(sizes.sizes, self.layout, i, self.n), strict=True)
+            return shrunk(v, [*spans])
         return build(u.op, v, *offsets, shape_source(part_shape(sizes.sizes, self.layout, i, self.n)))
 
     def replicated(self, v: UOp) -> UOp:
@@ -253,7 +311,7 @@ def fetched(s: UOp, values: Sequence[UOp], layout: Layout, i: int, names: Sequen
     nearest = home.index(name) if name in home else 0
     wanted = box(s.shape, layout, i, len(names))
     held = [box(s.shape, now, j, len(home)) for j in range(len(home))]
-    differ = [a for a in range(len(s.shape)) if not _same_span(wanted[a], held[nearest][a])]
+    differ = [a for a in range(len(s.shape)) if not same_span(wanted[a], held[nearest][a])]
 
     def gathered(j: int, axes: Sequence[int], cuts: Sequence[tuple[int, Any, Any]]) -> UOp:
         """Return the wanted elements along `axes` of device `j` and of those that differ from it along `axes`. `cuts`:
@@ -271,7 +329,7 @@ def fetched(s: UOp, values: Sequence[UOp], layout: Layout, i: int, names: Sequen
         others = neighbours(now, j, len(home), along)
         if s.shape[a].__class__ is not int:
             v = joined([gathered(q, rest, cuts) for q in others], a)
-            return v if _same_span((start, size), (0, s.shape[a])) else cut(v, a, start, size)
+            return v if same_span((start, size), (0, s.shape[a])) else cut(v, a, start, size)
         pieces = []
         for q in others:
             at, n = held[q][a]
@@ -281,52 +339,6 @@ def fetched(s: UOp, values: Sequence[UOp], layout: Layout, i: int, names: Sequen
         return joined(pieces, a) if pieces else gathered(j, rest, [*cuts, (a, 0, 0)])
 
     return gathered(nearest, differ, [])
-
-
-def _same_span(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
-    """Whether two pairs of offset and size are equal; symbolic ones are if they are the same nodes."""
-    return all(x is y or (x.__class__ is int and y.__class__ is int and x == y) for x, y in zip(a, b, strict=True))
-
-
-def part(v: UOp, layout: Layout, i: int, n: int) -> UOp:
-    """Return the part of `v` that device `i` of `n` has in `layout`."""
-    for a, (start, size) in enumerate(box(v.shape, layout, i, n)):
-        if not _same_span((start, size), (0, v.shape[a])):
-            v = cut(v, a, start, size)
-    return v
-
-
-def cut(v: UOp, axis: int, start: Any, size: Any) -> UOp:
-    """Return `size` elements of `v` along `axis` from `start`.
-
-    The part is taken below views that repeat elements, so that a copy of it moves each element once.
-    """
-    shape = (*v.shape[:axis], size, *v.shape[axis + 1 :])
-    if v.op == "EXPAND":
-        below = v.src[0] if v.src[0].shape[axis] != v.shape[axis] else cut(v.src[0], axis, start, size)
-        return build("EXPAND", below, shape_source(shape))
-    if v.op == "PERMUTE":
-        return build("PERMUTE", cut(v.src[0], v.arg[axis], start, size), arg=v.arg)
-    if v.op == "RESHAPE" and (below_axis := _same_axis(v, axis)) is not None:
-        return build("RESHAPE", cut(v.src[0], below_axis, start, size), shape_source(shape))
-    offsets = [0] * len(v.shape)
-    offsets[axis] = start
-    return build("SHRINK", v, shape_source(offsets), shape_source(shape))
-
-
-def _same_axis(v: UOp, axis: int) -> int | None:
-    """Return the axis of the source of a RESHAPE that `axis` is, or None."""
-    before, below = prod(v.shape[:axis]), v.src[0].shape
-    return next((a for a in range(len(below)) if prod(below[:a]) == before and below[a] == v.shape[axis]), None)
-
-
-def copy(v: UOp, name: str) -> UOp:
-    """Return `v` on the device `name`. The copy is below views that repeat or reorder elements."""
-    if device_of(v) == name:
-        return v
-    if v.op in ("EXPAND", "RESHAPE", "PERMUTE"):
-        return rebuild(v, (copy(v.src[0], name), *v.src[1:]))
-    return build("LOAD", v, arg=LoadArg(name, "GLOBAL"))
 
 
 def totals(op: str, partial: Sequence[UOp], names: Sequence[str]) -> list[UOp]:
@@ -350,33 +362,4 @@ def totals(op: str, partial: Sequence[UOp], names: Sequence[str]) -> list[UOp]:
     return [build("RESHAPE", joined([copy(p, name) for p in parts], 0), shape_source(shape)) for name in names]
 
 
-def combined(op: str, partial: Sequence[UOp], name: str) -> UOp:
-    """Return the partial results, combined by `op` in order on the device `name`."""
-    first, *others = [copy(p, name) for p in partial]
-    for p in others:
-        first = build(op, first, p)
-    return first
-
-
-def joined(values: Sequence[UOp], axis: int) -> UOp:
-    """Return the concatenation of values along `axis`, in memory of its own. Views that repeat or reorder elements are
-    applied to the concatenation.
-    """
-    first = values[0]
-    if len(values) == 1:
-        return first
-    if any(v.shape != first.shape for v in values):
-        return build("CONTIGUOUS", graph.joined([v for v in values if v.shape[axis] != 0], axis))
-    shape = (*first.shape[:axis], first.shape[axis] * len(values), *first.shape[axis + 1 :])
-    if all(v.op == "EXPAND" for v in values) and first.src[0].shape[axis] == first.shape[axis]:
-        return build("EXPAND", joined([v.src[0] for v in values], axis), shape_source(shape))
-    if all(v.op == "PERMUTE" and v.arg == first.arg for v in values):
-        return build("PERMUTE", joined([v.src[0] for v in values], first.arg[axis]), arg=first.arg)
-    if all(v.op == "RESHAPE" for v in values) and (below := _same_axis(first, axis)) is not None:
-        return build("RESHAPE", joined([v.src[0] for v in values], below), shape_source(shape))
-    order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
-    stacked = build("PERMUTE", build("STACK", *values), arg=tuple(order))
-    return build("CONTIGUOUS", build("RESHAPE", stacked, shape_source(shape)))
-
-
-__all__ = ["is_on_several", "local_values", "moves", "shard", "shards_of"]
+__all__ = ["Move", "is_on_several", "local_values", "moves", "shard", "shards_of"]

@@ -14,8 +14,9 @@ from monolect.tensor.base import as_device
 if TYPE_CHECKING:
     from monolect.tensor.base import DeviceLike, TensorBase
 
-# Axes of a tensor for `shard`: one that all devices divide, one for each axis of a mesh, or one by the name of an axis.
-ShardAxis: TypeAlias = "int | Sequence[int | None] | Mapping[str, int]"
+# Axes of a tensor for `shard`: one that all devices divide, one for each axis of a mesh, one by the name of an axis, or
+# a layout.
+ShardAxis: TypeAlias = "Layout | Sequence[int | None] | Mapping[str, int]"
 
 
 class Mesh(tuple[str, ...]):

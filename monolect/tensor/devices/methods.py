@@ -13,7 +13,7 @@ from monolect.autograd.graph import cast
 from monolect.backend.registry import is_on_disk, maker_of
 from monolect.base.dtype import DType, as_dtype, dtypes, is_dtype
 from monolect.base.errors import ArgumentError, DeviceError
-from monolect.ir.layout import Layout, axes_of, mapped
+from monolect.ir.layout import Layout, axes_of, is_layout, mapped
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.uop import build
 from monolect.tensor.base import DeviceLike, DTypeLike, TensorBase, as_device
@@ -110,27 +110,36 @@ class DevicesMixin(TensorBase):
         """Return this tensor with `axis` divided over several devices.
 
         Over a Mesh, `axis` may be a dict from names of its axes to axes of this tensor, or a sequence with an axis or
-        None for each of its axes; each device has all of an axis that no name maps to. The shape is unchanged. Parts
-        are equal, but the last ones are shorter or empty where the axis does not divide. Raises AxisError for a missing
-        axis, DeviceError for unknown devices or an axis of symbolic size, and ArgumentError for names that are not the
-        mesh's.
+        None for each of its axes; each device has all of an axis that no name maps to. The `shard_axis` of another
+        tensor gives the division of that tensor. The shape is unchanged. Parts are equal, but the last ones are shorter
+        or empty where the axis does not divide. Only the elements that a device lacks move. Raises AxisError for a
+        missing axis, DeviceError for unknown devices or an axis of symbolic size, and ArgumentError for names that are
+        not the mesh's.
 
         >>> x = Tensor.ones(4, 6).shard(("cpu", "cpu:1"))
         >>> (x @ Tensor.ones(6, 2)).shard_axis
         0
+        >>> x.roll(1, 0).shard(x.device, x.shard_axis).shard_axis  # a row moves from each device to the next
+        0
         """
-        layout = self._axis(axis) if isinstance(axis, int) else self._layout_on(devices, axis)
         names = as_devices(devices)
+        layout = self._layout_on(devices, axis)
         for a in axes_of(layout):
             if self._uop.shape[a].__class__ is not int:
                 raise DeviceError("shard", expected=f"axis {a} of a constant size", found=self.shape)
         return self._wrap(sharding.moved(self._uop, names, layout))
 
-    def _layout_on(self, mesh: Any, axes: Sequence[int | None] | Mapping[str, int]) -> Layout:
-        """Return the layout on a Mesh of `axes`, which may be negative. Raises ArgumentError if `mesh` is none."""
-        if not isinstance(mesh, Mesh):
-            raise ArgumentError("shard: axes of a mesh", expected="a Mesh as the devices", found=type(mesh).__name__)
-        return mapped(mesh.layout(axes), len(mesh), lambda a, _: self._axis(a))
+    def _layout_on(self, devices: Any, axis: ShardAxis) -> Layout:
+        """Return the layout over `devices` that `axis` says; its axes may be negative. Raises ArgumentError if it says
+        none, as the axes of a mesh for other devices.
+        """
+        if axis is None or isinstance(axis, int):
+            return None if axis is None else self._axis(axis)
+        if is_layout(axis, len(devices), len(self._uop.shape)):
+            return axis  # type: ignore[return-value]
+        if not isinstance(devices, Mesh):
+            raise ArgumentError("shard: axes of a mesh", expected="a Mesh as the devices", found=type(devices).__name__)
+        return mapped(devices.layout(axis), len(devices), lambda a, _: self._axis(a))
 
     def replicate(self, devices: Sequence[DeviceLike]) -> Self:
         """Return this tensor whole on each of several devices. Raises DeviceError for unknown devices.
