@@ -158,9 +158,10 @@ def captured(device: Any, n_kernels: int, n_once: int, bytes_: dict[str, int]) -
     print(f"{text}; {peaks(device)}", file=sys.stderr)
 
 
-def moved(name: str, value: UOp, user: UOp) -> None:
-    """Print at DEBUG=2 a collective that moves `value` between devices, because the node `user` needs it elsewhere."""
-    n_bytes = size_max(count(value.shape)) * value.dtype.itemsize
+def moved(name: str, value: UOp, user: UOp, n_bytes: int) -> None:
+    """Print at DEBUG=2 a collective that moves `n_bytes` of `value` between devices, because the node `user` needs it
+    elsewhere.
+    """
     text = f"      {name}: {n_bytes / 1e6:.3f} MB, {value.dtype.name} {value.shape} for {user.op}"
     file, number, what = user.origin or value.origin or ("", 0, "")
     line = f"  {file.rsplit('/', 1)[-1]}:{number} {what}" if number else ""

@@ -42,8 +42,8 @@ def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp]], list[UOp]],
     """
     roots = resolve_functions([*batch])
     if "cmds" in settings.tracing:
-        for name, moved, user in moves(roots):
-            profile.moved(name, moved, user)
+        for move in moves(roots):
+            profile.moved(*move)
     devices = [device_of(r) if is_on_several(r) else (device_of(r) or default,) for r in roots]
     flat = [name for names in devices for name in names]
     values, names = _on_engines([v for local in _local_values(roots) for v in local])

@@ -11,11 +11,12 @@ Invariant: the schedule has the form that the pass `order` leaves. Only a copy m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count
+from itertools import count, zip_longest
 
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.disk.hashing import blake2b
 from monolect.base.errors import DeviceError, DistributedError
+from monolect.command.forms import base_of, is_allreduce, operands_of
 from monolect.command.rewrites.join import items_of_run
 from monolect.ir.binary import pack, unpack
 from monolect.ir.check.custom_kernels import admit_called
@@ -28,6 +29,7 @@ from monolect.schedule.callify import callify, resolve_functions
 from monolect.schedule.result import schedule_of
 
 HOST_DEVICE = "cpu"  # computes on the contents of a disk file before they are copied to a device with separate memory
+_VIEWS = frozenset(("EXPAND", "RESHAPE", "PERMUTE", "FLIP", "SHRINK", "PAD", "DETACH", "CONTIGUOUS_BACKWARD"))
 Schedule = Callable[[UOp, str], UOp]  # (TUPLE of values over PARAMs, device) -> schedule
 
 
@@ -95,6 +97,58 @@ def with_binaries_loaded(batch: list[UOp], dev: str) -> list[UOp]:
     return [done[r] for r in batch]
 
 
+class Levels:
+    """The nodes of a graph in levels. A node of level n needs n calls or copies one after the other.
+
+    `nodes`: those of each level, operands first. `stored`: nodes that get a buffer at their level, because a call or a
+    copy takes them, or because they need a reduction and a later level needs them too.
+    """
+
+    def __init__(self, roots: Sequence[UOp], is_cut: Callable[[UOp], bool]) -> None:
+        order = toposort(*roots, stop=is_body)
+        self.cuts = {u for u in order if is_cut(u)}
+        self.level: dict[UOp, int] = {}
+        self.has_reduction: dict[UOp, bool] = {}  # of what its level computes
+        self.has_effect: dict[UOp, bool] = {}
+        for u in order:
+            below = self.level[u] = max([self.level[s] for s in _operands(u)], default=0)
+            mine = [s for s in _operands(u) if self.level[s] == below and s not in self.cuts]
+            self.has_reduction[u] = u.op == "REDUCE" or any(self.has_reduction[s] for s in mine)
+            self.has_effect[u] = u.op == "STORE" or any(self.has_effect[s] for s in mine)
+            self.level[u] += u in self.cuts
+        last = max(self.level.values(), default=0)
+        self.nodes: list[list[UOp]] = [[] for _ in range(last + 1)]
+        for u in order:
+            self.nodes[self.level[u]].append(u)
+        needed = self.level | dict.fromkeys(roots, last)  # the last level that computes with the node
+        self.stored: set[UOp] = set()
+        for u in reversed(order):
+            if u in self.cuts:
+                self.stored |= {s for s in _operands(u) if self._is_value(s)}
+            elif needed[u] > self.level[u] and self._is_worth_storing(u):
+                self.stored.add(u)
+            is_buffer = u in self.cuts or u in self.stored
+            for s in _operands(u):
+                needed[s] = max(needed[s], self.level[u] if is_buffer else needed[u])
+
+    def _is_worth_storing(self, u: UOp) -> bool:
+        """Return whether a later level reads `u` faster than it computes it. A view is cheap, and an effect must not
+        happen twice.
+        """
+        is_pure = self.has_reduction[u] and not self.has_effect[u]
+        return is_pure and u.op not in _VIEWS and self._is_value(u)
+
+    def _is_value(self, u: UOp) -> bool:
+        """Return whether `u` is a value on a device that kernels compute."""
+        d = device_of(u)
+        return isinstance(d, str) and u.op not in ("BUFFER", "PARAM") and u.dtype.kind != "v" and not is_on_disk(d)
+
+
+def _operands(u: UOp) -> tuple[UOp, ...]:
+    """Return the sources of `u`; those of a body are nodes of another graph."""
+    return () if is_body(u) else u.src
+
+
 class _Parts:
     """The schedule of a batch under construction.
 
@@ -105,6 +159,7 @@ class _Parts:
     def __init__(self, n_inputs: int, dev: str, schedule: Schedule) -> None:
         self.dev, self.schedule = dev, schedule
         self.items: list[UOp] = []
+        self.starts: list[int] = []  # the first item of each level so far
         self.memory: dict[UOp, UOp] = {}
         self.slots = count(n_inputs)
 
@@ -121,27 +176,53 @@ class _Parts:
         return b
 
     def resolved(self, roots: list[UOp]) -> list[UOp]:
-        """Append the items of all calls and copies below `roots`; return the roots with the buffers of their results
-        instead.
+        """Append the items of all calls and copies below `roots`, and of what they need; return the roots with buffers
+        instead of the values that are stored.
+
+        Values that need equally many calls and copies one after the other (their level) are scheduled together, so
+        that none is computed twice.
         """
         roots = resolve_functions(roots)
+        levels = Levels(roots, self.is_cut)
         new: dict[UOp, UOp] = {}
         results: dict[UOp, list[UOp]] = {}
-        for u in toposort(*roots, stop=is_body):
-            if is_body(u):
-                new[u] = u
-            elif u.op == "PARAM" and u.arg.name is None:
-                new[u] = self.input(u)
-            elif u.op == "CALL":
-                results[u] = self.called(u, [new[a] for a in u.src[1:]])
-                new[u] = u
-            elif is_opaque(u):
-                call = next(s for s in u.src if s.op == "CALL")
-                new[u] = results[call][u.arg if u.op == "GETTUPLE" else call.src.index(u.src[0]) - 1]
-            else:
-                v = rebuild(u, tuple([new[s] for s in u.src]))
-                new[u] = self.copied(v) if self.is_copy(v) else v
+        for nodes in levels.nodes:
+            for u in nodes:
+                new[u] = self.with_buffers(u, new, results)
+            wanted = [u for u in nodes if u in levels.stored and new[u].op != "BUFFER"]
+            self.starts.append(len(self.items))
+            new |= zip(wanted, self.stored([self.whole(new[u], None) for u in wanted]), strict=True)
         return [new[r] for r in roots]
+
+    def with_buffers(self, u: UOp, new: dict[UOp, UOp], results: dict[UOp, list[UOp]]) -> UOp:
+        """Return `u` with the nodes `new` as its sources, or the buffer of its value; append the items of a call or a
+        copy. `results`: the buffers of the results of each CALL.
+        """
+        if is_body(u):
+            return u
+        if u.op == "PARAM" and u.arg.name is None:
+            return self.input(u)
+        if u.op == "CALL":
+            results[u] = self.called(u, [new[a] for a in u.src[1:]])
+            return u
+        if is_opaque(u):
+            call = next(s for s in u.src if s.op == "CALL")
+            return results[call][u.arg if u.op == "GETTUPLE" else call.src.index(u.src[0]) - 1]
+        v = rebuild(u, tuple([new[s] for s in u.src]))
+        return self.copied(v) if self.is_copy(v) else v
+
+    def is_cut(self, u: UOp) -> bool:
+        """Return whether `u` is a CALL or a copy: its operands are stored before it, and its results are buffers."""
+        return u.op == "CALL" or self.is_copy(u)
+
+    def moved(self, item: UOp, operands: Sequence[UOp], earliest: int) -> None:
+        """Insert an item that moves data between devices, after the items that touch its `operands` (PARAMs or BUFFERs
+        of the LINEAR), and not before item number `earliest`: it overlaps with the kernels behind it.
+        """
+        at = len(self.items)
+        while at > earliest and not any(base_of(x) in operands for x in operands_of(self.items[at - 1])):
+            at -= 1
+        self.items.insert(at, item)
 
     def is_copy(self, u: UOp) -> bool:
         """Return whether `u` is a LOAD to a device whose kernels cannot reach the memory of the loaded value."""
@@ -163,7 +244,9 @@ class _Parts:
         if not needs_copy(str(b.arg.device), u.arg.device):
             return rebuild(u, (b,))
         out = self.buffer(b.shape, b, u.arg.device)
-        self.items.append(node("STORE", (self.memory[out], node("LOAD", (self.memory[b],), u.arg))))
+        item = node("STORE", (self.memory[out], node("LOAD", (self.memory[b],), u.arg)))
+        # it starts with the level before, no earlier: else a device would hold the copies for all levels at once
+        self.moved(item, [self.memory[b]], self.starts[-1] if self.starts else 0)
         return out
 
     def called(self, call: UOp, args: list[UOp]) -> list[UOp]:
@@ -180,7 +263,11 @@ class _Parts:
         results = [self.buffer(b.shape, b, str(b.arg.device)) for b in args[:n]]
         given = self.stored([self.whole(a, dev) for a in args[n:]])
         operands = [self.memory[b] for b in (*results, *given)]
-        self.items.append(node("CALL", (body, *operands)))
+        item = node("CALL", (body, *operands))
+        if is_allreduce(item):  # as early as possible: its results take the memory of its operands
+            self.moved(item, operands, 0)
+        else:
+            self.items.append(item)
         return results
 
     def whole(self, u: UOp, dev: str | None) -> UOp:
@@ -202,13 +289,18 @@ class _Parts:
         for v in dict.fromkeys(values):
             if v not in done:
                 groups.setdefault(one_device([v]) if device_of(v) is not None else self.dev, []).append(v)
+        runs = []
         for dev, mine in groups.items():
-            done.update(zip(mine, self.run(mine, dev), strict=True))
+            buffers, items = self.run(mine, dev)
+            done.update(zip(mine, buffers, strict=True))
+            runs.append(items)
+        # equal items of several devices are neighbours, so what needs one of each may start right after them
+        self.items += [item for items in zip_longest(*runs) for item in items if item is not None]
         return [done[v] for v in values]
 
-    def run(self, values: list[UOp], dev: str) -> list[UOp]:
-        """Append the items that compute `values` on `dev`; return a BUFFER for each. Raises DeviceError for an input
-        that kernels of `dev` cannot reach.
+    def run(self, values: list[UOp], dev: str) -> tuple[list[UOp], list[UOp]]:
+        """Return a BUFFER for each of `values`, and the items that compute them on `dev`. Raises DeviceError for an
+        input that kernels of `dev` cannot reach.
         """
         function = callify(node("TUPLE", tuple(values)))
         buffers = function.src[1:]
@@ -221,8 +313,8 @@ class _Parts:
         fresh = {b: self.buffer(b.shape, b, dev) for b in dict.fromkeys(outputs) if b.op == "BUFFER"}
         sizes = {p.arg.symbol: p for p in toposort(function.src[0]) if p.op == "PARAM" and p.arg.name is not None}
         args = (*[self.memory[b] for b in buffers], *fresh.values(), *sizes.values())
-        self.items += items_of_run(node("FUNCTION", (schedule, *args)), self.slots)
-        return [buffers[o.arg.slot] if o.op == "PARAM" else fresh[o] for o in outputs]
+        items = items_of_run(node("FUNCTION", (schedule, *args)), self.slots)
+        return [buffers[o.arg.slot] if o.op == "PARAM" else fresh[o] for o in outputs], items
 
 
 __all__ = ["agreed_schedule", "compound_schedule", "needs_copy", "with_binaries_loaded"]
