@@ -48,7 +48,7 @@ def test_a_job_computes_what_one_process_does(program: str, n: int) -> None:
         ("raises", "an error of one process"),
         ("has other shapes", "the processes run different programs"),
         ("ends early", f"nothing from all ranks for {TIMEOUT_SECONDS} s"),
-        ("is killed", ""),
+        ("is killed", "died; the job ends"),
     ],
 )
 def test_a_job_ends_when_one_process_differs(how: str, text: str, n: int) -> None:
@@ -58,6 +58,9 @@ def test_a_job_ends_when_one_process_differs(how: str, text: str, n: int) -> Non
     assert done.returncode != 0 and text in done.stdout + done.stderr
     if how == "raises":
         assert f"rank {n - 1} of {n} failed" in done.stderr
+    assert ("died" in done.stderr) == (how == "is killed")
+    if how == "is killed":
+        assert f"monolect: rank {n - 1} of " in done.stderr
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -66,7 +69,7 @@ def test_a_job_ends_when_one_process_differs(how: str, text: str, n: int) -> Non
     [
         ("has another size", "the processes run different programs"),
         ("ends early", f"for {TIMEOUT_SECONDS} s"),
-        ("is killed", ""),
+        ("is killed", "died; the job ends"),
     ],
 )
 def test_a_job_ends_when_one_process_leaves_a_sum(how: str, text: str, n: int) -> None:

@@ -397,7 +397,7 @@ def test_debug_names_what_moves(capsys: pytest.CaptureFixture[str]) -> None:
         "scatter": lambda: Tensor(np.ones((4, 2))).shard(PAIR),
         "broadcast": lambda: Tensor(np.ones((4, 2))).replicate(PAIR),
         "gather": lambda: x.to("cpu"),
-        "parts: 0.000 MB, float64 (8, 6)": lambda: x.roll(1, 0).shard(PAIR),
+        "parts: 0.000 MB, float64 (1, 6)": lambda: x.roll(1, 0).shard(PAIR),
         "parts: 0.000 MB, float64 (2, 6)": lambda: x[3:5] * 2,
     }
     for text, call in calls.items():

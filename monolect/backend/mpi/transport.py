@@ -6,14 +6,21 @@ Invariant: two processes exchange messages in the order of the copies of their e
 
 from __future__ import annotations
 
+import atexit
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from monolect.backend.common.llvm.compile import host_features
+from monolect.backend.mpi import watch
 from monolect.backend.mpi.messages import ROUTES, Messenger
 from monolect.backend.mpi.routes import explained, routes
 from monolect.backend.mpi.shared import Combine, SharedMemory
@@ -70,6 +77,7 @@ class MpiTransport:
         self.shared = SharedMemory(self.comm, self.host) if self.size > 1 else None
         is_crowded = self.shared is not None and len(self.shared.members) > host_features().n_cores
         self.spin_seconds = SHORT_SPIN_SECONDS if is_crowded else SPIN_SECONDS
+        self.watcher = Watcher(self.host, self.rank) if self.size > 1 and hasattr(os, "pidfd_open") else None
 
     def send(self, data: np.ndarray, to: int) -> None:
         self.sent = [pair for pair in self.sent if not pair[0].Test()]
@@ -109,6 +117,8 @@ class MpiTransport:
         return f"by messages: {explained(n_bytes, [self.hosts[rank] for rank in ranks])}"
 
     def abort(self) -> None:
+        if self.watcher is not None:
+            self.watcher.note_end(0, self.watcher.n)
         self.comm.Abort(1)
 
     def _complete(self, request: Any, whom: str) -> None:
@@ -132,6 +142,32 @@ class MpiTransport:
             if passed > spin_seconds:
                 time.sleep(SLEEP_SECONDS)
         self.waits_for = ""
+
+
+class Watcher:
+    """The program that names a process of this host that dies (`watch.py`). All processes of the host make it at once.
+
+    `host`: their communicator. `rank`: the rank of this process in the job.
+    """
+
+    def __init__(self, host: Any, rank: int) -> None:
+        ranks = host.allgather((rank, os.getpid()))
+        self.at, self.n = host.Get_rank(), len(ranks)
+        path = None
+        if self.at == 0:
+            descriptor, path = tempfile.mkstemp(prefix="monolect-job-")
+            os.write(descriptor, bytes(self.n))
+            os.close(descriptor)
+            command = [sys.executable, "-I", "-S", watch.__file__, path, *(f"{r}:{pid}" for r, pid in ranks)]
+            subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.path = host.bcast(path)
+        atexit.register(self.note_end, self.at, 1)
+
+    def note_end(self, first: int, n: int) -> None:
+        """Note that `n` processes of this host from number `first` on end as they should, or that it is known why."""
+        with suppress(OSError), open(self.path, "r+b") as f:  # it is gone if the job is about to end
+            f.seek(first)
+            f.write(watch.ENDED * n)
 
 
 @cache

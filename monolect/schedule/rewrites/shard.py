@@ -85,7 +85,7 @@ def _views_of_target(target: UOp) -> Iterator[UOp]:
 class Move(NamedTuple):
     """What the node `user` moves between devices: `n_bytes` in all copies that it needs. `collective` is one of the
     specification's (broadcast, scatter, gather, allgather, allreduce), alltoall for a value whose shard axis changes,
-    copy, or parts: of the copied `value` only parts move, because nothing else of it is used.
+    copy, or parts: `value` is made of parts of a copied value, and nothing else of that moves.
     """
 
     collective: str
@@ -145,7 +145,7 @@ def _collective(u: UOp) -> tuple[str, UOp]:
             now, at = axes_of(axis_of(s)), axes_of(here.layout_in(s, k))
             if now - at:
                 return ("alltoall" if at - now else "allgather"), s
-    return "copy", u
+    return "parts", u
 
 
 def _name_of_copy(u: UOp) -> str:
