@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from monolect.backend.base import launching
 from monolect.backend.common.host.memory import ALIGN_BYTES
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
-from monolect.command.forms import base_of, kernel_of
+from monolect.command.forms import base_of, buffer_bytes, kernel_of
 from monolect.ir.collective import Sum, sum_kernel, sum_of
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
@@ -80,15 +80,21 @@ class AllreducePart:
         self.link = devices[at].transport
         self.into, self.data = operands[at], operands[self.sum.n + at]
         self.combine = _combine(self.sum, devices[at].name)
+        self.spans = host.spans([call])
+        n_bytes = buffer_bytes(self.data)
+        self.overlapped_bytes = n_bytes if self.link.is_remote(self.ranks) else 0
 
     def bind(self, number: int, address: int) -> None:
         """Do nothing: addresses are read at the launch."""
 
     def launch(self, timed: bool) -> None:
-        """Combine now; add the time to `HostCommands.ns`."""
+        """Combine now, or beside the parts behind this one if the values go by messages; add the time that this one
+        takes here to `HostCommands.ns`.
+        """
         start = time.perf_counter_ns()
         data, into = self.host.bytes_of(self.data), self.host.bytes_of(self.into)
-        self.link.allreduce(data, into, self.combine, self.ranks)
+        message = partial(self.link.allreduce, data, into, self.combine, self.ranks)
+        self.host.in_flight.start(message, self.spans, 0 if timed else self.overlapped_bytes)
         self.host.ns[self.k] += time.perf_counter_ns() - start
 
 

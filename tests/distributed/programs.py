@@ -22,6 +22,8 @@ from monolect.backend.mpi.routes import CHUNK_BYTES, Route, routes
 from monolect.backend.mpi.transport import transport
 from monolect.cli.explain import explain
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
+from monolect.runtime.realize import host_commands
+from monolect.runtime.realize.host_commands import InFlight, Span
 
 Place = Callable[[Tensor], Tensor]
 
@@ -237,6 +239,23 @@ def training() -> None:
             np.testing.assert_allclose(losses, wanted, rtol=1e-9)
             for p, q in zip(found, parameters, strict=True):
                 np.testing.assert_allclose(p, q, rtol=1e-9, atol=1e-12)
+
+
+def overlap() -> None:
+    """Sums by messages run beside the kernels behind them, in the order of the program, and change no result."""
+    d, link = distributed.devices(), transport()
+    link.shared = None
+    host_commands.MIN_OVERLAPPED_BYTES = 64
+    started: list[int] = []
+    start = InFlight.start
+
+    def counted(self: InFlight, run: Callable[[], None], spans: list[Span], n_bytes: int) -> None:
+        start(self, run, spans, n_bytes)
+        started.append(len(self.pending))
+
+    InFlight.start = counted  # type: ignore[method-assign]
+    training()
+    assert max(started) > 1  # several sums are on the way at once
 
 
 def pipeline() -> None:

@@ -53,6 +53,9 @@ class Transport(Messenger, Protocol):
         has sums of its own may read what it computes from it (`runtime/allreduce.py`).
         """
 
+    def is_remote(self, ranks: Sequence[int]) -> bool:
+        """Return whether `allreduce` of the processes `ranks` moves values by messages, so that a processor waits."""
+
     def path(self, ranks: Sequence[int], n_bytes: int) -> str:
         """Return how `allreduce` of the processes `ranks` moves a value of `n_bytes`, as text: the route and, if others
         were possible, the predicted time of each.
@@ -105,14 +108,17 @@ class MpiTransport:
         return [found[a:b].tobytes() for a, b in zip(starts, ends.tolist(), strict=True)]
 
     def allreduce(self, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int]) -> None:
-        if self.shared is not None and self.shared.holds(ranks):
+        if not self.is_remote(ranks):
             self.shared.allreduce(data, into, combine, ranks, lambda missing: self._wait(missing, SHORT_SPIN_SECONDS))
         else:
             hosts = [self.hosts[rank] for rank in ranks]
             ROUTES[routes(data.size, hosts)[0].name](self, data, into, combine, ranks)
 
+    def is_remote(self, ranks: Sequence[int]) -> bool:
+        return self.shared is None or not self.shared.holds(ranks)
+
     def path(self, ranks: Sequence[int], n_bytes: int) -> str:
-        if self.shared is not None and self.shared.holds(ranks):
+        if not self.is_remote(ranks):
             return "in shared memory"
         return f"by messages: {explained(n_bytes, [self.hosts[rank] for rank in ranks])}"
 

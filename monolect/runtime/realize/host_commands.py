@@ -1,16 +1,20 @@
 """Run command buffers with loops, branches, copies between devices or several devices, controlled by the host.
 
 The items are cut into the longest runs that one device can encode; the host runs these parts in order. An operand whose
-offset depends on a loop has its own position, which is bound again in each iteration.
+offset depends on a loop has its own position, which is bound again in each iteration. Long messages between processes
+run in a thread beside the parts behind them, until one touches their memory (`InFlight`).
 
-Invariant: parts run in the order of the items, each on the memory that was bound last.
+Invariant: parts run in the order of the items, each on the memory that was bound last; a part that touches memory of
+an earlier one runs after it. Messages keep their order.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
@@ -26,6 +30,7 @@ from monolect.command.forms import (
     buffer_bytes,
     calls_in,
     device_of,
+    extent,
     is_allreduce,
     is_scalar,
     operands_of,
@@ -36,6 +41,11 @@ from monolect.command.interp import number as value_of
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime.allreduce import AllreducePart
+
+
+MIN_OVERLAPPED_BYTES = 1 << 16  # bytes of a message from which the thread costs little beside it
+
+Span = tuple[int, int, int]  # position of the memory, first byte, end byte
 
 
 class HostCommands(Commands):
@@ -52,6 +62,7 @@ class HostCommands(Commands):
         self.sizes = {b.arg.symbol: n for b, n in number.items() if b.op == "PARAM" and b.arg.name is not None}
         self.calls = calls_in(items)
         self.ns = [0] * len(self.calls)
+        self.in_flight = InFlight()
         self.parts = [*self._parts(items, iter(range(len(self.calls))))]
 
     def _parts(self, items: Sequence[UOp], ids: Iterator[int]) -> Iterator[Any]:
@@ -112,9 +123,60 @@ class HostCommands(Commands):
         self.env.update((symbol, self.at[n]) for symbol, n in self.sizes.items() if n in self.at)
         try:
             for part in self.parts:
-                part.launch(timed)
+                self.launch_part(part, timed)
         finally:
-            self.memory.clear()  # a replay counts the holders of a state's memory
+            try:
+                self.in_flight.wait()
+            finally:
+                self.memory.clear()  # a replay counts the holders of a state's memory
+
+    def launch_part(self, part: Any, timed: bool) -> None:
+        """Run a part after the messages in flight that touch its memory."""
+        if self.in_flight.pending:
+            self.in_flight.wait(None if timed else part.spans)
+        part.launch(timed)
+
+    def spans(self, calls: Sequence[UOp]) -> list[Span]:
+        """Return the memory that the operands of `calls` and copies touch."""
+        operands = [x for c in calls for x in operands_of(c) if not is_scalar(x)]
+        return [(self.number[base], *extent(x)) for x in operands if (base := read_operand(x).base) in self.number]
+
+
+class InFlight:
+    """Messages of this process that run in a thread, one after the other, beside the parts of a launch."""
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[Future[None], list[Span]]] = []
+
+    def start(self, run: Callable[[], None], spans: list[Span], n_bytes: int) -> None:
+        """Call `run`, which exchanges `n_bytes` with other processes and touches `spans`: in the thread if it is long
+        or others are before it, else now.
+        """
+        self.pending = [pair for pair in self.pending if not pair[0].done() or pair[0].exception() is not None]
+        if self.pending or n_bytes >= MIN_OVERLAPPED_BYTES:
+            self.pending.append((_thread().submit(run), spans))
+        else:
+            run()
+
+    def wait(self, spans: list[Span] | None = None) -> None:
+        """Wait for the messages that touch `spans`, and those before them; for all if it is None."""
+        n = len(self.pending)
+        while spans is not None and n and not any(_overlap(a, b) for a in self.pending[n - 1][1] for b in spans):
+            n -= 1
+        done, self.pending = self.pending[:n], self.pending[n:]
+        for future, _ in done:
+            future.result()
+
+
+def _overlap(a: Span, b: Span) -> bool:
+    """Return whether two ranges of bytes have a common byte."""
+    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    """Return the thread that exchanges messages, one for the process, because the order of messages is their name."""
+    return ThreadPoolExecutor(1, "monolect-messages")
 
 
 class _DevicePart:
@@ -128,6 +190,7 @@ class _DevicePart:
         for u in items:
             new.append(self._with_bound_operands(u, number))
         self.ids = [next(ids) for _ in calls_in(items)]
+        self.spans = host.spans(calls_in(items))
         self.commands: Commands = Device[dev].encode([u for u in new if u.op != "BARRIER"], number, host.programs)
 
     def _with_bound_operands(self, u: UOp, number: dict[UOp, int]) -> UOp:
@@ -179,7 +242,7 @@ class _CopyPart:
     """A STORE of a LOAD: a copy between devices."""
 
     def __init__(self, host: HostCommands, item: UOp, k: int) -> None:
-        self.host, self.k = host, k
+        self.host, self.k, self.spans = host, k, host.spans([item])
         to, source = operands_of(item)
         self.to, self.source, self.n_bytes = read_operand(to), read_operand(source), buffer_bytes(source)
 
@@ -193,7 +256,8 @@ class _CopyPart:
         to, source = (self.host.number[o.base] for o in (self.to, self.source))
         a, b = (value_of(o.offset, self.host.env) for o in (self.source, self.to))
         if (rank := process_of(home.name)) is not None and rank != process_of(there.name):
-            self._between_processes(home, there, source, to, a, b)
+            message = partial(self._between_processes, home, there, source, to, a, b)
+            self.host.in_flight.start(message, self.spans, 0 if timed else self.n_bytes)
         elif type(home) is type(there) and isinstance(there, Peered) and not a and not b:
             there.copy_from(self.host.memory[to], home, self.host.memory[source], self.n_bytes)
         else:
@@ -252,6 +316,7 @@ class _ControlPart:
 
     def __init__(self, host: HostCommands, opened: UOp, parts: list[Any]) -> None:
         self.host, self.opened, self.parts = host, opened, parts
+        self.spans = [span for part in parts for span in part.spans]
 
     def bind(self, number: int, address: int) -> None:
         """See `Commands`."""
@@ -265,7 +330,7 @@ class _ControlPart:
             if self.opened.op == "RANGE":
                 self.host.env[self.opened] = i
             for part in self.parts:
-                part.launch(timed)
+                self.host.launch_part(part, timed)
 
 
 __all__ = ["HostCommands"]
