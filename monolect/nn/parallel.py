@@ -1,4 +1,4 @@
-"""Move the tensors of a model to several devices: data, tensor and pipeline parallel, sharded parameters, ring attention.
+"""Train on several devices: data, tensor and pipeline parallel, sharded parameters, ring attention.
 
 What it is for: a model that is written for one device trains on several, without a change of its code. The tensors stay
 the same objects, so an optimizer is made after the move, and its state is where the parameters are.
@@ -22,7 +22,6 @@ from monolect.nn.state import all_tensors
 from monolect.tensor.base import DeviceLike, as_device
 from monolect.tensor.devices.mesh import Mesh
 from monolect.tensor.tensor import Tensor
-
 
 HIDDEN_SCORE = -1e30  # score of a key that a query does not see: far below others, and finite, so that no nan arises
 
@@ -154,12 +153,14 @@ def ring_attention(
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     rows = Tensor.arange(query.shape[-2]).reshape(n, -1, 1)
     columns = Tensor.arange(key.shape[-2]).reshape(n, 1, -1)
-    for step in range(n):
+    total: _Attended | None = None
+    for _ in range(n):
         scores = (q @ k.transpose(-2, -1)) * factor
         block = _attended((rows >= columns).where(scores, HIDDEN_SCORE) if is_causal else scores, v)
-        total = block if step == 0 else _merged(total, block)
+        total = block if total is None else _merged(total, block)
         k, v = (t.roll(1, -3).shard(t.device, t.shard_axis) for t in (k, v))
         columns = columns.roll(1, 0)
+    assert total is not None
     return total.out.reshape(*query.shape[:-1], value.shape[-1])
 
 
@@ -184,7 +185,7 @@ def _attended(scores: Tensor, v: Tensor) -> _Attended:
 
 
 def _merged(a: _Attended, b: _Attended) -> _Attended:
-    """Return the attention to the keys of both, in memory of its own, so that that of `a` and `b` is free for others."""
+    """Return the attention to the keys of both, in memory of its own, so that the memory of both is free again."""
     top = a.top.maximum(b.top)
     of_a, of_b = a.weight * (a.top - top).exp(), b.weight * (b.top - top).exp()
     weight = of_a + of_b

@@ -18,6 +18,7 @@ from monolect.backend.common.host.memory import ALIGN_BYTES
 from monolect.backend.registry import Device
 from monolect.base.dtype import dtypes
 from monolect.command.forms import base_of, buffer_bytes, kernel_of
+from monolect.command.timeline import touched
 from monolect.ir.collective import Sum, sum_kernel, sum_of
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
@@ -80,7 +81,7 @@ class AllreducePart:
         self.link = devices[at].transport
         self.into, self.data = operands[at], operands[self.sum.n + at]
         self.combine = _combine(self.sum, devices[at].name)
-        self.spans = host.spans([call])
+        self.spans = touched(call)
         n_bytes = buffer_bytes(self.data)
         self.overlapped_bytes = n_bytes if self.link.is_remote(self.ranks) else 0
 
@@ -88,8 +89,8 @@ class AllreducePart:
         """Do nothing: addresses are read at the launch."""
 
     def launch(self, timed: bool) -> None:
-        """Combine now, or beside the parts behind this one if the values go by messages; add the time that this one
-        takes here to `HostCommands.ns`.
+        """Combine now, or in parallel with the parts behind this one if the values go by messages; add the time that
+        this takes here to `HostCommands.ns`.
         """
         start = time.perf_counter_ns()
         data, into = self.host.bytes_of(self.data), self.host.bytes_of(self.into)

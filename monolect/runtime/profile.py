@@ -17,8 +17,6 @@ from monolect.backend.registry import Device
 from monolect.base.settings import settings
 from monolect.command.estimate import estimate
 from monolect.command.forms import base_of, is_allreduce, kernel_of, operands_of
-from monolect.ir.bounds import size_max
-from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, toposort
 
 

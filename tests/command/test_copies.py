@@ -123,3 +123,72 @@ def test_a_recorder_names_copies(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["to apart" in row for row in lines] == [True, False] and "to cpu" in lines[1]
     assert "2 buffers" in lines[0]
     assert "copy" in profile.kernel_table(runs)
+
+
+# ---- levels ----------------------------------------------------------------------------------------------------------
+def products(t: Tensor, *others: Tensor) -> int:
+    """The number of products of matrices that the batch of these tensors computes."""
+    with profile.Recorder() as runs:
+        t.realize(*others)
+        return sum("gemm" in profile.class_of(run.call) or "_r" in run.name for run in runs)
+
+
+def test_a_value_that_several_copies_need_is_computed_once() -> None:
+    x, w = Tensor(data(4, 6)).realize(), Tensor(data(6, 5)).realize()
+    h = x @ w
+    found = [(h + k).to("apart") for k in range(4)]
+    assert products(*found) == 1
+    for k, t in enumerate(found):
+        np.testing.assert_allclose(t.numpy(), x.numpy() @ w.numpy() + k, rtol=1e-5)
+
+
+def test_a_value_that_is_needed_before_and_after_a_copy_is_computed_once() -> None:
+    x, w = Tensor(data(4, 6)).realize(), Tensor(data(6, 5)).realize()
+    h = x @ w
+    far = (h * 2).to("apart")
+    back = (far + 1).to("cpu")
+    assert products(back + h, back * h) == 1
+    np.testing.assert_allclose((back + h).numpy(), 3 * (x.numpy() @ w.numpy()) + 1, rtol=1e-5)
+
+
+def test_work_grows_with_depth_and_not_with_its_square() -> None:
+    """Each layer of a network gives a value to the other device, as layers give their gradients to other processes."""
+
+    def n_products(depth: int) -> int:
+        t, far = Tensor(data(3, 4)).realize(), []
+        ws = [Tensor(data(4, 4) * k).realize() for k in range(1, depth + 1)]
+        for w in ws:
+            t = (t @ w).tanh()
+            far.append((t * 2).to("apart"))
+        return products(*far)
+
+    assert [n_products(depth) for depth in (2, 4, 8)] == [2, 4, 8]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_writes_and_copies_in_any_order(seed: int) -> None:
+    """Programs of writes to parts, copies and products, against NumPy."""
+    rng = np.random.default_rng(seed)
+    a = rng.integers(-3, 4, (4, 4)).astype(np.float32)
+    t, out, wanted = Tensor(a).realize(), [], []
+    for _ in range(6):
+        k = int(rng.integers(4))
+        match int(rng.integers(5)):
+            case 0:
+                t[k], a = k, a.copy()
+                a[k] = k
+            case 1:
+                t[k] += t[(k + 1) % 4]
+                a = a.copy()
+                a[k] += a[(k + 1) % 4]
+            case 2:
+                t, a = t @ t.T / 8, a @ a.T / 8
+            case 3:
+                out.append((t.sum(0) + k).to("apart"))
+                wanted.append(a.sum(0) + k)
+            case 4:
+                t, a = (t.to("apart") * 2).to("cpu") - t, a
+    out.append(t)
+    out[0].realize(*out[1:])
+    for found, right in zip(out, [*wanted, a], strict=True):
+        np.testing.assert_allclose(found.numpy(), right, rtol=1e-4, atol=1e-4)

@@ -21,9 +21,10 @@ from monolect.backend.mpi import transport as transport_module
 from monolect.backend.mpi.routes import CHUNK_BYTES, Route, routes
 from monolect.backend.mpi.transport import transport
 from monolect.cli.explain import explain
+from monolect.command.timeline import Span
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
 from monolect.runtime.realize import host_commands
-from monolect.runtime.realize.host_commands import InFlight, Span
+from monolect.runtime.realize.host_commands import InFlight
 
 Place = Callable[[Tensor], Tensor]
 
@@ -242,8 +243,8 @@ def training() -> None:
 
 
 def overlap() -> None:
-    """Sums by messages run beside the kernels behind them, in the order of the program, and change no result."""
-    d, link = distributed.devices(), transport()
+    """Sums by messages overlap with the kernels behind them, in the order of the program, and change no result."""
+    link = transport()
     link.shared = None
     host_commands.MIN_OVERLAPPED_BYTES = 64
     started: list[int] = []
@@ -256,6 +257,34 @@ def overlap() -> None:
     InFlight.start = counted  # type: ignore[method-assign]
     training()
     assert max(started) > 1  # several sums are on the way at once
+
+
+def ring() -> None:
+    """Ring attention, values and gradients, is attention on one device; each process sends its parts to the next."""
+    d = distributed.devices()
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(2, 12, 4)) for _ in range(3)]
+
+    def run(place: Place, f: Callable[..., Tensor], is_causal: bool) -> list[np.ndarray]:
+        leaves = [place(Tensor(a)).detach() for a in arrays]
+        for t in leaves:
+            t.requires_grad = True
+        out = f(*leaves, is_causal=is_causal)
+        out.square().sum().backward()
+        return [out.numpy(), *(t.grad.numpy() for t in leaves)]
+
+    def plain(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        return q.scaled_dot_product_attention(k, v, is_causal=is_causal)
+
+    for is_causal in (False, True):
+        wanted = run(lambda t: t, plain, is_causal)
+        found = run(lambda t: t.shard(d, 1), nn.parallel.ring_attention, is_causal)
+        for x, y in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+        step = jit(lambda *a, is_causal=is_causal: nn.parallel.ring_attention(*a, is_causal=is_causal))
+        for _ in range(3):
+            captured = step(*(Tensor(a).shard(d, 1) for a in arrays))
+            np.testing.assert_allclose(captured.numpy(), wanted[0], rtol=1e-10, atol=1e-12)
 
 
 def pipeline() -> None:

@@ -33,7 +33,8 @@ def run(n: int, *program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("n", [2, 4])
 @pytest.mark.parametrize(
-    "program", ["values", "collectives", "sums", "states", "seen", "room", "training", "overlap", "pipeline", "random"]
+    "program",
+    ["values", "collectives", "sums", "states", "seen", "room", "training", "overlap", "ring", "pipeline", "random"],
 )
 def test_a_job_computes_what_one_process_does(program: str, n: int) -> None:
     done = run(n, program)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from monolect import ArgumentError, Tensor, jit, nn
+from monolect import ArgumentError, Mesh, Tensor, jit, nn
 from monolect.nn.state import get_state_dict, load_state_dict
+from monolect.schedule.rewrites.shard import moves
 
 D = ("cpu", "cpu:1")
 
@@ -131,3 +132,75 @@ def test_what_does_not_fit_changes_nothing() -> None:
     with pytest.raises(ArgumentError, match="pairs of Linear layers"):
         nn.parallel.tensor_parallel([m[2]], D)
     assert {t.device for t in get_state_dict(m).values()} == {"cpu"}
+
+
+# ---- ring attention --------------------------------------------------------------------------------------------------
+FOUR = ("cpu", "cpu:1", "cpu:2", "cpu:3")
+GRID = Mesh(("data", "sequence"), (2, 2), FOUR)
+PLACES = {
+    "2 devices": lambda t: t.shard(D, 2),
+    "4 devices": lambda t: t.shard(FOUR, 2),
+    "a mesh": lambda t: t.shard(GRID, {"data": 0, "sequence": 2}),
+    "both axes of a mesh": lambda t: t.shard(GRID, (2, 2)),
+}
+
+
+def attention(f: object, place: object, lengths: tuple[int, int], is_causal: bool) -> list[np.ndarray]:
+    """The result and the gradients of an attention of float64 operands with 2 heads."""
+    rng = np.random.default_rng(0)
+    shapes = [(2, 2, n, d) for n, d in zip((lengths[0], lengths[1], lengths[1]), (5, 5, 3), strict=True)]
+    leaves = [place(Tensor(rng.normal(size=s) * 3)).detach() for s in shapes]
+    for t in leaves:
+        t.requires_grad = True
+    out = f(*leaves, is_causal=is_causal)
+    (out * Tensor(rng.normal(size=out.shape))).sum().backward()
+    return [out.numpy(), *(t.grad.numpy() for t in leaves)]
+
+
+@pytest.mark.parametrize(("lengths", "is_causal"), [((8, 8), False), ((8, 8), True), ((4, 16), False), ((4, 4), True)])
+@pytest.mark.parametrize("place", PLACES)
+def test_ring_attention_is_attention(place: str, lengths: tuple[int, int], is_causal: bool) -> None:
+    def plain(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        return q.scaled_dot_product_attention(k, v, is_causal=is_causal)
+
+    wanted = attention(plain, lambda t: t, lengths, is_causal)
+    found = attention(nn.parallel.ring_attention, PLACES[place], lengths, is_causal)
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+
+
+def test_ring_attention_stores_no_scores_and_moves_each_part_to_the_next_device() -> None:
+    n = 2048
+    q, k, v = (Tensor.randn(1, 1, n, 16).shard(FOUR, 2).realize() for _ in range(3))
+    f = jit(lambda q, k, v: nn.parallel.ring_attention(q, k, v))
+    for _ in range(2):
+        out = f(q, k, v)
+    wanted = Tensor(q.numpy()).scaled_dot_product_attention(Tensor(k.numpy()), Tensor(v.numpy()))
+    np.testing.assert_allclose(out.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
+    assert f.peak_bytes < n * n  # a quarter of the scores
+    found = moves([nn.parallel.ring_attention(q, k, v).uop])
+    assert {m.collective for m in found} == {"parts"}
+    assert sum(m.n_bytes for m in found) == 3 * (k.nbytes + v.nbytes)  # each part passes the three other devices
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (lambda t: t, "divided along axis -2 into equal parts"),
+        (lambda t: t.shard(D, 1), "divided along axis -2 into equal parts"),
+        (lambda t: t.shard(("cpu", "cpu:1", "cpu:2"), 2), "divided along axis -2 into equal parts"),
+        (lambda t: t.replicate(D), "divided along axis -2 into equal parts"),
+    ],
+)
+def test_ring_attention_refuses_other_divisions(place: object, text: str) -> None:
+    q = place(Tensor.ones(1, 2, 4, 3))
+    with pytest.raises(ArgumentError, match=text):
+        nn.parallel.ring_attention(q, q, q)
+
+
+def test_ring_attention_refuses_lengths_that_do_not_fit() -> None:
+    q, k = (Tensor.ones(1, 2, n, 3).shard(D, 2) for n in (4, 8))
+    with pytest.raises(ArgumentError, match="sequence lengths"):
+        nn.parallel.ring_attention(q, k, q)
+    with pytest.raises(ArgumentError, match="as many queries"):
+        nn.parallel.ring_attention(q, k, k, is_causal=True)

@@ -108,7 +108,7 @@ class MpiTransport:
         return [found[a:b].tobytes() for a, b in zip(starts, ends.tolist(), strict=True)]
 
     def allreduce(self, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int]) -> None:
-        if not self.is_remote(ranks):
+        if self.shared is not None and not self.is_remote(ranks):
             self.shared.allreduce(data, into, combine, ranks, lambda missing: self._wait(missing, SHORT_SPIN_SECONDS))
         else:
             hosts = [self.hosts[rank] for rank in ranks]

@@ -28,6 +28,7 @@ from monolect.command.forms import (
     calls_in,
     extent,
     home,
+    is_allreduce,
     is_frame,
     items_of,
     kernel_of,
@@ -211,6 +212,9 @@ def plan_memory(step: UOp, target: Target) -> UOp:
             if b in private:
                 life = lives.get(b) or Life(buffer_bytes(b), at, at, 0, predecessors[i])
                 lives[b] = life._replace(last=at, users=life.users | 1 << i)
+    for b, at in _held_by_messages([*once, *order], when):
+        if b in lives:
+            lives[b] = lives[b]._replace(last=max(lives[b].last, at))
     locations: dict[UOp, tuple[UOp, int]] = {}
     for dev in dict.fromkeys(home(b, target.name) for b in lives):
         mine = {b: life for b, life in lives.items() if home(b, target.name) == dev}
@@ -229,6 +233,18 @@ def _written(c: UOp) -> list[UOp]:
     """Return the PARAMs and BUFFERs that the item `c` writes."""
     operands = operands_of(c)
     return [base_of(operands[k]) for k in writes(c)]
+
+
+def _held_by_messages(items: Sequence[UOp], when: Sequence[int]) -> Iterator[tuple[UOp, int]]:
+    """Yield each PARAM and BUFFER that a sum over processes reads, with the time at which the first item needs the
+    result: until then the sum may run beside other items. `when`: the time of each item.
+    """
+    for k, c in enumerate(items):
+        if is_allreduce(c):
+            results = _written(c)
+            users = (i for i in range(k + 1, len(items)) if any(base_of(u) in results for u in operands_of(items[i])))
+            until = when[next(users, len(items) - 1)]
+            yield from ((base_of(u), until) for u in operands_of(c))
 
 
 def _times(items: Sequence[UOp]) -> Iterator[int]:

@@ -19,10 +19,12 @@ from monolect.base.errors import DeviceError, DistributedError
 from monolect.command.forms import base_of, is_allreduce, operands_of
 from monolect.command.rewrites.join import items_of_run
 from monolect.ir.binary import pack, unpack
+from monolect.ir.bounds import size_max
 from monolect.ir.check.custom_kernels import admit_called
 from monolect.ir.ops import BufferArg, LoadArg, ParamArg
 from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.calls import check_arguments, inlined, is_body, is_opaque, stored_slots
+from monolect.ir.rewrite.normal import count as n_elements
 from monolect.ir.uop import UOp, build, node, rebuild, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_bytes, one_device
 from monolect.schedule.callify import callify, resolve_functions
@@ -144,6 +146,11 @@ class Levels:
         return isinstance(d, str) and u.op not in ("BUFFER", "PARAM") and u.dtype.kind != "v" and not is_on_disk(d)
 
 
+def _bytes(u: UOp) -> int:
+    """Return the bytes of the value `u`, at the largest values of symbolic sizes."""
+    return size_max(n_elements(u.shape)) * u.dtype.itemsize
+
+
 def _operands(u: UOp) -> tuple[UOp, ...]:
     """Return the sources of `u`; those of a body are nodes of another graph."""
     return () if is_body(u) else u.src
@@ -189,9 +196,16 @@ class _Parts:
         for nodes in levels.nodes:
             for u in nodes:
                 new[u] = self.with_buffers(u, new, results)
-            wanted = [u for u in nodes if u in levels.stored and new[u].op != "BUFFER"]
+            # a schedule computes its last results first: large ones, whose moves overlap with the kernels of the rest
+            wanted = sorted([u for u in nodes if u in levels.stored and new[u].op != "BUFFER"], key=_bytes)
             self.starts.append(len(self.items))
-            new |= zip(wanted, self.stored([self.whole(new[u], None) for u in wanted]), strict=True)
+            stored = dict(zip(wanted, self.stored([self.whole(new[u], None) for u in wanted]), strict=True))
+            new |= stored
+            above = {*wanted}  # what later levels compute from them reads the buffers
+            for u in nodes:
+                if u not in stored and u not in levels.cuts and not above.isdisjoint(_operands(u)) and not is_opaque(u):
+                    new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+                    above.add(u)
         return [new[r] for r in roots]
 
     def with_buffers(self, u: UOp, new: dict[UOp, UOp], results: dict[UOp, list[UOp]]) -> UOp:

@@ -2,7 +2,7 @@
 
 The items are cut into the longest runs that one device can encode; the host runs these parts in order. An operand whose
 offset depends on a loop has its own position, which is bound again in each iteration. Long messages between processes
-run in a thread beside the parts behind them, until one touches their memory (`InFlight`).
+run in a thread, in parallel with the parts behind them, until one touches their memory (`InFlight`).
 
 Invariant: parts run in the order of the items, each on the memory that was bound last; a part that touches memory of
 an earlier one runs after it. Messages keep their order.
@@ -30,7 +30,6 @@ from monolect.command.forms import (
     buffer_bytes,
     calls_in,
     device_of,
-    extent,
     is_allreduce,
     is_scalar,
     operands_of,
@@ -38,14 +37,12 @@ from monolect.command.forms import (
     with_operands,
 )
 from monolect.command.interp import number as value_of
+from monolect.command.timeline import Span, overlap, touched
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime.allreduce import AllreducePart
 
-
-MIN_OVERLAPPED_BYTES = 1 << 16  # bytes of a message from which the thread costs little beside it
-
-Span = tuple[int, int, int]  # position of the memory, first byte, end byte
+MIN_OVERLAPPED_BYTES = 1 << 16  # bytes of a message for which a switch to the thread costs little
 
 
 class HostCommands(Commands):
@@ -136,14 +133,9 @@ class HostCommands(Commands):
             self.in_flight.wait(None if timed else part.spans)
         part.launch(timed)
 
-    def spans(self, calls: Sequence[UOp]) -> list[Span]:
-        """Return the memory that the operands of `calls` and copies touch."""
-        operands = [x for c in calls for x in operands_of(c) if not is_scalar(x)]
-        return [(self.number[base], *extent(x)) for x in operands if (base := read_operand(x).base) in self.number]
-
 
 class InFlight:
-    """Messages of this process that run in a thread, one after the other, beside the parts of a launch."""
+    """Messages of this process that run in a thread, one after the other, in parallel with the parts of a launch."""
 
     def __init__(self) -> None:
         self.pending: list[tuple[Future[None], list[Span]]] = []
@@ -161,16 +153,11 @@ class InFlight:
     def wait(self, spans: list[Span] | None = None) -> None:
         """Wait for the messages that touch `spans`, and those before them; for all if it is None."""
         n = len(self.pending)
-        while spans is not None and n and not any(_overlap(a, b) for a in self.pending[n - 1][1] for b in spans):
+        while spans is not None and n and not overlap(self.pending[n - 1][1], spans):
             n -= 1
         done, self.pending = self.pending[:n], self.pending[n:]
         for future, _ in done:
             future.result()
-
-
-def _overlap(a: Span, b: Span) -> bool:
-    """Return whether two ranges of bytes have a common byte."""
-    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
 
 
 @cache
@@ -190,7 +177,7 @@ class _DevicePart:
         for u in items:
             new.append(self._with_bound_operands(u, number))
         self.ids = [next(ids) for _ in calls_in(items)]
-        self.spans = host.spans(calls_in(items))
+        self.spans = [span for c in calls_in(items) for span in touched(c)]
         self.commands: Commands = Device[dev].encode([u for u in new if u.op != "BARRIER"], number, host.programs)
 
     def _with_bound_operands(self, u: UOp, number: dict[UOp, int]) -> UOp:
@@ -242,7 +229,7 @@ class _CopyPart:
     """A STORE of a LOAD: a copy between devices."""
 
     def __init__(self, host: HostCommands, item: UOp, k: int) -> None:
-        self.host, self.k, self.spans = host, k, host.spans([item])
+        self.host, self.k, self.spans = host, k, touched(item)
         to, source = operands_of(item)
         self.to, self.source, self.n_bytes = read_operand(to), read_operand(source), buffer_bytes(source)
 

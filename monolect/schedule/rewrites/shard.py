@@ -83,7 +83,7 @@ def _views_of_target(target: UOp) -> Iterator[UOp]:
 
 
 class Move(NamedTuple):
-    """What the node `user` moves between devices: `n_bytes` in all copies that it needs. `collective` is one of the
+    """A transfer of `n_bytes` between devices, in all copies that the node `user` needs. `collective` is one of the
     specification's (broadcast, scatter, gather, allgather, allreduce), alltoall for a value whose shard axis changes,
     copy, or parts: `value` is made of parts of a copied value, and nothing else of that moves.
     """

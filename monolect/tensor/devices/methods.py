@@ -5,7 +5,7 @@ What it is for: `shard`, `replicate`, and the two ops of the specification, `cop
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from monolect.autograd import sharding
@@ -139,7 +139,8 @@ class DevicesMixin(TensorBase):
             return axis  # type: ignore[return-value]
         if not isinstance(devices, Mesh):
             raise ArgumentError("shard: axes of a mesh", expected="a Mesh as the devices", found=type(devices).__name__)
-        return mapped(devices.layout(axis), len(devices), lambda a, _: self._axis(a))
+        axes: Any = axis
+        return mapped(devices.layout(axes), len(devices), lambda a, _: self._axis(a))
 
     def replicate(self, devices: Sequence[DeviceLike]) -> Self:
         """Return this tensor whole on each of several devices. Raises DeviceError for unknown devices.
