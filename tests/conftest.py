@@ -7,7 +7,7 @@ import random
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -103,6 +103,20 @@ def whole_text() -> Callable[[Any], str]:
 
     MonolectError.__str__ = __str__  # type: ignore[method-assign]
     return with_source
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _objects_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """See `tests/kept_objects.py`."""
+    from tests import kept_objects
+
+    if request.config.getoption("--hypothesis-profile") == "thorough":
+        yield
+        return
+    kept_objects.install(request.config.cache.mkdir("objects"))
+    yield
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+        kept_objects.objects.trim()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,6 +20,7 @@ from monolect.base.target import Target
 from monolect.optimize.apply import apply_actions
 from monolect.pipeline import lower_kernel, schedule
 from monolect.schedule.callify import over_params
+from tests.kept_objects import kept
 
 FEATURES = (
     "avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
@@ -64,7 +65,8 @@ def arguments(call, bound, out):
 
 def run_emulated(linear, arrays):
     """Compile the text with emulated tiles for this processor; run it for each thread."""
-    image = load_object(Compiler().compile(emulate.render_module([("kernel", linear)])))
+    text = emulate.render_module([("kernel", linear)])
+    image = load_object(kept(f"{Compiler().key}\n{text}", lambda: Compiler().compile(text)))
     n_local = thread_local_layout(linear.src)[0]
     local = np.zeros(n_local * linear.arg.threads + 64, np.uint8)
     table = (ctypes.c_void_p * (len(arrays) + 1))(local.ctypes.data, *(x.ctypes.data for x in arrays))

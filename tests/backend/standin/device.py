@@ -6,7 +6,6 @@ vendor's compiler takes it (address spaces, attributes), nor anything about spee
 """
 
 import ctypes
-import os
 import shutil
 import subprocess
 import tempfile
@@ -36,6 +35,7 @@ from monolect.ir.check.interp import evaluate
 from monolect.ir.uop import UOp, idx
 from tests.backend.standin.boxes import at_64, encoded
 from tests.backend.standin.fragments import emulated, tables
+from tests.kept_objects import kept, text_of
 
 HERE = Path(__file__).parent
 FLAGS = (
@@ -111,13 +111,22 @@ class Standin:
     def library(self, source: str, *more: str) -> tuple[ctypes.CDLL, str]:
         """The functions of a source without a header, and the source with it; `more` for the compiler."""
         source = source if source.startswith("#include") else f'#include "{HERE / self.header}"\n{source}'
+        command = [compiler(), *FLAGS, "-", *more]
+        key = "\n".join([text_of(command[0], *sorted(HERE.glob("*.h"))), *command, source])
+        code = self.compiled(command, source) if more else kept(key, lambda: self.compiled(command, source))
         with tempfile.TemporaryDirectory(prefix="monolect-standin-") as folder:
-            path = os.path.join(folder, "kernels.so")
-            command = [compiler(), *FLAGS, "-", *more, "-o", path]
-            done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+            path = Path(folder, "kernels.so")
+            path.write_bytes(code)
+            return ctypes.CDLL(str(path)), source
+
+    def compiled(self, command: list[str], source: str) -> bytes:
+        """The bytes of the library that a compiler makes of a source."""
+        with tempfile.TemporaryDirectory(prefix="monolect-standin-") as folder:
+            path = Path(folder, "kernels.so")
+            done = subprocess.run([*command, "-o", path], input=source, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise CompileError(f"{self.name}: {done.stderr[:3000]}\n{source}")
-            return ctypes.CDLL(path), source
+            return path.read_bytes()
 
     def encode(self, items, number, programs):
         return Commands(unpacked(items, number, programs)[0], self.execute)
