@@ -110,13 +110,14 @@ def _objects_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
     """See `tests/kept_objects.py`."""
     from tests import kept_objects
 
-    if request.config.getoption("--hypothesis-profile") == "thorough":
+    cache = getattr(request.config, "cache", None)  # none with `-p no:cacheprovider`
+    if cache is None or request.config.getoption("--hypothesis-profile") == "thorough":
         yield
         return
-    kept_objects.install(request.config.cache.mkdir("objects"))
+    found = kept_objects.install(cache.mkdir("objects"))
     yield
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
-        kept_objects.objects.trim()
+        found.trim()
 
 
 @pytest.fixture(scope="session", autouse=True)

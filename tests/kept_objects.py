@@ -10,6 +10,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,10 @@ class Objects:
 
     def trim(self, most_bytes: int = MOST_BYTES) -> None:
         """Forget what was not used for the longest time, so that at most `most_bytes` stay."""
-        files = [(s.st_mtime, s.st_size, p) for p in self.folder.glob("*/*") if (s := p.stat())]
+        files = []
+        for path in self.folder.glob("*/*"):
+            with suppress(FileNotFoundError):  # another process put it in place, or forgot it
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
         n = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
             if n <= most_bytes:
@@ -60,7 +64,7 @@ def kept(key: str, make: Callable[[], bytes]) -> bytes:
     return make() if objects is None else objects.get(key, make)
 
 
-def install(folder: Path) -> None:
+def install(folder: Path) -> Objects:
     """Keep what the devices of this process compile by LLVM and in C in `folder`. Other uses of the compilers are not
     kept, as are those of their own tests.
     """
@@ -71,6 +75,7 @@ def install(folder: Path) -> None:
     objects = Objects(folder)
     for cls in (CpuDevice, CDevice):
         _keep(cls)
+    return objects
 
 
 def _keep(cls: Any) -> None:
