@@ -125,7 +125,7 @@ class SumSteps(NamedTuple):
     copying: float  # cycles to pack the panel, for each vector
 
 
-class TilePlace(NamedTuple):
+class TileAxes(NamedTuple):
     """The RANGEs and the matrix unit of register tiles, and all that their cost depends on besides their size."""
 
     c: UOp
@@ -210,8 +210,8 @@ class TileCosts:
         out = []
         for unit in self.units(c, lanes, panel) or [None]:  # type: ignore[list-item]
             for r in rows or [None]:  # type: ignore[list-item]
-                place = self.place(c, r, lanes, unit, panel, broadcasts)
-                m = place.m
+                axes = self.tile_axes(c, r, lanes, unit, panel, broadcasts)
+                m = axes.m
                 for v in range(1, min(MAX_TILE_VECTORS, -(-n // lanes)) + 1):
                     tall = unit.m if unit is not None else 1
                     for k in range(tall, tall * min(-(-m // tall), MAX_TILE_ROWS) + 1, tall):
@@ -221,18 +221,18 @@ class TileCosts:
                             and unit is None
                             and self.can_fill_registers(c, lanes * v, broadcasts)
                         )
-                        if often and (tight or self.fits(place, v, k)):
-                            terms = self.cost(place, v, k)
+                        if often and (tight or self.fits(axes, v, k)):
+                            terms = self.cost(axes, v, k)
                             terms = terms._replace(factor=FULL_REGISTER_TILE_FACTOR) if tight else terms
                             out.append(RegisterTile(terms.total, c, r, lanes, v, k, unit, terms=terms))
                 if far and unit is None:
                     for k in range(1, min(m, MAX_STREAMED_TILE_ROWS) + 1):
-                        terms = self.streaming_cost(place, k)
+                        terms = self.streaming_cost(axes, k)
                         more = (None, True, terms)  # unit, streams, terms
                         out.append(RegisterTile(terms.total, c, r, lanes, STREAMED_TILE_VECTORS, k, *more))
         return out
 
-    def place(
+    def tile_axes(
         self,
         c: UOp,
         r: UOp | None,
@@ -240,7 +240,7 @@ class TileCosts:
         unit: MatrixUnit | None,
         panel: list[StridedAccess],
         broadcasts: list[StridedAccess],
-    ) -> TilePlace:
+    ) -> TileAxes:
         """Return what register tiles of any size have in common: `lanes` elements of a vector along the RANGE c, rows
         along the RANGE r (None: one row).
 
@@ -251,7 +251,7 @@ class TileCosts:
         taps = [j for j in self.contracted if self.plan.size(j) <= MAX_UNROLLED_LENGTH and r is not None]
         windows = [self.plan.size(j) for j in taps for a in broadcasts if self.is_window(a, r, j)]
         depths = (prod(extent(j) for j in self.contracted if j in a.steps) for a in panel)
-        return TilePlace(
+        return TileAxes(
             c,
             r,
             lanes,
@@ -275,7 +275,7 @@ class TileCosts:
     def sum_steps(
         self, js: list[UOp], c: UOp, r: UOp | None, panel: list[StridedAccess], broadcasts: list[StridedAccess]
     ) -> SumSteps:
-        """Return the loads of one step of the sum over the RANGEs `js`; the other arguments are those of `place`."""
+        """Return the loads of one step of the sum over the RANGEs `js`; the others are arguments of `tile_axes`."""
         mine = [a for a in broadcasts if any(j in a.steps for j in js)]
         moved = [a for a in panel if any(j in a.steps for j in js)]
         gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
@@ -305,15 +305,15 @@ class TileCosts:
                     out.append(unit)
         return out
 
-    def fits(self, place: TilePlace, v: int, k: int) -> bool:
+    def fits(self, axes: TileAxes, v: int, k: int) -> bool:
         """Whether the accumulators of v vectors by k rows, and their operands, fit the vector registers, or the tile
         registers of the matrix unit if it has some.
         """
-        unit = place.unit
+        unit = axes.unit
         if unit is not None and unit.n_tiles:
             return k % unit.m == 0 and v * (k // unit.m) + v + k // unit.m <= unit.n_tiles
         more = SIGN_FLIP_REGISTERS if unit is not None and flips(unit, self.plan.reduces[0]) else 0
-        return self.registers_needed(place, v, k) + more < self.target.n_registers
+        return self.registers_needed(axes, v, k) + more < self.target.n_registers
 
     def can_fill_registers(self, c: UOp, wide: int, broadcasts: list[StridedAccess]) -> bool:
         """Whether a tile with `wide` columns along the RANGE c may use all registers for accumulators and operands
@@ -330,7 +330,7 @@ class TileCosts:
             whole and len(plan.reduced) == len(self.contracted) == 1 and not any(self.wants_pack(a) for a in broadcasts)
         )
 
-    def registers_needed(self, place: TilePlace, v: int, k: int) -> int:
+    def registers_needed(self, axes: TileAxes, v: int, k: int) -> int:
         """Number of vector registers that a tile of `v` vectors by `k` rows needs, for accumulators and operands.
 
         Scalars of broadcast operands that several rows read (as in a convolution) are loaded once and stay in
@@ -338,8 +338,8 @@ class TileCosts:
         spills, but some instruction orders run at half speed. With one vector, each broadcast is used once, in a
         register that the sum then takes.
         """
-        if place.window:
-            held = k + place.window - 1
+        if axes.window:
+            held = k + axes.window - 1
         elif self.target.loads_first or v == 1:
             held = k
         else:
@@ -353,18 +353,18 @@ class TileCosts:
         """
         return r is not None and r in a.steps and j in a.steps and a.steps[r] is not None and a.steps[r] == a.steps[j]
 
-    def cost(self, place: TilePlace, v: int, k: int) -> CostTerms:
+    def cost(self, axes: TileAxes, v: int, k: int) -> CostTerms:
         """Return the parts of the cost of the whole kernel, on one thread, with tiles of v vectors by k rows."""
-        c, r, lanes, unit, n, m = place[:6]
+        c, r, lanes, unit, n, m = axes[:6]
         at_once = unit.k if unit is not None else 1
-        tiles = -(-n // (lanes * v)) * -(-m // k) * place.others
-        reuse, far = max(1, place.reuses // k), place.is_far
-        packs = place.transposed or (reuse >= MIN_REUSE_TO_PACK and not (far and place.reuses <= MAX_TILE_ROWS))
-        exceeds_l1 = self.panel_exceeds_l1(place, lanes * v)
+        tiles = -(-n // (lanes * v)) * -(-m // k) * axes.others
+        reuse, far = max(1, axes.reuses // k), axes.is_far
+        packs = axes.transposed or (reuse >= MIN_REUSE_TO_PACK and not (far and axes.reuses <= MAX_TILE_ROWS))
+        exceeds_l1 = self.panel_exceeds_l1(axes, lanes * v)
         # share of the panel's reads that repeat, whose misses are not hidden
-        again = 1 - 1 / -(-place.reuses // k) if far and not packs else 0
+        again = 1 - 1 / -(-axes.reuses // k) if far and not packs else 0
         steps, copying, fma_rate = 0.0, 0.0, self.fma_rate(lanes)
-        for x in place.sums:
+        for x in axes.sums:
             vectors, scalars_read = v * x.vectors, k * x.scalars
             loads = vectors + (scalars_read if n > lanes else scalars_read * fma_rate / 2)
             # cache lines loaded again in each step
@@ -380,42 +380,42 @@ class TileCosts:
                 + CONFLICT_LINE_CYCLES * missed
                 + vectors * self.target.l1_miss_cycles * again
             )
-            lost = exceeds_l1 or place.columns_are_outer  # the L1 cache no longer holds the operands
+            lost = exceeds_l1 or axes.columns_are_outer  # the L1 cache no longer holds the operands
             if self.target.multiply_adds == 1 and lost:
                 step += BROADCAST_LINE_CYCLES * x.reread * k / lanes + STREAMED_VECTOR_CYCLES * vectors * exceeds_l1
             if unit is not None and unit.n_tiles:  # the unit takes one row a cycle
                 step = v * k + TILE_LOAD_CYCLES * (v * unit.m + k)
             steps += x.depth / at_once * step
             copying += tiles * x.depth / at_once * v * x.copying / reuse if packs else 0
-        blocks = self.n_blocks(lanes * v, n, bool(place.repacked)) if packs else 1
-        if place.repacked:
+        blocks = self.n_blocks(lanes * v, n, bool(axes.repacked)) if packs else 1
+        if axes.repacked:
             wide = n
             if packs:
                 depth = -(-max(map(self.plan.extent, self.contracted)) // blocks)
                 wide = self.block_columns(lanes * v, depth, True)
             times = -(-n // max(wide, lanes * v))
-            copying += sum(self.row_copy_cycles(a, times, k, unit) for a in place.repacked)
+            copying += sum(self.row_copy_cycles(a, times, k, unit) for a in axes.repacked)
         start = ROW_START_CYCLES * k // (unit.m if unit is not None else 1)
         gated = (GATED_STORE_CYCLES if blocks == 1 else GATED_SUM_CYCLES) if m % k else 0
-        storing, waiting = self.store_cycles(place, k), self.spill_cycles(place, k)
+        storing, waiting = self.store_cycles(axes, k), self.spill_cycles(axes, k)
         sums = v * k * (storing + gated + 2 * (blocks - 1) * (waiting + gated))
         return CostTerms(tiles, steps, start, sums, copying, self.first_load_cycles)
 
-    def streaming_cost(self, place: TilePlace, k: int) -> CostTerms:
+    def streaming_cost(self, axes: TileAxes, k: int) -> CostTerms:
         """Return the parts of the cost of the whole kernel, on one thread, if a few rows of the panel are read from
         memory in parallel instead of being packed. A tile has one vector by k rows of accumulators.
         """
-        c, r, panel, broadcasts = place.c, place.row, place.panel, place.broadcasts
+        c, r, panel, broadcasts = axes.c, axes.row, axes.panel, axes.broadcasts
         v = STREAMED_TILE_VECTORS
-        tiles = -(-place.n // (place.lanes * v)) * -(-place.m // k) * place.others
+        tiles = -(-axes.n // (axes.lanes * v)) * -(-axes.m // k) * axes.others
         step = (
-            max(v * k, v * len(panel) + k * len(broadcasts)) / self.fma_rate(place.lanes)
+            max(v * k, v * len(panel) + k * len(broadcasts)) / self.fma_rate(axes.lanes)
             + VECTOR_STEP_CYCLES * v
             + ROW_STEP_CYCLES * k
         )
         step += SUM_MOVE_CYCLES * v * k / self.streamed_row_count(panel)
-        steps, stores = self.depth(self.contracted) * step, v * k * self.store_cycles(place, k)
-        long = place.n * self.item // self.target.n_threads // self.column_pieces(c, r) >= PAGE_BYTES
+        steps, stores = self.depth(self.contracted) * step, v * k * self.store_cycles(axes, k)
+        long = axes.n * self.item // self.target.n_threads // self.column_pieces(c, r) >= PAGE_BYTES
         memory = self.memory_cycles(broadcasts) if long else self.first_load_cycles
         return CostTerms(tiles, steps, ROW_START_CYCLES * k, stores, 0, memory)
 
@@ -445,15 +445,15 @@ class TileCosts:
         halves = lanes * self.item <= self.target.vector_bytes // 2
         return max(2, self.target.multiply_adds) if halves else self.target.multiply_adds
 
-    def panel_exceeds_l1(self, place: TilePlace, wide: int) -> bool:
+    def panel_exceeds_l1(self, axes: TileAxes, wide: int) -> bool:
         """Whether the part of the panel that is read between two rows of tiles exceeds the L1 cache, so that each row
         of tiles loads it again. False if a tile has one row.
 
         If the loop over columns is inside of the loop over rows, the part has all columns, else the `wide` columns of
         one tile.
         """
-        columns = wide if place.columns_are_outer else max(place.n, wide)
-        return place.row is not None and place.column_bytes * columns > self.target.l1_bytes
+        columns = wide if axes.columns_are_outer else max(axes.n, wide)
+        return axes.row is not None and axes.column_bytes * columns > self.target.l1_bytes
 
     def has_set_conflicts(self, a: StridedAccess, stride: int, k: int) -> bool:
         """Whether k rows of the broadcast operand `a`, which are `stride` bytes apart in the L1 cache, exceed the cache
@@ -468,26 +468,26 @@ class TileCosts:
             return "whole"
         return "transposed" if r is not None and all(a.step(r) == 1 for a in stores) else "scalar"
 
-    def store_cycles(self, place: TilePlace, k: int) -> float:
+    def store_cycles(self, axes: TileAxes, k: int) -> float:
         """Cycles to store one vector of results of a tile with k rows.
 
         Results that are contiguous along the lanes are stored whole. Those contiguous along the rows are transposed
         with the other rows of the tile, and stored in pieces whose sizes are powers of two. Others are stored element
         by element.
         """
-        if place.stores == "whole":
+        if axes.stores == "whole":
             return 1
-        pieces = max(TRANSPOSED_STORE_CYCLES, place.lanes * k.bit_count() / k)
-        return pieces if place.stores == "transposed" else SCALAR_STORE_CYCLES * place.lanes
+        pieces = max(TRANSPOSED_STORE_CYCLES, axes.lanes * k.bit_count() / k)
+        return pieces if axes.stores == "transposed" else SCALAR_STORE_CYCLES * axes.lanes
 
-    def spill_cycles(self, place: TilePlace, k: int) -> float:
+    def spill_cycles(self, axes: TileAxes, k: int) -> float:
         """Cycles to store or load one vector of partial sums between two blocks of the reduction, of a tile with k
         rows.
 
         It is 1 where local memory holds the sums, as their layout is then that of the tiles; else as in `store_cycles`.
         """
         alone = len(self.plan.stores) == len(self.plan.reduces) == 1
-        return 1 if alone and self.target.local_bytes else self.store_cycles(place, k)
+        return 1 if alone and self.target.local_bytes else self.store_cycles(axes, k)
 
     def copy_cycles(self, a: StridedAccess, c: UOp) -> float:
         """Cycles to pack one vector along the RANGE c of the load `a`, which moves along c: by a contiguous load, by a
