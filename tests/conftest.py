@@ -105,6 +105,16 @@ def whole_text() -> Callable[[Any], str]:
     return with_source
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _a_compiler_keeps_its_pages() -> None:
+    """Programs drop a compiler's pages ten times a second while they compile, and then map them again. Tests compile
+    all the time: it took one fifteenth of theirs. `tests/unit/test_memory.py` is about the drops.
+    """
+    from monolect.backend.common import pages
+
+    pages.DROP_EVERY_S = 60.0  # type: ignore[misc]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _what_was_there_before_is_set_aside() -> None:
     """What stands when a module's first test starts stays for good, as torch, the tests and caches do: half a million

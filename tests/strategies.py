@@ -8,6 +8,7 @@ from math import inf, nan, prod
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from monolect.base.dtype import ALL, DType, dtypes
@@ -16,6 +17,8 @@ from monolect.ir.ops import INVALID, ROWS, BufferArg, KernelInfo, ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 
 Draw = Any
+# of tests whose examples are programs to compile: half of the examples of `make test`, all of `make test-all`
+COMPILED = settings(max_examples=n // 2 if (n := settings().max_examples) <= 50 else n)
 SMALL_DTYPES = (dtypes.float32, dtypes.int32, dtypes.bool, dtypes.uint8, dtypes.float16, dtypes.int64, dtypes.bfloat16)
 _UNARY_FLOAT = ("RECIP", "TRUNC", "NEG", "EXP2", "SQRT", "SIN", "LOG2")
 _BINARY_INT = ("ADD", "MUL", "MAX", "MOD", "IDIV", "XOR", "OR", "AND", "SHR", "SHL", "SUB")

@@ -30,16 +30,16 @@ def modules() -> list[tuple[str, str, str]]:
     """Return (folder, module, first sentence) layer by layer; the row of a folder has module "" and precedes its
     modules.
     """
-    files = [f for f in ROOT.rglob("*.py") if f.relative_to(ROOT).parts[0] in LAYERS]
+    files = [f for f in _documented() if f.relative_to(ROOT).parts[0] in LAYERS]
 
     def key(f: Path) -> tuple[int, str, bool, str]:
         return LAYERS.index(f.relative_to(ROOT).parts[0]), str(f.parent), f.name != "__init__.py", f.name
 
     rows = []
     for f in sorted(files, key=key):
-        text = _sentence(ast.get_docstring(ast.parse(f.read_text(encoding="utf-8"))) or "")
+        _, _, text = _documented()[f][0]
         folder = f.parent.relative_to(ROOT).as_posix()
-        rows.append(("" if folder == "." else folder, "" if f.name == "__init__.py" else f.stem, text))
+        rows.append(("" if folder == "." else folder, "" if f.name == "__init__.py" else f.stem, _sentence(text)))
     return rows
 
 
@@ -49,8 +49,8 @@ def find(word: str = "", is_term: bool = False) -> list[tuple[str, str, str]]:
     Without a word, return every module. Raises ArgumentError for no match, unless the word `is_term` of the glossary.
     """
     named, described = [], []
-    for path in sorted(ROOT.rglob("*.py")):
-        for line, name, text in _documented(ast.parse(path.read_text(encoding="utf-8")), path):
+    for path, found in _documented().items():
+        for line, name, text in found:
             row = f"{path.relative_to(ROOT.parent).as_posix()}:{line}", name, _sentence(text)
             if not word:
                 named.append(row) if line == 1 else None
@@ -64,8 +64,16 @@ def find(word: str = "", is_term: bool = False) -> list[tuple[str, str, str]]:
     return named + described
 
 
-def _documented(tree: ast.Module, path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, name, docstring) of a module and of its classes, functions and methods; "" for no docstring."""
+@cache
+def _documented() -> dict[Path, list[tuple[int, str, str]]]:
+    """Return (line, name, docstring) of each module and of its classes, functions and methods, by file; "" for no
+    docstring. Parsing all files takes a second.
+    """
+    return {f: [*_definitions(ast.parse(f.read_text(encoding="utf-8")), f)] for f in sorted(ROOT.rglob("*.py"))}
+
+
+def _definitions(tree: ast.Module, path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, name, docstring) of a module, which is the first, and of its classes, functions and methods."""
     module = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
     yield 1, module, ast.get_docstring(tree) or ""
     for node in tree.body:
@@ -101,8 +109,9 @@ def _code_of(family: Family) -> dict[str, str]:
     for module in family.module.split():
         file = Path(module.replace(".", "/")).with_suffix(".py")
         tree = ast.parse((Path(monolect.__file__).parent.parent / file).read_text(encoding="utf-8"))
+        functions = [*_words(tree)]
         for name in family.rows:
-            users = [f for f, words in _words(tree) if name in words]
+            users = [f for f, words in functions if name in words]
             if users:
                 found[name] = "; ".join(filter(None, (found.get(name), f"{file.as_posix()} {', '.join(users)}")))
     found = {name: found.get(name, family.module.replace(".", "/") + ".py") for name in family.rows}

@@ -23,15 +23,29 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt2.py"
 TEXT = "A tensor is a block of numbers. A kernel is a loop over them. "
 
 
+PROMPTS = (PROMPT, PROMPT[:1], PROMPT * 2)
+
+
 @pytest.mark.parametrize("device", devices(slow=()))
 def test_the_tokens_are_those_of_pytorch(device: str) -> None:
+    """A prompt on each device, which compiles the model for its length; prompts of three lengths on the CPU."""
+    check_tokens(device, PROMPTS if device == "cpu" else PROMPTS[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", devices(slow=()))
+def test_prompts_of_several_lengths(device: str) -> None:
+    check_tokens(device, PROMPTS)
+
+
+def check_tokens(device: str, prompts: tuple[list[int], ...]) -> None:
     with Context(DEVICE=device):
         model = model_of(CONFIG)
         writer = Writer(model, CONFIG["n_positions"], temperature=0)
-        for prompt in (PROMPT, PROMPT[:1], PROMPT * 2):
+        for prompt in prompts:
             found = [*writer.write(prompt, 10)]
             assert found == TorchWriter(model, CONFIG).write(prompt, 10) and len({*found}) > 5
-    assert len(writer.prefill.captures) == 3 and len(writer.decode.captures) == 1
+    assert len(writer.prefill.captures) == len(prompts) and len(writer.decode.captures) == 1
 
 
 @pytest.fixture

@@ -109,12 +109,33 @@ def assert_fused(got: np.ndarray, want: np.ndarray, a: np.ndarray, b: np.ndarray
         assert np.all(near | (x == y) | (np.isnan(x) & np.isnan(y)))
 
 
+def narrow_of(op: str) -> DType:
+    """The one narrow float of an op; each is that of a quarter of the ops."""
+    return NARROW[OPS.index(op) % len(NARROW)]
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("op", OPS)
 def test_elementwise(op, device):
-    """On every dtype the table allows, the device's values are the interpreter's (to the ULP for the rounded ones)."""
+    """On every dtype the table allows, the device's values are the interpreter's (to the ULP for the rounded ones).
+
+    On `c` each op has one of the narrow floats, and each of these some ops: GCC takes seconds for their casts, which
+    are those of `test_casts_between_all_dtypes` whatever the op. `test_elementwise_of_narrow_floats` has all of them.
+    """
+    _check_elementwise(op, device, [d for d in DTYPES if device != "c" or d not in NARROW or d is narrow_of(op)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [d for d in devices() if "c" in d.values])
+@pytest.mark.parametrize("op", OPS)
+def test_elementwise_of_narrow_floats(op, device):
+    if any(accepts(op, d) for d in NARROW):
+        _check_elementwise(op, device, NARROW)
+
+
+def _check_elementwise(op: str, device: str, of: list[DType]) -> None:
     cases = []
-    for d in [d for d in DTYPES if accepts(op, d)]:
+    for d in [d for d in of if accepts(op, d)]:
         arrays = operands(d, ROWS[op].lo)
         tensors = [on(device, a, d) for a in arrays]
         if op == "WHERE":

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monolect import Tensor, function
+from tests.strategies import COMPILED
 
 SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (2, 1, 4, 4))
 
@@ -62,6 +63,7 @@ READS: dict[str, Callable[[Tensor], object]] = {
 }
 
 
+@COMPILED
 @given(
     st.sampled_from(SHAPES),
     st.sampled_from(sorted(FUNCTIONS)),
@@ -102,6 +104,7 @@ PARTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@COMPILED
 @given(
     st.sampled_from(SHAPES),
     st.sampled_from(sorted(FUNCTIONS)),

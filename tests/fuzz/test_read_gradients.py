@@ -110,10 +110,18 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+# seeds that are tried before all others
+FOUND_BY = {
+    "a trace tells nobody what it reads": 74,
+    "the value of a view has no gradient": 16,
+    "gradients of views are not looked at": 13,
+}
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[name], raising=False)
-    assert any(_fails(seed) for seed in range(100))
+    assert any(_fails(seed) for seed in (FOUND_BY.get(name, 0), *range(100)))
 
 
 def _fails(seed: int) -> bool:

@@ -208,10 +208,13 @@ PLANTED: dict[str, tuple[str, Any]] = {
 }
 
 
+FOUND_BY = {"gradients are not looked for among results": 91}  # seeds that are tried before all others
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[name])
-    assert any(_fails(seed) for seed in range(120))
+    assert any(_fails(seed) for seed in (FOUND_BY.get(name, 0), *range(120)))
 
 
 def _fails(seed: int) -> bool:

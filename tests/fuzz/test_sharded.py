@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import GradientError, Mesh, Tensor, jit
+from tests.strategies import COMPILED
 
 DEVICES = ("cpu", "cpu:1", "cpu:2", "cpu:3", "cpu:4", "cpu:5")
 ON_A_MESH = ("mesh 0 1", "mesh 1 0", "mesh 0 -", "mesh 1 -", "mesh 2 -", "mesh - 0", "mesh 0 0", "mesh 2 1")
@@ -136,6 +137,7 @@ SHAPES = [
 ]
 
 
+@COMPILED
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6),
@@ -172,6 +174,7 @@ def test_programs_do_not_depend_on_where_their_operands_are(
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
 
 
+@COMPILED
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
+from tests.strategies import COMPILED
 
 DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
 SPECIAL = [nan, nan, inf, -inf, 0.0, -0.0, 1.0, -2.0, 0.5, 1e38]
@@ -94,6 +95,7 @@ def step(rng: random.Random) -> Any:
     )
 
 
+@COMPILED
 @given(
     st.integers(0, 2**31), st.sampled_from(["float32", "float64", "float16"]), st.sampled_from([1, 3, 16, 37]),
     st.integers(1, 5), st.sampled_from(MODES), st.sampled_from(DEVICES),

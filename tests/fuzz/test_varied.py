@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from monolect import Tensor
 from monolect.runtime.realize import execute, varied
+from tests.strategies import COMPILED
 
 TABLE = np.random.default_rng(0).standard_normal((24, 6))
 
@@ -60,6 +61,7 @@ def applied(column: int, names: list[tuple[str, int]], value: Any, offset: int, 
     return value
 
 
+@COMPILED
 @given(
     names=st.lists(st.tuples(st.sampled_from([*OPS]), st.integers(0, 1)), min_size=1, max_size=5),
     calls=st.lists(

@@ -15,6 +15,7 @@ from monolect.ir.uop import toposort
 from monolect.optimize.actions.plan import LoopPlan
 from monolect.optimize.apply import apply_actions
 from tests.passes.test_actions import PROGRAMS, TARGET, UNITS, made, run, written
+from tests.strategies import COMPILED
 
 MOST_PARTS = 8  # copies of one block: the last iterations of three loops apart
 
@@ -65,6 +66,7 @@ def test_parts_of_a_copy_write_different_elements(case):
             assert not np.intersect1d(a, b).size, case
 
 
+@COMPILED
 @given(tiles_of_units())
 def test_tiles_of_packed_operands_keep_results(case):
     name, actions = case

@@ -22,6 +22,7 @@ from monolect.optimize.cpu.staged import Staged
 from monolect.pipeline import lower_kernel, schedule
 from monolect.runtime.profile import Recorder
 from monolect.schedule.callify import over_params
+from tests.strategies import COMPILED
 from tests.structure.conftest import kernels_of
 
 TARGET = Target(name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2, local_bytes=4 << 20)
@@ -327,6 +328,7 @@ def test_sums_over_joined_rows_stay_in_one_piece(data):
     assert [r.src[0].value for r in reduce.src[1:]] == [65]
 
 
+@COMPILED
 @given(
     heads=st.integers(1, 16),
     rows=st.integers(1, 9),

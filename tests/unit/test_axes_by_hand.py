@@ -13,6 +13,7 @@ from monolect.backend.registry import Device
 from monolect.base.errors import ActionError, CompileError, VerifyError
 from monolect.ir.uop import build, const, idx, node, shape_source
 from monolect.optimize.actions.split import MAX_SHAPED_ELEMENTS
+from tests.strategies import COMPILED
 from tests.unit.hand_kernels import EIGHT, F32, PROCESSORS, at, in_groups, load, loop, memory, run, sink
 
 
@@ -115,6 +116,7 @@ def is_legal(device: str, out, reduced) -> bool:
 
 
 @pytest.mark.parametrize("device", [*PROCESSORS, "python:gpu"])
+@COMPILED
 @given(case=typed_loops())
 @example(case=([(8, "UPCAST")] * 3, [(8, "UNROLL")] * 2, "ADD"))  # a vector of too many elements
 @example(case=([(8, "UPCAST")] * 3, [(8, "GROUP_REDUCE")] * 2, "ADD"))  # on a GPU, too much local memory

@@ -74,7 +74,8 @@ def program(tmp_path_factory):
     [
         ("identity", "rule", "mul_one"),
         ("rule", "rule", "div_power_of_two"),
-        ("pass", "pass", "merge_ranges"),
+        # `test_arrays_that_a_program_saves_are_compared_instead_of_what_it_prints` finds this one, too
+        pytest.param("pass", "pass", "merge_ranges", marks=pytest.mark.slow),
         ("action", "action", "SPLIT_UPCAST"),
         ("status", "action", "SPLIT_UPCAST"),
     ],

@@ -10,6 +10,7 @@ from monolect.backend.cpu.units import BY_NAME
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import broadcast_to, build, const, node, shape_source
 from monolect.lower.matrix_products import multiply
+from tests.strategies import COMPILED
 
 BF16, F16, I8, U8 = dtypes.bfloat16, dtypes.float16, dtypes.int8, dtypes.uint8
 SIZES = st.sampled_from([1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 96, 100, 127, 130, 200])
@@ -25,6 +26,7 @@ def turned(x, is_turned):
     return x.T if is_turned else x
 
 
+@COMPILED
 @given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), st.sampled_from([BF16, F16]), st.integers(0, 99))
 def test_small_floats_are_added_in_float32(m, k, n, left, right, d, seed):
     rng = np.random.default_rng(seed)
@@ -39,6 +41,7 @@ def test_small_floats_are_added_in_float32(m, k, n, left, right, d, seed):
     assert (np.abs(got - x @ y) <= bound + np.abs(x @ y) * (2.0**-8 if d is BF16 else 2.0**-11) + 2.0**-24).all()
 
 
+@COMPILED
 @given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), st.sampled_from([I8, U8]), st.sampled_from([I8, U8]))
 def test_bytes_are_added_exactly(m, k, n, left, right, da, db):
     rng = np.random.default_rng(m * k + n)

@@ -12,6 +12,7 @@ from monolect import ArgumentError, JitError, Tensor, dtypes, jit
 from monolect.backend.common.host.memory import alloc, part
 from monolect.runtime.buffer import ALIGN_BYTES
 from monolect.tensor.view import in_memory
+from tests.strategies import COMPILED
 
 ROWS, COLUMNS = 12, 4  # of float32: each row starts at a multiple of ALIGN_BYTES
 
@@ -238,6 +239,7 @@ ROW = st.integers(0, ROWS - 1)
 ACTIONS = ("call", "keep", "assign", "store", "update", "scatter", "donate", "reshape", "drop", "write", "hold")
 
 
+@COMPILED
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), ROW, ROW, st.integers(1, 4)), min_size=4, max_size=24))
 def test_steps_of_views_beside_what_the_plain_functions_give(actions: list) -> None:
     """Whatever happens to bases and parts between calls, views show what those of NumPy show, results stay."""

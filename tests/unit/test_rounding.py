@@ -16,6 +16,7 @@ from monolect import Context, Tensor, dtypes, jit
 from monolect.backend.registry import Device
 from monolect.base.dtype import USER
 from monolect.runtime.realize.execute import plans
+from tests.strategies import COMPILED
 
 DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
 SHAPES = [(7, 2), (5, 3), (37, 11), (64, 100), (130, 17), (1000,), (3, 5, 16)]
@@ -256,6 +257,7 @@ NUMBERS = [0.0, -0.0, 1.0, -1.5, 0.1, 300.0, 448.0, 464.0, 465.0, 7e4, 2.0**31, 
 NAMES = [d.name for d in USER]
 
 
+@COMPILED
 @given(st.lists(st.sampled_from(NAMES), min_size=2, max_size=4), st.sampled_from(DEVICES))
 @example(["float32", "fp8e4m3", "float32"], "cpu")
 @example(["fp8e4m3", "uint64"], "python")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import cache
 from math import prod
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from monolect import AxisError, Context, Device, DeviceError, Tensor, dtypes, jit, nn
 from monolect.ir.check.interp import evaluate
@@ -475,7 +477,11 @@ OPTIMIZERS: dict[str, Callable[[list[Tensor]], nn.optim.Optimizer]] = {
 }
 
 
-def losses(place: str, optimizer: str, dtype: str, steps: int, is_captured: bool = False) -> np.ndarray:
+STEPS = 50 if settings().max_examples > 50 else 15  # `make test-all` has more
+
+
+@cache
+def losses(place: str, optimizer: str, dtype: str, is_captured: bool = False) -> np.ndarray:
     data, parameter = PLACES[place]
     rng = np.random.default_rng(7)
     values = [rng.normal(size=s) * 0.3 for s in ((6, 8), (8,), (8, 4), (4,))]
@@ -492,7 +498,7 @@ def losses(place: str, optimizer: str, dtype: str, steps: int, is_captured: bool
         return loss
 
     run = jit(step) if is_captured else step
-    for _ in range(steps):
+    for _ in range(STEPS):
         out.append(run(*(data(Tensor(rng.normal(size=s).astype(dtype))) for s in ((8, 6), (8, 4)))).item())
     return np.array(out)
 
@@ -500,12 +506,12 @@ def losses(place: str, optimizer: str, dtype: str, steps: int, is_captured: bool
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("place", [p for p in PLACES if p != "one device"])
 def test_training_follows_the_losses_of_one_device(place: str, optimizer: str) -> None:
-    wanted = losses("one device", optimizer, "float64", 50)
-    np.testing.assert_allclose(losses(place, optimizer, "float64", 50), wanted, rtol=1e-9)
-    np.testing.assert_allclose(losses(place, optimizer, "float64", 50, is_captured=True), wanted, rtol=1e-9)
+    wanted = losses("one device", optimizer, "float64")
+    np.testing.assert_allclose(losses(place, optimizer, "float64"), wanted, rtol=1e-9)
+    np.testing.assert_allclose(losses(place, optimizer, "float64", is_captured=True), wanted, rtol=1e-9)
     assert np.ptp(wanted) > 0.1
-    single = losses("one device", optimizer, "float32", 50)
-    np.testing.assert_allclose(losses(place, optimizer, "float32", 50), single, rtol=1e-4)
+    single = losses("one device", optimizer, "float32")
+    np.testing.assert_allclose(losses(place, optimizer, "float32"), single, rtol=1e-4)
 
 
 def test_a_model_runs_on_several_devices_by_its_input() -> None:

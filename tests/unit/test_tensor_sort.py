@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from monolect import ArgumentError, AxisError, Context, DTypeError, ShapeError, Tensor, Variable
 from monolect.graphs import radix_sort as radix
 from monolect.graphs import select as rank
+from tests.strategies import COMPILED
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 UNSIGNED = ["uint16", "uint32", "uint64"]
@@ -84,6 +85,7 @@ def test_topk(shape: tuple, k: int) -> None:
             same(values.numpy(), np.take_along_axis(x, want, 1))
 
 
+@COMPILED
 @given(st.data())
 def test_random_rows(data: Any) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=12))
@@ -97,6 +99,7 @@ def test_random_rows(data: Any) -> None:
     np.testing.assert_array_equal(Tensor(x).topk(k, dim, down).indices.numpy(), want.narrow(dim, 0, k).numpy())
 
 
+@COMPILED
 @given(st.data())
 def test_random_long_rows(data: Any) -> None:
     """The passes by digit, whatever the length of the chunks."""
@@ -164,6 +167,7 @@ def test_elements_by_rank(dtype: str, n: int) -> None:
         same(values.numpy(), np.take_along_axis(x, indices.numpy()[:, None], 1)[:, 0])
 
 
+@COMPILED
 @given(st.data())
 def test_random_ranks(data: Any) -> None:
     n = data.draw(st.integers(rank.MIN_ROW, 200))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cached_property
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -113,6 +114,40 @@ class RegisterTile(NamedTuple):
     terms: CostTerms | None = None
 
 
+class SumSteps(NamedTuple):
+    """One step of a sum in a register tile of any size."""
+
+    depth: int  # number of steps, where a step has one multiply-add for each accumulator
+    vectors: int  # loads of the panel for each vector
+    scalars: int  # loads of broadcast operands for each row; a gated one counts more
+    strides: list[tuple[StridedAccess, int]]  # broadcast operands whose rows are apart, and the distance in L1
+    reread: int  # broadcast operands that are no windows
+    copying: float  # cycles to pack the panel, for each vector
+
+
+class TileAxes(NamedTuple):
+    """The RANGEs and the matrix unit of register tiles, and all that their cost depends on besides their size."""
+
+    c: UOp
+    row: UOp | None
+    lanes: int
+    unit: MatrixUnit | None
+    n: int  # columns
+    m: int  # rows
+    others: int  # iterations of the loops around tiles, without those along `c` and `row`
+    reuses: int  # iterations that read the same panel
+    transposed: bool  # the panel is not contiguous along the lanes
+    is_far: bool  # the panel exceeds the L2 cache
+    columns_are_outer: bool  # the loop over columns encloses the loop over rows
+    column_bytes: int  # of the panel, for each column
+    window: int  # length of the longest unrolled reduction whose steps read broadcast elements of other rows; 0: none
+    stores: str  # "whole", "transposed" or "scalar"; see `store_cycles`
+    sums: list[SumSteps]
+    panel: list[StridedAccess]
+    broadcasts: list[StridedAccess]
+    repacked: list[StridedAccess]  # broadcast operands that are packed for each block of columns
+
+
 class TileCosts:
     """Enumerate the register tiles that fit one contraction, with their costs.
 
@@ -134,6 +169,7 @@ class TileCosts:
         # bytes of an element of a factor as the tile reads it: upcast, unless a matrix unit takes it
         self.item = max((self.upcast[a.uop] or a.uop.dtype).itemsize for a in self.inside)
         self.found_packable: dict[tuple[UOp, int], bool] = {}  # key: (load, number of actions); read for each tile
+        self.found_blocks: dict[tuple[int, int, bool], int] = {}  # key: arguments of `n_blocks`
 
     def _sums(self) -> list[list[UOp]]:
         """Return the reduction RANGEs of each sum, as one list for each. The RANGEs of a sum inside another sum's terms
@@ -174,7 +210,8 @@ class TileCosts:
         out = []
         for unit in self.units(c, lanes, panel) or [None]:  # type: ignore[list-item]
             for r in rows or [None]:  # type: ignore[list-item]
-                m = self.plan.extent(r) if r is not None else 1
+                axes = self.tile_axes(c, r, lanes, unit, panel, broadcasts)
+                m = axes.m
                 for v in range(1, min(MAX_TILE_VECTORS, -(-n // lanes)) + 1):
                     tall = unit.m if unit is not None else 1
                     for k in range(tall, tall * min(-(-m // tall), MAX_TILE_ROWS) + 1, tall):
@@ -184,16 +221,74 @@ class TileCosts:
                             and unit is None
                             and self.can_fill_registers(c, lanes * v, broadcasts)
                         )
-                        if often and (tight or self.fits(v, k, broadcasts, r, unit)):
-                            terms = self.cost(c, r, lanes, v, k, panel, broadcasts, unit)
+                        if often and (tight or self.fits(axes, v, k)):
+                            terms = self.cost(axes, v, k)
                             terms = terms._replace(factor=FULL_REGISTER_TILE_FACTOR) if tight else terms
                             out.append(RegisterTile(terms.total, c, r, lanes, v, k, unit, terms=terms))
                 if far and unit is None:
                     for k in range(1, min(m, MAX_STREAMED_TILE_ROWS) + 1):
-                        terms = self.streaming_cost(c, r, lanes, k, panel, broadcasts)
+                        terms = self.streaming_cost(axes, k)
                         more = (None, True, terms)  # unit, streams, terms
                         out.append(RegisterTile(terms.total, c, r, lanes, STREAMED_TILE_VECTORS, k, *more))
         return out
+
+    def tile_axes(
+        self,
+        c: UOp,
+        r: UOp | None,
+        lanes: int,
+        unit: MatrixUnit | None,
+        panel: list[StridedAccess],
+        broadcasts: list[StridedAccess],
+    ) -> TileAxes:
+        """Return what register tiles of any size have in common: `lanes` elements of a vector along the RANGE c, rows
+        along the RANGE r (None: one row).
+
+        `panel`: the loads that move along c. `broadcasts`: the other loads. `unit`: the matrix unit that multiplies, or
+        None.
+        """
+        extent = self.plan.extent
+        taps = [j for j in self.contracted if self.plan.size(j) <= MAX_UNROLLED_LENGTH and r is not None]
+        windows = [self.plan.size(j) for j in taps for a in broadcasts if self.is_window(a, r, j)]
+        depths = (prod(extent(j) for j in self.contracted if j in a.steps) for a in panel)
+        return TileAxes(
+            c,
+            r,
+            lanes,
+            unit,
+            self.plan.size(c),
+            extent(r) if r is not None else 1,
+            prod(extent(x) for x in self.scope if x is not c and x is not r),
+            prod(extent(x) for x in self.scope if all(x not in a.steps for a in panel)),
+            any(a.step(c) != 1 for a in panel),
+            self.panel_exceeds_l2(c, panel),
+            r is not None and self.plan.outputs.index(c) < self.plan.outputs.index(r),
+            max(depths) * self.item,
+            max(windows, default=0),
+            self.kind_of_stores(c, r),
+            [self.sum_steps(js, c, r, panel, broadcasts) for js in self.sums],
+            panel,
+            broadcasts,
+            [a for a in broadcasts if self.is_repacked(a, r)],
+        )
+
+    def sum_steps(
+        self, js: list[UOp], c: UOp, r: UOp | None, panel: list[StridedAccess], broadcasts: list[StridedAccess]
+    ) -> SumSteps:
+        """Return the loads of one step of the sum over the RANGEs `js`; the others are arguments of `tile_axes`."""
+        mine = [a for a in broadcasts if any(j in a.steps for j in js)]
+        moved = [a for a in panel if any(j in a.steps for j in js)]
+        gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
+        strides = [(a, abs(a.step(r) or 0) * a.uop.dtype.itemsize) for a in mine if r is not None]
+        return SumSteps(
+            prod(self.plan.extent(j) for j in js),
+            len(moved),
+            len(mine) + GATED_SCALAR_LOADS * gated,
+            [(a, gcd(n, self.target.l1_period_bytes)) for a, n in strides if n],
+            sum(not any(self.is_window(a, r, j) for j in js) for a in mine),
+            # loads of frozen memory are packed once, before
+            sum(self.copy_cycles(a, c) for a in moved if not self.plan.is_frozen(a.uop)),
+        )
 
     def units(self, c: UOp, lanes: int, panel: list[StridedAccess]) -> list[MatrixUnit]:
         """The matrix units that fit this sum with `lanes` vector lanes along the RANGE c. They need a packed panel, so
@@ -210,15 +305,15 @@ class TileCosts:
                     out.append(unit)
         return out
 
-    def fits(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None, unit: MatrixUnit | None) -> bool:
-        """Whether the accumulators of v vectors by k rows along the RANGE r, and their operands, fit the vector
-        registers, or the tile registers of the matrix unit `unit` if it has some. `broadcasts`: the loads that do not
-        move along the vector lanes.
+    def fits(self, axes: TileAxes, v: int, k: int) -> bool:
+        """Whether the accumulators of v vectors by k rows, and their operands, fit the vector registers, or the tile
+        registers of the matrix unit if it has some.
         """
+        unit = axes.unit
         if unit is not None and unit.n_tiles:
             return k % unit.m == 0 and v * (k // unit.m) + v + k // unit.m <= unit.n_tiles
         more = SIGN_FLIP_REGISTERS if unit is not None and flips(unit, self.plan.reduces[0]) else 0
-        return self.registers_needed(v, k, broadcasts, r) + more < self.target.n_registers
+        return self.registers_needed(axes, v, k) + more < self.target.n_registers
 
     def can_fill_registers(self, c: UOp, wide: int, broadcasts: list[StridedAccess]) -> bool:
         """Whether a tile with `wide` columns along the RANGE c may use all registers for accumulators and operands
@@ -235,19 +330,20 @@ class TileCosts:
             whole and len(plan.reduced) == len(self.contracted) == 1 and not any(self.wants_pack(a) for a in broadcasts)
         )
 
-    def registers_needed(self, v: int, k: int, broadcasts: list[StridedAccess], r: UOp | None) -> int:
-        """Number of vector registers that a tile of `v` vectors by `k` rows along the RANGE `r` needs, for accumulators
-        and operands.
+    def registers_needed(self, axes: TileAxes, v: int, k: int) -> int:
+        """Number of vector registers that a tile of `v` vectors by `k` rows needs, for accumulators and operands.
 
-        `broadcasts`: the loads that do not move along the vector lanes. Their scalars that several rows read (as in a
-        convolution) are loaded once and stay in registers. With three vectors or more, the next step's loads need
-        registers of their own: without them nothing spills, but some instruction orders run at half speed. With one
-        vector, each broadcast is used once, in a register that the sum then takes.
+        Scalars of broadcast operands that several rows read (as in a convolution) are loaded once and stay in
+        registers. With three vectors or more, the next step's loads need registers of their own: without them nothing
+        spills, but some instruction orders run at half speed. With one vector, each broadcast is used once, in a
+        register that the sum then takes.
         """
-        taps = [j for j in self.contracted if self.plan.size(j) <= MAX_UNROLLED_LENGTH and r is not None]
-        again = [self.plan.size(j) - 1 for j in taps for a in broadcasts if self.is_window(a, r, j)]
-        ahead = v + 2 if v > 2 else 1
-        held = k + max(again) if again else k if self.target.loads_first or v == 1 else ahead
+        if axes.window:
+            held = k + axes.window - 1
+        elif self.target.loads_first or v == 1:
+            held = k
+        else:
+            held = v + 2 if v > 2 else 1
         return v * k + v + held
 
     @staticmethod
@@ -257,43 +353,22 @@ class TileCosts:
         """
         return r is not None and r in a.steps and j in a.steps and a.steps[r] is not None and a.steps[r] == a.steps[j]
 
-    def cost(
-        self,
-        c: UOp,
-        r: UOp | None,
-        lanes: int,
-        v: int,
-        k: int,
-        panel: list[StridedAccess],
-        broadcasts: list[StridedAccess],
-        unit: MatrixUnit | None,
-    ) -> CostTerms:
-        """Return the parts of the cost of the whole kernel, on one thread, with tiles of v vectors of `lanes` elements
-        along the RANGE c, by k rows along the RANGE r (None: one row).
-
-        `panel`: the loads that move along c. `broadcasts`: the other loads. `unit`: the matrix unit that multiplies, or
-        None.
-        """
-        n, m = self.plan.size(c), self.plan.extent(r) if r is not None else 1
-        others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
+    def cost(self, axes: TileAxes, v: int, k: int) -> CostTerms:
+        """Return the parts of the cost of the whole kernel, on one thread, with tiles of v vectors by k rows."""
+        c, r, lanes, unit, n, m = axes[:6]
         at_once = unit.k if unit is not None else 1
-        tiles = -(-n // (lanes * v)) * -(-m // k) * others
-        rows = prod(self.plan.extent(x) for x in self.scope if all(x not in a.steps for a in panel))
-        reuse, transposed = max(1, rows // k), any(a.step(c) != 1 for a in panel)
-        far = self.panel_exceeds_l2(c, panel)
-        packs = transposed or (reuse >= MIN_REUSE_TO_PACK and not (far and rows <= MAX_TILE_ROWS))
-        exceeds_l1 = self.panel_exceeds_l1(c, r, lanes * v, panel)
+        tiles = -(-n // (lanes * v)) * -(-m // k) * axes.others
+        reuse, far = max(1, axes.reuses // k), axes.is_far
+        packs = axes.transposed or (reuse >= MIN_REUSE_TO_PACK and not (far and axes.reuses <= MAX_TILE_ROWS))
+        exceeds_l1 = self.panel_exceeds_l1(axes, lanes * v)
         # share of the panel's reads that repeat, whose misses are not hidden
-        again = 1 - 1 / -(-rows // k) if far and not packs else 0
-        steps, fma_rate = 0.0, self.fma_rate(lanes)
-        for js in self.sums:
-            mine = [a for a in broadcasts if any(j in a.steps for j in js)]
-            gated = sum(len(a.uop.src) == 3 and not self.packable(a) for a in mine)
-            vectors = v * sum(any(j in a.steps for j in js) for a in panel)
-            scalars_read = k * (len(mine) + GATED_SCALAR_LOADS * gated)
+        again = 1 - 1 / -(-axes.reuses // k) if far and not packs else 0
+        steps, copying, fma_rate = 0.0, 0.0, self.fma_rate(lanes)
+        for x in axes.sums:
+            vectors, scalars_read = v * x.vectors, k * x.scalars
             loads = vectors + (scalars_read if n > lanes else scalars_read * fma_rate / 2)
             # cache lines loaded again in each step
-            missed = k * sum(self.has_set_conflicts(a, r, k) for a in mine) / lanes
+            missed = k * sum(self.has_set_conflicts(a, stride, k) for a, stride in x.strides) / lanes
             step = max(
                 max(v * k, loads) / fma_rate,
                 vectors * self.target.l1_miss_cycles * exceeds_l1,
@@ -305,55 +380,43 @@ class TileCosts:
                 + CONFLICT_LINE_CYCLES * missed
                 + vectors * self.target.l1_miss_cycles * again
             )
-            lost = exceeds_l1 or self.columns_are_outer(c, r)  # the L1 cache no longer holds the operands
+            lost = exceeds_l1 or axes.columns_are_outer  # the L1 cache no longer holds the operands
             if self.target.multiply_adds == 1 and lost:
-                reread = sum(not any(self.is_window(a, r, j) for j in js) for a in mine)
-                step += BROADCAST_LINE_CYCLES * reread * k / lanes + STREAMED_VECTOR_CYCLES * vectors * exceeds_l1
+                step += BROADCAST_LINE_CYCLES * x.reread * k / lanes + STREAMED_VECTOR_CYCLES * vectors * exceeds_l1
             if unit is not None and unit.n_tiles:  # the unit takes one row a cycle
                 step = v * k + TILE_LOAD_CYCLES * (v * unit.m + k)
-            steps += self.depth(js) / at_once * step
-        # loads of frozen memory are packed once, before
-        copied = [a for a in panel if packs and not self.plan.is_frozen(a.uop)]
-        copying = 0.0
-        for js in self.sums:
-            each = sum(self.copy_cycles(a, c) for a in copied if any(j in a.steps for j in js))
-            copying += tiles * self.depth(js) / at_once * v * each / reuse
-        repacked = [a for a in broadcasts if self.is_repacked(a, r)]
-        blocks = self.n_blocks(lanes * v, n, bool(repacked)) if packs else 1
-        if repacked:
-            wide = (
-                self.block_columns(lanes * v, -(-max(map(self.plan.extent, self.contracted)) // blocks), True)
-                if packs
-                else n
-            )
-            copying += sum(self.row_copy_cycles(a, -(-n // max(wide, lanes * v)), k, unit) for a in repacked)
+            steps += x.depth / at_once * step
+            copying += tiles * x.depth / at_once * v * x.copying / reuse if packs else 0
+        blocks = self.n_blocks(lanes * v, n, bool(axes.repacked)) if packs else 1
+        if axes.repacked:
+            wide = n
+            if packs:
+                depth = -(-max(map(self.plan.extent, self.contracted)) // blocks)
+                wide = self.block_columns(lanes * v, depth, True)
+            times = -(-n // max(wide, lanes * v))
+            copying += sum(self.row_copy_cycles(a, times, k, unit) for a in axes.repacked)
         start = ROW_START_CYCLES * k // (unit.m if unit is not None else 1)
         gated = (GATED_STORE_CYCLES if blocks == 1 else GATED_SUM_CYCLES) if m % k else 0
-        storing, waiting = self.store_cycles(c, r, lanes, k), self.spill_cycles(c, r, lanes, k)
+        storing, waiting = self.store_cycles(axes, k), self.spill_cycles(axes, k)
         sums = v * k * (storing + gated + 2 * (blocks - 1) * (waiting + gated))
-        return CostTerms(tiles, steps, start, sums, copying, self.memory_cycles(self.inside))
+        return CostTerms(tiles, steps, start, sums, copying, self.first_load_cycles)
 
-    def streaming_cost(
-        self, c: UOp, r: UOp | None, lanes: int, k: int, panel: list[StridedAccess], broadcasts: list[StridedAccess]
-    ) -> CostTerms:
+    def streaming_cost(self, axes: TileAxes, k: int) -> CostTerms:
         """Return the parts of the cost of the whole kernel, on one thread, if a few rows of the panel are read from
-        memory in parallel instead of being packed.
-
-        A tile has one vector of `lanes` columns along the RANGE c, by k rows of accumulators along the RANGE r (None:
-        one row). `panel`: the loads that move along c. `broadcasts`: the other loads.
+        memory in parallel instead of being packed. A tile has one vector by k rows of accumulators.
         """
-        others = prod(self.plan.extent(x) for x in self.scope if x is not c and x is not r)
-        m, v = self.plan.extent(r) if r is not None else 1, STREAMED_TILE_VECTORS
-        tiles = -(-self.plan.size(c) // (lanes * v)) * -(-m // k) * others
+        c, r, panel, broadcasts = axes.c, axes.row, axes.panel, axes.broadcasts
+        v = STREAMED_TILE_VECTORS
+        tiles = -(-axes.n // (axes.lanes * v)) * -(-axes.m // k) * axes.others
         step = (
-            max(v * k, v * len(panel) + k * len(broadcasts)) / self.fma_rate(lanes)
+            max(v * k, v * len(panel) + k * len(broadcasts)) / self.fma_rate(axes.lanes)
             + VECTOR_STEP_CYCLES * v
             + ROW_STEP_CYCLES * k
         )
         step += SUM_MOVE_CYCLES * v * k / self.streamed_row_count(panel)
-        steps, stores = self.depth(self.contracted) * step, v * k * self.store_cycles(c, r, lanes, k)
-        long = self.plan.size(c) * self.item // self.target.n_threads // self.column_pieces(c, r) >= PAGE_BYTES
-        memory = self.memory_cycles(broadcasts if long else self.inside)
+        steps, stores = self.depth(self.contracted) * step, v * k * self.store_cycles(axes, k)
+        long = axes.n * self.item // self.target.n_threads // self.column_pieces(c, r) >= PAGE_BYTES
+        memory = self.memory_cycles(broadcasts) if long else self.first_load_cycles
         return CostTerms(tiles, steps, ROW_START_CYCLES * k, stores, 0, memory)
 
     def column_pieces(self, c: UOp, r: UOp | None) -> int:
@@ -382,53 +445,49 @@ class TileCosts:
         halves = lanes * self.item <= self.target.vector_bytes // 2
         return max(2, self.target.multiply_adds) if halves else self.target.multiply_adds
 
-    def panel_exceeds_l1(self, c: UOp, r: UOp | None, wide: int, panel: list[StridedAccess]) -> bool:
+    def panel_exceeds_l1(self, axes: TileAxes, wide: int) -> bool:
         """Whether the part of the panel that is read between two rows of tiles exceeds the L1 cache, so that each row
-        of tiles loads it again. False if the row RANGE r is None.
+        of tiles loads it again. False if a tile has one row.
 
-        `panel`: the loads that move along the column RANGE c. If the loop over columns is inside of the loop over rows,
-        the part has all columns, else the `wide` columns of one tile.
+        If the loop over columns is inside of the loop over rows, the part has all columns, else the `wide` columns of
+        one tile.
         """
-        if r is None:
-            return False
-        columns = wide if self.columns_are_outer(c, r) else max(self.plan.size(c), wide)
-        depth = max(prod(self.plan.extent(j) for j in self.contracted if j in a.steps) for a in panel)
-        return depth * columns * self.item > self.target.l1_bytes
+        columns = wide if axes.columns_are_outer else max(axes.n, wide)
+        return axes.row is not None and axes.column_bytes * columns > self.target.l1_bytes
 
-    def columns_are_outer(self, c: UOp, r: UOp | None) -> bool:
-        """Whether the loop over columns (RANGE c) encloses the loop over rows (RANGE r), so that consecutive tiles read
-        different broadcast operands. False where r is None.
+    def has_set_conflicts(self, a: StridedAccess, stride: int, k: int) -> bool:
+        """Whether k rows of the broadcast operand `a`, which are `stride` bytes apart in the L1 cache, exceed the cache
+        sets that they map to. False for an operand that is packed.
         """
-        return r is not None and self.plan.outputs.index(c) < self.plan.outputs.index(r)
+        return k * stride > self.target.l1_bytes * 2 // 3 and not self.wants_pack(a)
 
-    def has_set_conflicts(self, a: StridedAccess, r: UOp | None, k: int) -> bool:
-        """Whether k rows along the RANGE r of the broadcast operand `a` exceed the L1 cache sets that they map to.
-        False for an operand that is packed, and where r is None.
-        """
-        stride = abs(a.step(r) or 0) * a.uop.dtype.itemsize if r is not None else 0
-        too_many = stride > 0 and k * gcd(stride, self.target.l1_period_bytes) > self.target.l1_bytes * 2 // 3
-        return too_many and not self.wants_pack(a)
-
-    def store_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
-        """Cycles to store one vector of `lanes` results along the RANGE c, of a tile with k rows along the RANGE r.
-
-        Results that are contiguous along c are stored whole. Those contiguous along r are transposed with the other
-        rows of the tile, and stored in pieces whose sizes are powers of two. Others are stored element by element.
-        """
+    def kind_of_stores(self, c: UOp, r: UOp | None) -> str:
+        """How a tile with vectors along the RANGE c and rows along the RANGE r is stored; see `store_cycles`."""
         stores = [a for a in self.profile.stores if c in a.steps]
         if all(a.step(c) == 1 for a in stores):
-            return 1
-        along = r is not None and all(a.step(r) == 1 for a in stores)
-        return max(TRANSPOSED_STORE_CYCLES, lanes * k.bit_count() / k) if along else SCALAR_STORE_CYCLES * lanes
+            return "whole"
+        return "transposed" if r is not None and all(a.step(r) == 1 for a in stores) else "scalar"
 
-    def spill_cycles(self, c: UOp, r: UOp | None, lanes: int, k: int) -> float:
-        """Cycles to store or load one vector of partial sums between two blocks of the reduction: `lanes` sums along
-        the RANGE c, of a tile with k rows along the RANGE r.
+    def store_cycles(self, axes: TileAxes, k: int) -> float:
+        """Cycles to store one vector of results of a tile with k rows.
+
+        Results that are contiguous along the lanes are stored whole. Those contiguous along the rows are transposed
+        with the other rows of the tile, and stored in pieces whose sizes are powers of two. Others are stored element
+        by element.
+        """
+        if axes.stores == "whole":
+            return 1
+        pieces = max(TRANSPOSED_STORE_CYCLES, axes.lanes * k.bit_count() / k)
+        return pieces if axes.stores == "transposed" else SCALAR_STORE_CYCLES * axes.lanes
+
+    def spill_cycles(self, axes: TileAxes, k: int) -> float:
+        """Cycles to store or load one vector of partial sums between two blocks of the reduction, of a tile with k
+        rows.
 
         It is 1 where local memory holds the sums, as their layout is then that of the tiles; else as in `store_cycles`.
         """
         alone = len(self.plan.stores) == len(self.plan.reduces) == 1
-        return 1 if alone and self.target.local_bytes else self.store_cycles(c, r, lanes, k)
+        return 1 if alone and self.target.local_bytes else self.store_cycles(axes, k)
 
     def copy_cycles(self, a: StridedAccess, c: UOp) -> float:
         """Cycles to pack one vector along the RANGE c of the load `a`, which moves along c: by a contiguous load, by a
@@ -467,6 +526,11 @@ class TileCosts:
         odd = unit is not None and unit.pair > 1 and (k < 4 or k & (k - 1))
         each = PARTIAL_WORD_CYCLES * n / (k * unit.pair) if unit is not None and odd else ROW_COPY_CYCLES * vectors
         return each * times + vectors * (times - 1) * self.exceeds_l2(a) * self.target.l2_miss_cycles
+
+    @cached_property
+    def first_load_cycles(self) -> float:
+        """The `memory_cycles` of all operands."""
+        return self.memory_cycles(self.inside)
 
     def memory_cycles(self, accesses: list[StridedAccess]) -> float:
         """Cycles to load the operands of `accesses` once from L3 or memory, as far as other work does not hide them.
@@ -517,8 +581,14 @@ class TileCosts:
         It is 1 (not cut) if the panel fits L2 in all its `columns` columns, if a size is symbolic, or if no memory can
         hold partial sums. `wide`: columns of one tile; a block is assumed to have MIN_BLOCK_COLUMNS columns or one
         tile's. `again`: broadcast operands are packed again for each block of columns; then MIN_REPACKED_BLOCK_COLUMNS
-        are assumed.
+        are assumed. Memoized: tiles with the same columns share the number.
         """
+        key = (wide, columns, again)
+        if key not in self.found_blocks:
+            self.found_blocks[key] = self._n_blocks(*key)
+        return self.found_blocks[key]
+
+    def _n_blocks(self, wide: int, columns: int, again: bool) -> int:
         room = self.target.l2_bytes // 2
         sizes = [self.plan.size(j) for j in self.contracted]
         if prod(sizes) * columns * self.item <= (
