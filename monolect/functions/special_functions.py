@@ -188,6 +188,34 @@ def i1e(input: Tensor) -> Tensor:
 
 
 @guarded
+def igamma(input: Tensor, other: TensorLike) -> Tensor:
+    """Return the regularized lower incomplete gamma function: the share of a gamma distribution of concentration
+    `input` that is below `other`, broadcast.
+
+    It is nan where either one is negative or nan, or both are 0 or infinite. Only `other` has a gradient;
+    `backward` to `input` raises GradientError.
+
+    >>> round(monolect.igamma(Tensor(2.0), 3.0).item(), 4)
+    0.8009
+    """
+    return input.igamma(other)
+
+
+@guarded
+def igammac(input: Tensor, other: TensorLike) -> Tensor:
+    """Return the regularized upper incomplete gamma function, 1 - igamma(`input`, other), broadcast; it is accurate
+    also where that is tiny.
+
+    It is nan where either one is negative or nan, or both are 0 or infinite. Only `other` has a gradient;
+    `backward` to `input` raises GradientError.
+
+    >>> round(monolect.igammac(Tensor(2.0), 3.0).item(), 4)
+    0.1991
+    """
+    return input.igammac(other)
+
+
+@guarded
 def laguerre_polynomial_l(input: Tensor, n: int) -> Tensor:
     """Return the Laguerre polynomial of degree `n`, an int; 0 for a negative degree.
 
@@ -419,44 +447,12 @@ def zeta(input: Tensor, other: TensorLike) -> Tensor:
 
 
 __all__ = [
-    "bessel_j0",
-    "bessel_j1",
-    "bessel_y0",
-    "bessel_y1",
-    "chebyshev_polynomial_t",
-    "chebyshev_polynomial_u",
-    "chebyshev_polynomial_v",
-    "chebyshev_polynomial_w",
-    "digamma",
-    "entr",
-    "erfcx",
-    "erfinv",
-    "hermite_polynomial_h",
-    "hermite_polynomial_he",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "laguerre_polynomial_l",
-    "legendre_polynomial_p",
-    "lgamma",
-    "log_ndtr",
-    "modified_bessel_i0",
-    "modified_bessel_i1",
-    "modified_bessel_k0",
-    "modified_bessel_k1",
-    "mvlgamma",
-    "ndtr",
-    "ndtri",
-    "polygamma",
-    "scaled_modified_bessel_k0",
-    "scaled_modified_bessel_k1",
-    "shifted_chebyshev_polynomial_t",
-    "shifted_chebyshev_polynomial_u",
-    "shifted_chebyshev_polynomial_v",
-    "shifted_chebyshev_polynomial_w",
-    "spherical_bessel_j0",
-    "xlog1py",
-    "xlogy",
+    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u",
+    "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr", "erfcx", "erfinv", "hermite_polynomial_h",
+    "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "igamma", "igammac", "laguerre_polynomial_l",
+    "legendre_polynomial_p", "lgamma", "log_ndtr", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",
+    "modified_bessel_k1", "mvlgamma", "ndtr", "ndtri", "polygamma", "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u",
+    "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "spherical_bessel_j0", "xlog1py", "xlogy",
     "zeta",
-]
+]  # fmt: skip

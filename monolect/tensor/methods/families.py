@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from monolect.tensor.methods.in_place_forms.statistics import StatisticsForms
     from monolect.tensor.methods.pointwise.bessel import BesselMixin
     from monolect.tensor.methods.pointwise.gamma import GammaMixin
+    from monolect.tensor.methods.pointwise.incomplete_gamma import IncompleteGammaMixin
     from monolect.tensor.methods.pointwise.normal import NormalMixin
     from monolect.tensor.methods.pointwise.numbers import NumbersMixin
     from monolect.tensor.methods.pointwise.polynomials import PolynomialsMixin
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
         StatisticsForms,
         BesselMixin,
         GammaMixin,
+        IncompleteGammaMixin,
         NormalMixin,
         NumbersMixin,
         PolynomialsMixin,
