@@ -1,6 +1,7 @@
 """Functions of tensors, as `monolect.add(x, y)`; written by `make surface`.
 
-Each calls the method of Tensor of the same name.
+Each calls the method of Tensor of the same name. `out=`, where PyTorch's function has it, is a tensor to which the
+result is written and that is returned: its views see it, its dtype and shape stay (`into`).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from monolect.base.numpy import np
 from monolect.tensor.base import DeviceLike, DTypeLike, Number, Size, Sizes, TensorLike
 from monolect.tensor.draws.generator import Generator
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.methods.movement import OneOrMore
 from monolect.tensor.tensor import Tensor
 
@@ -71,7 +72,12 @@ def atleast_3d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
 
 @guarded
 def bernoulli(
-    input: Tensor, p: float | None = None, *, generator: Generator | None = None, key: Tensor | None = None
+    input: Tensor,
+    p: float | None = None,
+    *,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return 1 with the probability that each element gives, or with `p` if it is given, else 0, in this dtype.
 
@@ -80,7 +86,7 @@ def bernoulli(
     >>> monolect.bernoulli(Tensor([0.0, 1.0])).tolist()
     [0.0, 1.0]
     """
-    return input.bernoulli(p, generator=generator, key=key)
+    return into(out, "bernoulli", input.bernoulli(p, generator=generator, key=key))
 
 
 @guarded
@@ -141,13 +147,13 @@ def clone(input: Tensor) -> Tensor:
 
 
 @guarded
-def column_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+def column_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
     """Return tensors concatenated along axis 1; vectors and numbers are columns.
 
     >>> monolect.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
     [[1, 3], [2, 4]]
     """
-    return Tensor.column_stack(tensors, *others)
+    return into(out, "column_stack", Tensor.column_stack(tensors, *others))
 
 
 @guarded
@@ -175,13 +181,13 @@ def detach(input: Tensor) -> Tensor:
 
 
 @guarded
-def dstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+def dstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
     """Return tensors concatenated along axis 2, after they have got three axes.
 
     >>> monolect.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
     [[[1, 3], [2, 4]]]
     """
-    return Tensor.dstack(tensors, *others)
+    return into(out, "dstack", Tensor.dstack(tensors, *others))
 
 
 @guarded
@@ -308,13 +314,13 @@ def full_like(
 
 
 @guarded
-def hstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+def hstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
     """Return tensors concatenated along axis 1, vectors along axis 0; numbers become vectors.
 
     >>> monolect.hstack([Tensor([1, 2]), Tensor([3])]).tolist()
     [1, 2, 3]
     """
-    return Tensor.hstack(tensors, *others)
+    return into(out, "hstack", Tensor.hstack(tensors, *others))
 
 
 @guarded
@@ -369,6 +375,7 @@ def multinomial(
     *,
     generator: Generator | None = None,
     key: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Draw indices by the weights on the last axis: (classes,) or (n, classes) -> (..., num_samples), int64.
 
@@ -382,7 +389,7 @@ def multinomial(
     >>> sorted(monolect.multinomial(Tensor([1.0, 0.0, 5.0]), 2).tolist())
     [0, 2]
     """
-    return input.multinomial(num_samples, replacement, generator=generator, key=key)
+    return into(out, "multinomial", input.multinomial(num_samples, replacement, generator=generator, key=key))
 
 
 @guarded
@@ -613,7 +620,7 @@ def randperm(
 
 
 @guarded
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return this tensor with zeros above the diagonal number `diagonal` of its last two axes.
 
     Diagonal 0 is the main one, 1 the one above it. Raises ShapeError for fewer than 2 axes.
@@ -621,7 +628,7 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     >>> monolect.tril(Tensor.ones(2, 3)).tolist()
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
-    return input.tril(diagonal)
+    return into(out, "tril", input.tril(diagonal))
 
 
 @guarded
@@ -639,7 +646,7 @@ def tril_indices(
 
 
 @guarded
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return this tensor with zeros below the diagonal number `diagonal` of its last two axes.
 
     Diagonal 0 is the main one, 1 the one above it. Raises ShapeError for fewer than 2 axes.
@@ -647,7 +654,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     >>> monolect.triu(Tensor.ones(2, 3), 1).tolist()
     [[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
-    return input.triu(diagonal)
+    return into(out, "triu", input.triu(diagonal))
 
 
 @guarded
@@ -677,13 +684,13 @@ def unravel_index(indices: Tensor, shape: Sizes) -> tuple[Tensor, ...]:
 
 
 @guarded
-def vstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+def vstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
     """Return tensors concatenated along axis 0; vectors are rows.
 
     >>> monolect.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
     [[1, 2], [3, 4]]
     """
-    return Tensor.vstack(tensors, *others)
+    return into(out, "vstack", Tensor.vstack(tensors, *others))
 
 
 @guarded

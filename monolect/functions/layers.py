@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from monolect.tensor.base import Number, PerAxis
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.tensor import Tensor
 
 
@@ -342,7 +343,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None =
 
 
 @guarded
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """Return the Gaussian error linear unit; `approximate` is "none" (exact) or "tanh".
 
     Integers give float32. Raises ArgumentError for another `approximate`.
@@ -350,7 +351,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     >>> round(nn.functional.gelu(Tensor(1.0)).item(), 4)
     0.8413
     """
-    return input.gelu(approximate)
+    return into(out, "gelu", input.gelu(approximate))
 
 
 @guarded
@@ -396,13 +397,13 @@ def gumbel_softmax(input: Tensor, tau: float = 1.0, hard: bool = False, eps: flo
 
 
 @guarded
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """Return `input`, but 0 where |`input`| <= lambd; integers give float32.
 
     >>> monolect.hardshrink(Tensor([-2.0, 0.5, 1.0])).tolist()
     [-2.0, 0.0, 1.0]
     """
-    return input.hardshrink(lambd)
+    return into(out, "hardshrink", input.hardshrink(lambd))
 
 
 @guarded
@@ -504,13 +505,13 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 0.0001, beta: f
 
 
 @guarded
-def logsigmoid(input: Tensor) -> Tensor:
+def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return log(sigmoid(`input`)) without overflow. Integers and bools give float32.
 
     >>> round(nn.functional.logsigmoid(Tensor(0.0)).item(), 4)
     -0.6931
     """
-    return input.logsigmoid()
+    return into(out, "logsigmoid", input.logsigmoid())
 
 
 @guarded
@@ -608,23 +609,23 @@ def silu(input: Tensor) -> Tensor:
 
 
 @guarded
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, out: Tensor | None = None) -> Tensor:
     """Return log(1 + exp(beta * `input`)) / beta, or `input` where beta * `input` > threshold.
 
     >>> round(nn.functional.softplus(Tensor(0.0)).item(), 4), nn.functional.softplus(Tensor(30.0)).item()
     (0.6931, 30.0)
     """
-    return input.softplus(beta, threshold)
+    return into(out, "softplus", input.softplus(beta, threshold))
 
 
 @guarded
-def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """Return `input` moved toward 0 by `lambd`, and 0 where |`input`| <= lambd; integers give float32.
 
     >>> nn.functional.softshrink(Tensor([-2.0, 0.5, 1.0])).tolist()
     [-1.5, 0.0, 0.5]
     """
-    return input.softshrink(lambd)
+    return into(out, "softshrink", input.softshrink(lambd))
 
 
 @guarded

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.neural.alignment import Lengths
 from monolect.tensor.tensor import Tensor
 
@@ -319,7 +320,9 @@ def nll_loss(
 
 
 @guarded
-def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12, *, out: Tensor | None = None
+) -> Tensor:
     """Return `input` divided by its norm of order `p` along `dim`, or by `eps` where the norm is less.
 
     Raises DTypeError for integers.
@@ -327,7 +330,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps
     >>> nn.functional.normalize(Tensor([[0.0, 4.0]])).tolist()
     [[0.0, 1.0]]
     """
-    return input.normalize(p, dim, eps)
+    return into(out, "normalize", input.normalize(p, dim, eps))
 
 
 @guarded

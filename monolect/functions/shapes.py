@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from monolect.tensor.base import Axes, Number, Size, Sizes
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.methods.movement import OneOrMore
 from monolect.tensor.tensor import Tensor
 
@@ -33,7 +34,9 @@ def broadcast_to(input: Tensor, shape: Sizes) -> Tensor:
 
 
 @guarded
-def cat(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int = 0) -> Tensor:
+def cat(
+    tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int = 0, out: Tensor | None = None
+) -> Tensor:
     """Return tensors concatenated along axis `dim`: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
 
     Dtypes promote. Raises ShapeError for shapes that differ on another axis, ArgumentError for other objects.
@@ -41,7 +44,7 @@ def cat(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int =
     >>> monolect.cat([Tensor([1, 2]), Tensor([3])]).tolist()
     [1, 2, 3]
     """
-    return Tensor.cat(tensors, *others, dim=dim)
+    return into(out, "cat", Tensor.cat(tensors, *others, dim=dim))
 
 
 @guarded
@@ -57,7 +60,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @guarded
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return a diagonal of a matrix, or a matrix with the vector `input` on a diagonal; `diagonal` is column minus
     row.
 
@@ -66,7 +69,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     >>> monolect.diag(Tensor([1, 2])).tolist(), monolect.diag(Tensor([[1, 2], [3, 4]]), 1).tolist()
     ([[1, 0], [0, 2]], [2])
     """
-    return input.diag(diagonal)
+    return into(out, "diag", input.diag(diagonal))
 
 
 @guarded
@@ -381,7 +384,9 @@ def squeeze(input: Tensor, dim: Axes = None) -> Tensor:
 
 
 @guarded
-def stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int = 0) -> Tensor:
+def stack(
+    tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int = 0, out: Tensor | None = None
+) -> Tensor:
     """Return tensors of one shape concatenated along a new axis `dim`: `a.stack(b)` or `Tensor.stack([a, b])`.
 
     Dtypes promote. Raises ShapeError for different shapes, ArgumentError for other objects than Tensors.
@@ -389,7 +394,7 @@ def stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int
     >>> monolect.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1).tolist()
     [[1, 3], [2, 4]]
     """
-    return Tensor.stack(tensors, *others, dim=dim)
+    return into(out, "stack", Tensor.stack(tensors, *others, dim=dim))
 
 
 @guarded

@@ -21,7 +21,7 @@ from typing import Any, get_overloads
 import monolect
 from monolect import Tensor
 from monolect.cli.surface.examples import EXAMPLES
-from monolect.cli.surface.torch_names import NAMES
+from monolect.cli.surface.torch_names import NAMES, TAKES_OUT
 from monolect.tensor.base import TensorBase
 from monolect.tensor.methods.in_place import InPlaceMixin
 
@@ -333,6 +333,22 @@ def _late_methods() -> dict[str, str]:
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------
+def _takes_out(name: str) -> bool:
+    """Whether the function of the method `name` has `out`: under one of its names PyTorch's has it, and it takes a
+    tensor.
+    """
+    own = inspect.unwrap(_method(name))
+    found = (_method(RENAMED.get(s, {}).get(n, n)) for s in TAKES_OUT for n in TAKES_OUT[s])
+    return not _is_of_class(name) and any(inspect.unwrap(g) is own for g in found if g is not None)
+
+
+def _with_out(declared: list[inspect.Parameter], returned: str) -> list[inspect.Parameter]:
+    """Return the parameters with `out` after them: a tensor, or a tuple of them where the result may be one."""
+    kind = "Tensor | None" if returned == "Tensor" else "Tensor | tuple[Tensor, ...] | None"
+    out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+    return [*declared, out]
+
+
 def _function(name: str) -> str | None:
     """Return the source of the function of the method `name`, or None if there is none."""
     f = _method(name)
@@ -351,6 +367,9 @@ def _function(name: str) -> str | None:
             called, parameters = "Tensor", declared
     declared = [p.replace(annotation=re.sub(r"\bTensorBase\b", "Tensor", p.annotation)) for p in declared]
     returned = _type(inspect.signature(f).return_annotation, "Tensor").replace("TensorBase", "Tensor")
+    takes_out = _takes_out(name)
+    if takes_out:
+        declared = _with_out(declared, returned)
     out = []
     for o in get_overloads(inspect.unwrap(f)):
         signature = [
@@ -358,7 +377,9 @@ def _function(name: str) -> str | None:
         ]
         out.append("@overload")
         result = _type(inspect.signature(o).return_annotation, "Tensor")
-        out.append(_laid_out(f"def {name}", _declared([declared[0], *signature]), f" -> {result}: ...", 0))
+        signature = [declared[0], *signature]
+        signature = _with_out(signature, result) if takes_out else signature
+        out.append(_laid_out(f"def {name}", _declared(signature), f" -> {result}: ...", 0))
     out.append("@guarded")
     out.append(_laid_out(f"def {name}", _declared(declared), f" -> {returned}:", 0))
     words = (inspect.getdoc(f) or "").partition(">>> ")[0].strip()
@@ -368,13 +389,22 @@ def _function(name: str) -> str | None:
     found = doctest.DocTestParser().get_examples(_examples(name, f))
     example = "".join(f">>> {_continued(_as_function(e.source, name))}{e.want}" for e in found)
     out.append(_docstring(f"{words}\n\n{example}", 4))
-    prefix = "" if returned == "None" else "return "
-    call = _laid_out(f"{prefix}{called}.{name}", _passed(parameters), "", 4)
+    method = f"{called}.{name}"
     if get_overloads(inspect.unwrap(f)):  # the overloads that callers see do not cover a union
-        method: str = f"method: Any = {called}.{name}"
-        call = f"    {method}\n" + _laid_out(f"{prefix}method", _passed(parameters), "", 4)
-    out.append(call)
+        out.append(f"    method: Any = {method}")
+        method = "method"
+    out.append(_call(name, method, _passed(parameters), returned, takes_out))
     return "\n".join(out)
+
+
+def _call(name: str, method: str, passed: list[str], returned: str, takes_out: bool) -> str:
+    """Return the last lines of the function `name`, which call `method`; with `out` they write the result there."""
+    if not takes_out:
+        return _laid_out(f"{'' if returned == 'None' else 'return '}{method}", passed, "", 4)
+    line = f'    return into(out, "{name}", {method}({", ".join(passed)}))'
+    if len(line) <= WIDTH:
+        return line
+    return _laid_out(f"result = {method}", passed, "", 4) + f'\n    return into(out, "{name}", result)'
 
 
 def _imports(text: str) -> set[str]:
@@ -507,6 +537,7 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
         text = "\n\n\n".join(t for _, t in rows)
         imports = _imports("\n".join(t for _, t in rows)) | {"from monolect.tensor.tensor import Tensor"}
         imports |= {"from monolect.tensor.guard import guarded"} if "@guarded" in text else set()
+        imports |= {"from monolect.tensor.methods.in_place import into"} if " into(out" in text else set()
         imports |= {"from typing import overload"} if "@overload" in text else set()
         doc = (
             f"Functions {DOCS.get(family, 'of ' + family)}, made from the methods of Tensor; written by `make surface`."
@@ -519,7 +550,8 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
     }
     docs = {
         "monolect": "Functions of tensors, as `monolect.add(x, y)`; written by `make surface`.\n\n"
-        "Each calls the method of Tensor of the same name.",
+        "Each calls the method of Tensor of the same name. `out=`, where PyTorch's function has it, is a tensor to\n"
+        "which the result is written and that is returned: its views see it, its dtype and shape stay (`into`).",
         "nn.functional": "Functions for networks, by PyTorch's names; written by `make surface`.",
         "special": "Special functions, by the names of torch.special; written by `make surface`.",
         "linalg": "Functions of linear algebra, by the names of torch.linalg; written by `make surface`.",
