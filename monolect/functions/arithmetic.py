@@ -327,13 +327,13 @@ def remainder(input: Tensor, other: TensorLike, *, out: Tensor | None = None) ->
 
 
 @guarded
-def rsub(input: Tensor, other: TensorLike) -> Tensor:
-    """Return `other - input`, broadcast and promoted. Raises DTypeError if `input` is bool.
+def rsub(input: Tensor, other: TensorLike, *, alpha: Number = 1) -> Tensor:
+    """Return `other - alpha * input`, broadcast and promoted. Raises DTypeError if `input` is bool.
 
     >>> monolect.rsub(Tensor([1, 2]), 10).tolist()
     [9, 8]
     """
-    return input.rsub(other)
+    return input.rsub(other, alpha=alpha)
 
 
 @guarded

@@ -204,14 +204,16 @@ def empty(
 
 
 @guarded
-def empty_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def empty_like(
+    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
     """Return an uninitialized tensor of this shape, to be assigned to before it is read; dtype and device default to
     this tensor's.
 
     >>> monolect.empty_like(Tensor.ones(2, 3)).shape
     (2, 3)
     """
-    return input.empty_like(dtype=dtype, device=device)
+    return input.empty_like(dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
@@ -232,12 +234,13 @@ def eye(
 
 
 @guarded
-def from_dlpack(x: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(ext_tensor: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
     """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
 
     It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
-    flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `x` without DLPack.
-    `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another device.
+    flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `ext_tensor` without
+    DLPack. `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another
+    device.
 
     >>> import numpy as np
     >>> a = np.zeros(3, np.int64)
@@ -246,7 +249,7 @@ def from_dlpack(x: Shared, *, device: DeviceLike | None = None, copy: bool | Non
     >>> t.tolist()
     [0, 5, 0]
     """
-    return Tensor.from_dlpack(x, device=device, copy=copy)
+    return Tensor.from_dlpack(ext_tensor, device=device, copy=copy)
 
 
 @guarded
@@ -303,14 +306,19 @@ def full(
 
 @guarded
 def full_like(
-    input: Tensor, fill_value: TensorLike, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+    input: Tensor,
+    fill_value: TensorLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return a tensor of this shape filled with `fill_value`; dtype and device default to this tensor's.
 
     >>> monolect.full_like(Tensor.ones(2, 3), 7).shape
     (2, 3)
     """
-    return input.full_like(fill_value, dtype=dtype, device=device)
+    return input.full_like(fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
@@ -453,13 +461,15 @@ def ones(
 
 
 @guarded
-def ones_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def ones_like(
+    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
     """Return ones of this shape; dtype and device default to this tensor's.
 
     >>> monolect.ones_like(Tensor([5, 6]), dtype=dtypes.float32).tolist()
     [1.0, 1.0]
     """
-    return input.ones_like(dtype=dtype, device=device)
+    return input.ones_like(dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
@@ -502,6 +512,7 @@ def rand_like(
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
+    requires_grad: bool = False,
     generator: Generator | None = None,
     key: Tensor | None = None,
 ) -> Tensor:
@@ -512,7 +523,7 @@ def rand_like(
     >>> monolect.rand_like(Tensor.zeros(2, 3)).shape
     (2, 3)
     """
-    return input.rand_like(dtype=dtype, device=device, generator=generator, key=key)
+    return input.rand_like(dtype=dtype, device=device, requires_grad=requires_grad, generator=generator, key=key)
 
 
 @guarded
@@ -586,6 +597,7 @@ def randn_like(
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
+    requires_grad: bool = False,
     generator: Generator | None = None,
     key: Tensor | None = None,
 ) -> Tensor:
@@ -596,7 +608,7 @@ def randn_like(
     >>> monolect.randn_like(Tensor.zeros(2, dtype=dtypes.float64)).dtype
     dtypes.float64
     """
-    return input.randn_like(dtype=dtype, device=device, generator=generator, key=key)
+    return input.randn_like(dtype=dtype, device=device, requires_grad=requires_grad, generator=generator, key=key)
 
 
 @guarded
@@ -708,13 +720,15 @@ def zeros(
 
 
 @guarded
-def zeros_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def zeros_like(
+    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
     """Return zeros of this shape; dtype and device default to this tensor's.
 
     >>> monolect.zeros_like(Tensor([1, 2])).tolist()
     [0, 0]
     """
-    return input.zeros_like(dtype=dtype, device=device)
+    return input.zeros_like(dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 row_stack = vstack

@@ -281,18 +281,26 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 @guarded
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: TensorLike, reduce: str | None = None, *, out: Tensor | None = None
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: TensorLike | None = None,
+    reduce: str | None = None,
+    *,
+    value: TensorLike | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return a copy of `input` with `src`, a tensor or a number, written at the positions `index` along axis `dim`.
 
-    If positions are equal, any one of the values is written, or all are added with reduce="add". `index` has the
-    rank of `input`, and is at most as long on axes other than `dim`; `src` is at least as large as `index` and has
-    the dtype of `input`. Raises ShapeError or DTypeError otherwise, and ArgumentError for another `reduce`.
+    `value` is another name of `src`. If positions are equal, any one of the values is written, or all are added
+    with reduce="add". `index` has the rank of `input`, and is at most as long on axes other than `dim`; `src` is at
+    least as large as `index` and has the dtype of `input`. Raises ShapeError or DTypeError otherwise, and
+    ArgumentError for another `reduce`.
 
     >>> monolect.scatter(Tensor.zeros(2, 3), 1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
     [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
     """
-    return into(out, "scatter", input.scatter(dim, index, src, reduce))
+    return into(out, "scatter", input.scatter(dim, index, src, reduce, value=value))
 
 
 @guarded

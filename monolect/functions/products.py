@@ -29,16 +29,23 @@ def addbmm(
 
 @guarded
 def addmm(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1, out: Tensor | None = None
+    input: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    out_dtype: DTypeLike | None = None,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Return `beta * input + alpha * (mat1 @ mat2)` of matrices; `input` broadcasts.
+    """Return `beta * input + alpha * (mat1 @ mat2)` of matrices; `input` broadcasts. `out_dtype` casts all first.
 
     Raises ShapeError for other ranks, DTypeError for dtypes that differ.
 
     >>> monolect.addmm(Tensor([[1.0, 2.0]]), Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]])).tolist()
     [[14.0, 18.0]]
     """
-    return into(out, "addmm", input.addmm(mat1, mat2, beta=beta, alpha=alpha))
+    return into(out, "addmm", input.addmm(mat1, mat2, out_dtype, beta=beta, alpha=alpha))
 
 
 @guarded
@@ -71,28 +78,43 @@ def addr(
 
 @guarded
 def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1, out: Tensor | None = None
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    out_dtype: DTypeLike | None = None,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return `beta * input + alpha * (batch1 @ batch2)` of batches of matrices; `input` broadcasts.
 
-    Raises ShapeError for other ranks, DTypeError for dtypes that differ.
+    `out_dtype` casts all operands first. Raises ShapeError for other ranks, DTypeError for dtypes that differ.
 
     >>> monolect.baddbmm(Tensor([[[1.0]]]), Tensor([[[2.0]]]), Tensor([[[3.0]]]), beta=2).tolist()
     [[[8.0]]]
     """
-    return into(out, "baddbmm", input.baddbmm(batch1, batch2, beta=beta, alpha=alpha))
+    return into(out, "baddbmm", input.baddbmm(batch1, batch2, out_dtype, beta=beta, alpha=alpha))
 
 
 @guarded
-def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+def bmm(
+    input: Tensor,
+    mat2: Tensor,
+    out_dtype: DTypeLike | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """Return the matrix products `input @ mat2` of two batches, (B, M, K) @ (B, K, N) -> (B, M, N).
 
-    Raises ShapeError for other ranks or unequal batch sizes.
+    `dtype`, or `out_dtype` as PyTorch names it, is that of `matmul`. Raises ShapeError for other ranks or unequal
+    batch sizes.
 
     >>> monolect.bmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).tolist()
     [[[3.0]], [[3.0]]]
     """
-    return into(out, "bmm", input.bmm(mat2))
+    return into(out, "bmm", input.bmm(mat2, out_dtype, dtype=dtype))
 
 
 @guarded
@@ -143,15 +165,15 @@ def dist(input: Tensor, other: Tensor, p: Number = 2) -> Tensor:
 
 
 @guarded
-def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
+def dot(input: Tensor, tensor: Tensor, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """Return the inner product of `input` and `tensor`, both 1-d of one size, of shape ().
 
-    Raises ShapeError for other ranks or different sizes.
+    `dtype` is that of `matmul`. Raises ShapeError for other ranks or different sizes.
 
     >>> monolect.dot(Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).item()
     11.0
     """
-    return into(out, "dot", input.dot(tensor))
+    return into(out, "dot", input.dot(tensor, dtype=dtype))
 
 
 @guarded
@@ -214,17 +236,18 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
 
 
 @guarded
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """Return the matrix product `input @ other`, (..., M, K) @ (..., K, N) -> (..., M, N).
 
     A 1-d operand is a row on the left or a column on the right, and its axis is dropped. Batch axes broadcast.
-    Dtypes promote; integers stay integers. Raises ShapeError for different K, batch axes that do not broadcast, and
-    scalars; DTypeError for two bool tensors or an `other` that is no Tensor.
+    Dtypes promote; integers stay integers. `dtype` casts the operands first: with int32, products of int8 are exact
+    and added in int32. Raises ShapeError for different K, batch axes that do not broadcast, and scalars; DTypeError
+    for two bool tensors, an `other` that is no Tensor, or floats and an integer `dtype`.
 
     >>> (Tensor([[1.0, 2.0], [3.0, 4.0]]) @ Tensor([1.0, 1.0])).tolist()
     [3.0, 7.0]
     """
-    return into(out, "matmul", input.matmul(other))
+    return into(out, "matmul", input.matmul(other, dtype=dtype))
 
 
 @guarded
@@ -261,13 +284,22 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
 
 
 @guarded
-def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+def mm(
+    input: Tensor,
+    mat2: Tensor,
+    out_dtype: DTypeLike | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """Return the matrix product `input @ mat2`, (M, K) @ (K, N) -> (M, N). Raises ShapeError for any other rank.
+
+    `dtype`, or `out_dtype` as PyTorch names it, is that of `matmul`.
 
     >>> monolect.mm(Tensor([[1.0, 2.0]]), Tensor([[3.0], [4.0]])).tolist()
     [[11.0]]
     """
-    return into(out, "mm", input.mm(mat2))
+    return into(out, "mm", input.mm(mat2, out_dtype, dtype=dtype))
 
 
 @guarded
@@ -320,19 +352,17 @@ def scaled_dot_product_attention(
 
 
 @guarded
-def tensordot(
-    input: Tensor, other: Tensor, dims: int | Sequence[Sequence[int]] = 2, *, out: Tensor | None = None
-) -> Tensor:
-    """Return the sum of products along pairs of axes: the last `dims` axes of `input` with the first of `other`, or
-    two lists of axes.
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2, *, out: Tensor | None = None) -> Tensor:
+    """Return the sum of products along pairs of axes: the last `dims` axes of `a` with the first of `b`, or two lists
+    of axes.
 
-    The result has the other axes of `input`, then those of `other`. Raises ShapeError if paired sizes differ,
-    AxisError for a wrong or repeated axis.
+    The result has the other axes of `a`, then those of `b`. Raises ShapeError if paired sizes differ, AxisError for
+    a wrong or repeated axis.
 
     >>> monolect.tensordot(Tensor.ones(2, 3), Tensor.ones(3, 2), dims=1).tolist()
     [[3.0, 3.0], [3.0, 3.0]]
     """
-    return into(out, "tensordot", input.tensordot(other, dims))
+    return into(out, "tensordot", a.tensordot(b, dims))
 
 
 @guarded
@@ -359,18 +389,18 @@ def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @guarded
-def vecdot(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
-    """Return the sums of `input * other` along axis `dim`, broadcast.
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+    """Return the sums of `x * y` along axis `dim`, broadcast.
 
     >>> linalg.vecdot(Tensor([[1, 2], [3, 4]]), Tensor([1, 1])).tolist()
     [3, 7]
     """
-    return into(out, "vecdot", input.vecdot(other, dim=dim))
+    return into(out, "vecdot", x.vecdot(y, dim=dim))
 
 
 @guarded
 def vector_norm(
-    input: Tensor,
+    x: Tensor,
     ord: Number = 2,
     dim: Axes = None,
     keepdim: bool = False,
@@ -383,7 +413,7 @@ def vector_norm(
     >>> linalg.vector_norm(Tensor([3.0, -4.0])).item(), linalg.vector_norm(Tensor([3.0, -4.0]), 1).item()
     (5.0, 7.0)
     """
-    return into(out, "vector_norm", input.vector_norm(ord, dim, keepdim, dtype=dtype))
+    return into(out, "vector_norm", x.vector_norm(ord, dim, keepdim, dtype=dtype))
 
 
 __all__ = [

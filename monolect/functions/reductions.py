@@ -273,6 +273,8 @@ def max(
     keepdims: bool = False,
     out: Tensor | tuple[Tensor, ...] | None = None,
 ) -> ValuesIndices[Tensor]: ...
+@overload
+def max(input: Tensor, *, other: Tensor, out: Tensor | None = None) -> Tensor: ...
 @guarded
 def max(
     input: Tensor,
@@ -281,10 +283,11 @@ def max(
     *,
     axis: Axes = None,
     keepdims: bool = False,
+    other: Tensor | None = None,
     out: Tensor | tuple[Tensor, ...] | None = None,
 ) -> Any:
-    """Return the largest element: of all, as `amax`; along one axis `dim`, (values, indices); with a tensor as `dim`,
-    `maximum`.
+    """Return the largest element: of all, as `amax`; along one axis `dim`, (values, indices); with a tensor as `dim`
+    or `other`, `maximum`.
 
     Along one axis the element at the index gets the gradient; otherwise equal elements share it. `axis` and
     `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
@@ -293,7 +296,7 @@ def max(
     0
     """
     method: Any = input.max
-    return into(out, "max", method(dim, keepdim, axis=axis, keepdims=keepdims))
+    return into(out, "max", method(dim, keepdim, axis=axis, keepdims=keepdims, other=other))
 
 
 @guarded
@@ -346,6 +349,8 @@ def min(
     keepdims: bool = False,
     out: Tensor | tuple[Tensor, ...] | None = None,
 ) -> ValuesIndices[Tensor]: ...
+@overload
+def min(input: Tensor, *, other: Tensor, out: Tensor | None = None) -> Tensor: ...
 @guarded
 def min(
     input: Tensor,
@@ -354,10 +359,11 @@ def min(
     *,
     axis: Axes = None,
     keepdims: bool = False,
+    other: Tensor | None = None,
     out: Tensor | tuple[Tensor, ...] | None = None,
 ) -> Any:
-    """Return the smallest element: of all, as `amin`; along one axis `dim`, (values, indices); with a tensor as `dim`,
-    `minimum`.
+    """Return the smallest element: of all, as `amin`; along one axis `dim`, (values, indices); with a tensor as `dim`
+    or `other`, `minimum`.
 
     Along one axis the element at the index gets the gradient; otherwise equal elements share it. `axis` and
     `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
@@ -366,7 +372,7 @@ def min(
     (1, 1)
     """
     method: Any = input.min
-    return into(out, "min", method(dim, keepdim, axis=axis, keepdims=keepdims))
+    return into(out, "min", method(dim, keepdim, axis=axis, keepdims=keepdims, other=other))
 
 
 @guarded
@@ -375,18 +381,20 @@ def norm(
     p: Number | str = 2,
     dim: Axes = None,
     keepdim: bool = False,
+    dtype: DTypeLike | None = None,
     *,
     axis: Axes = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Return the p-norm along axes `dim`, by default all; `p` is any number, inf, -inf, or "fro" for 2.
 
-    `axis` is NumPy's name of `dim`. Raises DTypeError for integers, ArgumentError for another `p`.
+    `dtype` casts before. `axis` is NumPy's name of `dim`. Raises DTypeError for integers, ArgumentError for another
+    `p`.
 
     >>> monolect.norm(Tensor([3.0, 4.0])).item()
     5.0
     """
-    return into(out, "norm", input.norm(p, dim, keepdim, axis=axis))
+    return into(out, "norm", input.norm(p, dim, keepdim, dtype, axis=axis))
 
 
 @guarded
@@ -424,15 +432,15 @@ def softmax(input: Tensor, dim: Axes = -1, dtype: DTypeLike | None = None, *, ax
 
 
 @guarded
-def softmin(input: Tensor, dim: Axes = -1) -> Tensor:
+def softmin(input: Tensor, dim: Axes = -1, dtype: DTypeLike | None = None) -> Tensor:
     """Return `softmax` of -`input` along `dim`, of the same shape: the smallest element has the largest share.
 
-    Raises DTypeError for integers.
+    `dtype` casts before. Raises DTypeError for integers.
 
     >>> [round(x, 4) for x in nn.functional.softmin(Tensor([0.0, 1.0])).tolist()]
     [0.7311, 0.2689]
     """
-    return input.softmin(dim)
+    return input.softmin(dim, dtype)
 
 
 @guarded
@@ -459,17 +467,20 @@ def std(
 
 
 @guarded
-def std_mean(input: Tensor, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def std_mean(
+    input: Tensor, dim: Axes = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
+) -> tuple[Tensor, Tensor]:
     """Return (standard deviation, mean) along axes `dim`, by default all; `keepdim` keeps them with size 1.
 
-    The sum of squared distances from the mean is divided by n - correction.
+    The sum of squared distances from the mean is divided by n - correction; `unbiased` True means correction 1,
+    False 0.
 
     Raises DTypeError for integers.
 
     >>> [t.item() for t in monolect.std_mean(Tensor([1.0, 5.0]), correction=0)]
     [2.0, 3.0]
     """
-    return input.std_mean(dim, correction=correction, keepdim=keepdim)
+    return input.std_mean(dim, unbiased, keepdim, correction=correction)
 
 
 @guarded
@@ -519,17 +530,19 @@ def var(
 
 
 @guarded
-def var_mean(input: Tensor, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def var_mean(
+    input: Tensor, dim: Axes = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
+) -> tuple[Tensor, Tensor]:
     """Return (variance, mean) along axes `dim`, by default all; the sum of squares is divided by n - correction.
 
-    `keepdim` keeps the axes with size 1.
+    `unbiased` True means correction 1, False 0; `keepdim` keeps the axes with size 1.
 
     Raises DTypeError for integers.
 
     >>> [t.item() for t in monolect.var_mean(Tensor([1.0, 3.0]))]
     [2.0, 2.0]
     """
-    return input.var_mean(dim, correction=correction, keepdim=keepdim)
+    return input.var_mean(dim, unbiased, keepdim, correction=correction)
 
 
 __all__ = [

@@ -35,16 +35,21 @@ def broadcast_to(input: Tensor, shape: Sizes) -> Tensor:
 
 @guarded
 def cat(
-    tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int = 0, out: Tensor | None = None
+    tensors: OneOrMore[Tensor],
+    *others: OneOrMore[Tensor] | int,
+    dim: int = 0,
+    axis: int | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return tensors concatenated along axis `dim`: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
 
-    Dtypes promote. Raises ShapeError for shapes that differ on another axis, ArgumentError for other objects.
+    `axis` is NumPy's name of `dim`. Dtypes promote. Raises ShapeError for shapes that differ on another axis,
+    ArgumentError for other objects.
 
     >>> monolect.cat([Tensor([1, 2]), Tensor([3])]).tolist()
     [1, 2, 3]
     """
-    return into(out, "cat", Tensor.cat(tensors, *others, dim=dim))
+    return into(out, "cat", Tensor.cat(tensors, *others, dim=dim, axis=axis))
 
 
 @guarded
@@ -105,7 +110,13 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
 
 @guarded
-def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def dsplit(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | None = None,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:
     """Return equal parts, or parts between indices, along axis 2.
 
     Raises ShapeError where parts are not equal or `input` has fewer than three axes.
@@ -113,7 +124,7 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     >>> [t.shape for t in monolect.dsplit(Tensor.zeros(1, 2, 4), 2)]
     [(1, 2, 2), (1, 2, 2)]
     """
-    return input.dsplit(indices_or_sections)
+    return input.dsplit(indices_or_sections, indices=indices, sections=sections)
 
 
 @guarded
@@ -159,7 +170,13 @@ def flipud(input: Tensor) -> Tensor:
 
 
 @guarded
-def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def hsplit(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | None = None,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:
     """Return equal parts, or parts between indices, along axis 1; of a vector, along axis 0.
 
     Raises ShapeError where parts are not equal or `input` has no axis.
@@ -167,7 +184,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     >>> [t.tolist() for t in monolect.hsplit(Tensor([[1, 2], [3, 4]]), 2)]
     [[[1], [3]], [[2], [4]]]
     """
-    return input.hsplit(indices_or_sections)
+    return input.hsplit(indices_or_sections, indices=indices, sections=sections)
 
 
 @guarded
@@ -352,7 +369,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 @guarded
-def split(input: Tensor, split_size_or_sections: Sizes, dim: int = 0) -> tuple[Tensor, ...]:
+def split(tensor: Tensor, split_size_or_sections: Sizes, dim: int = 0) -> tuple[Tensor, ...]:
     """Return parts along axis `dim`, as views: parts of one size (the last may be smaller), or of the sizes in a list.
 
     Raises ShapeError for sizes that do not add up, ArgumentError for one size below 1.
@@ -360,7 +377,7 @@ def split(input: Tensor, split_size_or_sections: Sizes, dim: int = 0) -> tuple[T
     >>> [part.shape for part in monolect.split(Tensor.ones(5, 2), 2)]
     [(2, 2), (2, 2), (1, 2)]
     """
-    return input.split(split_size_or_sections, dim)
+    return tensor.split(split_size_or_sections, dim)
 
 
 @guarded
@@ -408,15 +425,23 @@ def t(input: Tensor) -> Tensor:
 
 
 @guarded
-def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | Tensor | None = None,
+    dim: int = 0,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:
     """Return parts along axis `dim`: as many as a number says, the first ones longer by one, or between indices.
 
-    A tensor of indices is computed. Raises ArgumentError for no parts, ShapeError without an axis.
+    `indices` and `sections` are other names of the first argument. A tensor of indices is computed. Raises
+    ArgumentError for no parts, ShapeError without an axis.
 
     >>> [t.tolist() for t in monolect.tensor_split(Tensor([1, 2, 3]), 2)]
     [[1, 2], [3]]
     """
-    return input.tensor_split(indices_or_sections, dim)
+    return input.tensor_split(indices_or_sections, dim, indices=indices, sections=sections)
 
 
 @guarded
@@ -481,7 +506,13 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @guarded
-def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def vsplit(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | None = None,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:
     """Return equal parts, or parts between indices, along axis 0 of a matrix or more axes.
 
     Raises ShapeError where parts are not equal or `input` has fewer axes.
@@ -489,7 +520,7 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     >>> [t.tolist() for t in monolect.vsplit(Tensor([[1, 2], [3, 4]]), 2)]
     [[[1, 2]], [[3, 4]]]
     """
-    return input.vsplit(indices_or_sections)
+    return input.vsplit(indices_or_sections, indices=indices, sections=sections)
 
 
 concat = cat

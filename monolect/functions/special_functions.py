@@ -49,43 +49,43 @@ def bessel_y1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @guarded
-def chebyshev_polynomial_t(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def chebyshev_polynomial_t(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the Chebyshev polynomial of the first kind of degree `n`, an int; 0 for a negative degree.
 
     >>> special.chebyshev_polynomial_t(Tensor(0.5), 2).item()
     -0.5
     """
-    return into(out, "chebyshev_polynomial_t", input.chebyshev_polynomial_t(n))
+    return into(out, "chebyshev_polynomial_t", x.chebyshev_polynomial_t(n))
 
 
 @guarded
-def chebyshev_polynomial_u(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def chebyshev_polynomial_u(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the Chebyshev polynomial of the second kind of degree `n`, an int; 0 for a negative degree.
 
     >>> special.chebyshev_polynomial_u(Tensor(0.5), 2).item()
     0.0
     """
-    return into(out, "chebyshev_polynomial_u", input.chebyshev_polynomial_u(n))
+    return into(out, "chebyshev_polynomial_u", x.chebyshev_polynomial_u(n))
 
 
 @guarded
-def chebyshev_polynomial_v(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def chebyshev_polynomial_v(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the Chebyshev polynomial of the third kind of degree `n`, an int; 0 for a negative degree.
 
     >>> special.chebyshev_polynomial_v(Tensor(0.5), 2).item()
     -1.0
     """
-    return into(out, "chebyshev_polynomial_v", input.chebyshev_polynomial_v(n))
+    return into(out, "chebyshev_polynomial_v", x.chebyshev_polynomial_v(n))
 
 
 @guarded
-def chebyshev_polynomial_w(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def chebyshev_polynomial_w(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the Chebyshev polynomial of the fourth kind of degree `n`, an int; 0 for a negative degree.
 
     >>> special.chebyshev_polynomial_w(Tensor(0.5), 2).item()
     1.0
     """
-    return into(out, "chebyshev_polynomial_w", input.chebyshev_polynomial_w(n))
+    return into(out, "chebyshev_polynomial_w", x.chebyshev_polynomial_w(n))
 
 
 @guarded
@@ -129,23 +129,23 @@ def erfinv(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @guarded
-def hermite_polynomial_h(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def hermite_polynomial_h(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the Hermite polynomial, of physicists, of degree `n`, an int; 0 for a negative degree.
 
     >>> special.hermite_polynomial_h(Tensor(0.5), 2).item()
     -1.0
     """
-    return into(out, "hermite_polynomial_h", input.hermite_polynomial_h(n))
+    return into(out, "hermite_polynomial_h", x.hermite_polynomial_h(n))
 
 
 @guarded
-def hermite_polynomial_he(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def hermite_polynomial_he(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the Hermite polynomial, of the normal distribution, of degree `n`, an int; 0 for a negative degree.
 
     >>> special.hermite_polynomial_he(Tensor(0.5), 2).item()
     -0.75
     """
-    return into(out, "hermite_polynomial_he", input.hermite_polynomial_he(n))
+    return into(out, "hermite_polynomial_he", x.hermite_polynomial_he(n))
 
 
 @guarded
@@ -217,23 +217,23 @@ def igammac(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> T
 
 
 @guarded
-def laguerre_polynomial_l(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def laguerre_polynomial_l(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the Laguerre polynomial of degree `n`, an int; 0 for a negative degree.
 
     >>> special.laguerre_polynomial_l(Tensor(0.5), 2).item()
     0.125
     """
-    return into(out, "laguerre_polynomial_l", input.laguerre_polynomial_l(n))
+    return into(out, "laguerre_polynomial_l", x.laguerre_polynomial_l(n))
 
 
 @guarded
-def legendre_polynomial_p(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def legendre_polynomial_p(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the Legendre polynomial of degree `n`, an int; 0 for a negative degree.
 
     >>> special.legendre_polynomial_p(Tensor(0.5), 2).item()
     -0.125
     """
-    return into(out, "legendre_polynomial_p", input.legendre_polynomial_p(n))
+    return into(out, "legendre_polynomial_p", x.legendre_polynomial_p(n))
 
 
 @guarded
@@ -361,47 +361,45 @@ def scaled_modified_bessel_k1(input: Tensor, *, out: Tensor | None = None) -> Te
 
 
 @guarded
-def shifted_chebyshev_polynomial_t(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """Return the Chebyshev polynomial of the first kind at 2 * `input` - 1 of degree `n`, an int; 0 for a negative
-    degree.
+def shifted_chebyshev_polynomial_t(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """Return the Chebyshev polynomial of the first kind at 2 * `x` - 1 of degree `n`, an int; 0 for a negative degree.
 
     >>> special.shifted_chebyshev_polynomial_t(Tensor(0.75), 2).item()
     -0.5
     """
-    return into(out, "shifted_chebyshev_polynomial_t", input.shifted_chebyshev_polynomial_t(n))
+    return into(out, "shifted_chebyshev_polynomial_t", x.shifted_chebyshev_polynomial_t(n))
 
 
 @guarded
-def shifted_chebyshev_polynomial_u(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """Return the Chebyshev polynomial of the second kind at 2 * `input` - 1 of degree `n`, an int; 0 for a negative
+def shifted_chebyshev_polynomial_u(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """Return the Chebyshev polynomial of the second kind at 2 * `x` - 1 of degree `n`, an int; 0 for a negative
     degree.
 
     >>> special.shifted_chebyshev_polynomial_u(Tensor(0.75), 2).item()
     0.0
     """
-    return into(out, "shifted_chebyshev_polynomial_u", input.shifted_chebyshev_polynomial_u(n))
+    return into(out, "shifted_chebyshev_polynomial_u", x.shifted_chebyshev_polynomial_u(n))
 
 
 @guarded
-def shifted_chebyshev_polynomial_v(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """Return the Chebyshev polynomial of the third kind at 2 * `input` - 1 of degree `n`, an int; 0 for a negative
-    degree.
+def shifted_chebyshev_polynomial_v(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """Return the Chebyshev polynomial of the third kind at 2 * `x` - 1 of degree `n`, an int; 0 for a negative degree.
 
     >>> special.shifted_chebyshev_polynomial_v(Tensor(0.75), 2).item()
     -1.0
     """
-    return into(out, "shifted_chebyshev_polynomial_v", input.shifted_chebyshev_polynomial_v(n))
+    return into(out, "shifted_chebyshev_polynomial_v", x.shifted_chebyshev_polynomial_v(n))
 
 
 @guarded
-def shifted_chebyshev_polynomial_w(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """Return the Chebyshev polynomial of the fourth kind at 2 * `input` - 1 of degree `n`, an int; 0 for a negative
+def shifted_chebyshev_polynomial_w(x: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """Return the Chebyshev polynomial of the fourth kind at 2 * `x` - 1 of degree `n`, an int; 0 for a negative
     degree.
 
     >>> special.shifted_chebyshev_polynomial_w(Tensor(0.75), 2).item()
     1.0
     """
-    return into(out, "shifted_chebyshev_polynomial_w", input.shifted_chebyshev_polynomial_w(n))
+    return into(out, "shifted_chebyshev_polynomial_w", x.shifted_chebyshev_polynomial_w(n))
 
 
 @guarded

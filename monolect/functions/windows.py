@@ -108,17 +108,17 @@ def adaptive_max_pool3d(
 
 
 @guarded
-def affine_grid(input: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """Return the grid of `grid_sample` that maps each position of the result by the affine matrices `input`.
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+    """Return the grid of `grid_sample` that maps each position of the result by the affine matrices `theta`.
 
-    `input` is (N, 2, 3) for a `size` (N, C, H, W), which gives (N, H, W, 2), or (N, 3, 4) for (N, C, D, H, W).
+    `theta` is (N, 2, 3) for a `size` (N, C, H, W), which gives (N, H, W, 2), or (N, 3, 4) for (N, C, D, H, W).
     Raises ShapeError for other shapes, DTypeError for integers.
 
     >>> identity = Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
     >>> nn.functional.affine_grid(identity, (1, 1, 1, 2), align_corners=True).tolist()
     [[[[-1.0, 0.0], [1.0, 0.0]]]]
     """
-    return input.affine_grid(size, align_corners)
+    return theta.affine_grid(size, align_corners)
 
 
 @guarded

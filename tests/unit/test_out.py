@@ -29,8 +29,7 @@ THEIRS = {"monolect": torch, "nn.functional": torch.nn.functional, "special": to
 # name -> positional arguments; by default A for each required parameter, B for the second one
 V, W = A[0], B[0]
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
-   
-    **dict.fromkeys("bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift gcd lcm".split(), (I, J)),
+    **{n: (I, J) for n in "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift gcd lcm".split()},
     "bitwise_not": (I,), "acosh": (A + 2,), "arccosh": (A + 2,),
     **{n: (abs(A),) for n in "sqrt rsqrt log log2 log10 lgamma digamma logit bernoulli entr gammaln psi ndtri".split()},
     **{n: (abs(A),) for n in "bessel_y0 bessel_y1 modified_bessel_k0 modified_bessel_k1".split()},

@@ -45,11 +45,23 @@ def _refuses_its_value(f: Callable[..., Any]) -> bool:
     return False
 
 
+def _is_unknown(f: Callable[..., Any], word: str) -> bool:
+    """Whether `f` says after 0 to 5 tensors that it takes no keyword `word`, which its docstring has."""
+    x = torch.zeros(2)
+    for n in range(6):
+        try:
+            f(*[x] * n, **{word: _Nothing()})
+        except Exception as e:
+            if f"unexpected keyword argument '{word}'" in str(e) or "takes no keyword arguments" in str(e):
+                return True
+    return False
+
+
 def _documented(f: Callable[..., Any]) -> list[str]:
     """Return the parameter lists of the first lines of the docstring."""
     lines = (getattr(f, "__doc__", None) or "").strip().splitlines()
     found = (re.match(r"^\s*(?:\.\. (?:function|method):: )?[\w.]+\((.*?)\)\s*(?:->.*)?$", line) for line in lines)
-    return [m[1] for m in found if m]
+    return [m[1] for m in found if m and "tensor(" not in m[1]]
 
 
 def _words(parameters: str) -> Iterator[str]:
@@ -78,8 +90,11 @@ def keywords(space: str, name: str) -> frozenset[str]:
         own = [p for p in inspect.signature(inspect.unwrap(f)).parameters.values() if p.kind not in kinds]
         if own and [p.name for p in own] != ["self"]:
             return frozenset(p.name for p in own) - {"self"}
-    listed = _listed(getattr(torch.zeros(2), name) if is_method else f)
+    bound = getattr(torch.zeros(2), name) if is_method else f
+    listed = _listed(bound)
     found = {w for text in listed or _documented(f) for w in _words(text)}
+    if not listed:
+        found = {w for w in found if not _is_unknown(bound, w)}
     if not listed and not is_method and _refuses_its_value(f):
         found.add("out")
     return frozenset(found - {"self", "True", "False"})

@@ -127,7 +127,22 @@ FIRST = {  # method -> PyTorch's name of the first parameter of the function
     "trapezoid": "y",
     "cumulative_trapezoid": "y",
     "cdist": "x1",
+    **dict.fromkeys("cosine_similarity pairwise_distance".split(), "x1"),
+    **dict.fromkeys("bilinear cosine_embedding_loss margin_ranking_loss".split(), "input1"),
+    **dict.fromkeys("triplet_margin_loss triplet_margin_with_distance_loss".split(), "anchor"),
+    **dict.fromkeys("vecdot vector_norm".split(), "x"),
+    **dict.fromkeys((n for n in NAMES["special"] if "polynomial" in n), "x"),
+    "affine_grid": "theta",
+    "ctc_loss": "log_probs",
+    "gumbel_softmax": "logits",
+    "split": "tensor",
+    "tensordot": "a",
 }
+# Functions whose last parameter is `inplace`.
+INPLACE = frozenset(
+    "alpha_dropout celu dropout dropout1d dropout2d dropout3d elu feature_alpha_dropout hardsigmoid hardswish hardtanh"
+    " leaky_relu mish relu relu6 rrelu selu silu threshold".split()
+)
 SWAPPED = frozenset(("polygamma",))  # the first two parameters of the function are in the other order
 SHADOWED = frozenset("abs all any max min pow round sum".split())  # functions that Python has, too
 
@@ -370,6 +385,8 @@ def _function(name: str) -> str | None:
     takes_out = _takes_out(name)
     if takes_out:
         declared = _with_out(declared, returned)
+    if name in INPLACE:
+        declared = _with_inplace(declared)
     out = []
     for o in get_overloads(inspect.unwrap(f)):
         signature = [
@@ -393,18 +410,26 @@ def _function(name: str) -> str | None:
     if get_overloads(inspect.unwrap(f)):  # the overloads that callers see do not cover a union
         out.append(f"    method: Any = {method}")
         method = "method"
-    out.append(_call(name, method, _passed(parameters), returned, takes_out))
+    target = "out" if takes_out else f"{called} if inplace else None" if name in INPLACE else ""
+    out.append(_call(name, method, _passed(parameters), returned, target))
     return "\n".join(out)
 
 
-def _call(name: str, method: str, passed: list[str], returned: str, takes_out: bool) -> str:
-    """Return the last lines of the function `name`, which call `method`; with `out` they write the result there."""
-    if not takes_out:
+def _with_inplace(declared: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Return the parameters with `inplace` after those that may be positional."""
+    at = sum(p.kind is not inspect.Parameter.KEYWORD_ONLY for p in declared)
+    last = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")
+    return [*declared[:at], last, *declared[at:]]
+
+
+def _call(name: str, method: str, passed: list[str], returned: str, target: str) -> str:
+    """Return the last lines of the function `name`, which call `method` and write the result to `target`, if any."""
+    if not target:
         return _laid_out(f"{'' if returned == 'None' else 'return '}{method}", passed, "", 4)
-    line = f'    return into(out, "{name}", {method}({", ".join(passed)}))'
+    line = f'    return into({target}, "{name}", {method}({", ".join(passed)}))'
     if len(line) <= WIDTH:
         return line
-    return _laid_out(f"result = {method}", passed, "", 4) + f'\n    return into(out, "{name}", result)'
+    return _laid_out(f"result = {method}", passed, "", 4) + f'\n    return into({target}, "{name}", result)'
 
 
 def _imports(text: str) -> set[str]:
@@ -537,7 +562,7 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
         text = "\n\n\n".join(t for _, t in rows)
         imports = _imports("\n".join(t for _, t in rows)) | {"from monolect.tensor.tensor import Tensor"}
         imports |= {"from monolect.tensor.guard import guarded"} if "@guarded" in text else set()
-        imports |= {"from monolect.tensor.methods.in_place import into"} if " into(out" in text else set()
+        imports |= {"from monolect.tensor.methods.in_place import into"} if " into(" in text else set()
         imports |= {"from typing import overload"} if "@overload" in text else set()
         doc = (
             f"Functions {DOCS.get(family, 'of ' + family)}, made from the methods of Tensor; written by `make surface`."

@@ -55,15 +55,15 @@ class NormsMixin(TensorBase):
         x: Any = self
         return x.dot(other)
 
-    def vecdot(self, other: TensorBase, *, dim: int = -1) -> Self:
-        """Return the sums of `self * other` along axis `dim`, broadcast.
+    def vecdot(self, y: TensorBase, *, dim: int = -1) -> Self:
+        """Return the sums of `self * y` along axis `dim`, broadcast.
 
         >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 1])).tolist()
         [3, 7]
         """
         x: Any = self
-        y = x * other
-        return y.sum(dim, dtype=y.dtype)
+        products = x * y
+        return products.sum(dim, dtype=products.dtype)
 
     def cross(self, other: TensorBase, dim: int | None = None) -> Self:
         """Return the vector products along axis `dim` of size 3, by default the first such axis; others broadcast.
