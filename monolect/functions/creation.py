@@ -1,5 +1,5 @@
-"""Functions that make and join tensors, and random numbers, made from the methods of Tensor; written by `make
-surface`.
+"""Functions that make tensors, convert to them and ask about dtypes, and random numbers, made from the methods of
+Tensor; written by `make surface`.
 """
 
 from __future__ import annotations
@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from monolect.base.dtype import DType
 from monolect.base.numpy import np
-from monolect.tensor.base import DeviceLike, DTypeLike, Number, Size, Sizes, TensorLike
+from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, Size, Sizes, TensorLike
 from monolect.tensor.draws.generator import Generator
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.arrangement.conversions import FloatLimits, IntLimits
 from monolect.tensor.methods.in_place import into
-from monolect.tensor.methods.movement import OneOrMore
 from monolect.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -41,33 +42,33 @@ def arange(
 
 
 @guarded
-def atleast_1d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
-    """Return `tensors` with an axis if it has none; of several tensors, a tuple.
+def as_tensor(data: Data, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+    """Return a tensor of `data`, or `data` itself where it is a tensor of that dtype on that device.
 
-    >>> monolect.atleast_1d(Tensor(1)).shape
-    (1,)
+    >>> monolect.as_tensor([1, 2]).tolist()
+    [1, 2]
     """
-    return Tensor.atleast_1d(tensors, *others)
+    return Tensor.as_tensor(data, dtype, device)
 
 
 @guarded
-def atleast_2d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
-    """Return `tensors` with two axes or more, a vector as a row; of several tensors, a tuple.
+def asarray(
+    obj: Data,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a tensor of `obj`, or `obj` itself where it is a tensor of that dtype on that device.
 
-    >>> monolect.atleast_2d(Tensor([1, 2])).shape
-    (1, 2)
+    `copy` True makes new memory; False raises ArgumentError where a tensor cannot be returned as it is.
+
+    >>> x = Tensor([1, 2])
+    >>> monolect.asarray(x) is x, monolect.asarray([1, 2], dtype=dtypes.float32).tolist()
+    (True, [1.0, 2.0])
     """
-    return Tensor.atleast_2d(tensors, *others)
-
-
-@guarded
-def atleast_3d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
-    """Return `tensors` with three axes or more, a matrix with a last axis of size 1; of several tensors, a tuple.
-
-    >>> monolect.atleast_3d(Tensor([1, 2])).shape
-    (1, 2, 1)
-    """
-    return Tensor.atleast_3d(tensors, *others)
+    return Tensor.asarray(obj, dtype=dtype, device=device, copy=copy, requires_grad=requires_grad)
 
 
 @guarded
@@ -90,47 +91,14 @@ def bernoulli(
 
 
 @guarded
-def block_diag(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return a matrix with the given matrices on its diagonal and zeros elsewhere; vectors are rows.
+def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
+    """Return whether an in-place operation may write a result of dtype `from_` to one of `to`: no floats to integers,
+    no numbers to bools.
 
-    Raises ShapeError for more than two axes.
-
-    >>> monolect.block_diag(Tensor([[1]]), Tensor([[2, 3]])).tolist()
-    [[1, 0, 0], [0, 2, 3]]
+    >>> monolect.can_cast(dtypes.int64, dtypes.int8), monolect.can_cast(dtypes.float32, dtypes.int64)
+    (True, False)
     """
-    return Tensor.block_diag(tensors, *others)
-
-
-@guarded
-def broadcast_shapes(*shapes: Sizes) -> tuple[int, ...]:
-    """Return the common shape that tensors of `shapes` broadcast to. Raises ShapeError if there is none.
-
-    >>> monolect.broadcast_shapes((2, 1), (3,))
-    (2, 3)
-    """
-    return Tensor.broadcast_shapes(*shapes)
-
-
-@guarded
-def broadcast_tensors(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> tuple[Tensor, ...]:
-    """Return the tensors expanded to their common shape. Raises ShapeError if there is none.
-
-    >>> [t.shape for t in monolect.broadcast_tensors([Tensor([1, 2]), Tensor([[1], [2]])])]
-    [(2, 2), (2, 2)]
-    """
-    return Tensor.broadcast_tensors(tensors, *others)
-
-
-@guarded
-def cartesian_prod(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return all combinations of one element of each vector, a row each; of one vector, the vector.
-
-    Raises ShapeError for a tensor that is no vector.
-
-    >>> monolect.cartesian_prod([Tensor([1, 2]), Tensor([5, 6])]).tolist()
-    [[1, 5], [1, 6], [2, 5], [2, 6]]
-    """
-    return Tensor.cartesian_prod(tensors, *others)
+    return Tensor.can_cast(from_, to)
 
 
 @guarded
@@ -147,28 +115,6 @@ def clone(input: Tensor) -> Tensor:
 
 
 @guarded
-def column_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
-    """Return tensors concatenated along axis 1; vectors and numbers are columns.
-
-    >>> monolect.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-    [[1, 3], [2, 4]]
-    """
-    return into(out, "column_stack", Tensor.column_stack(tensors, *others))
-
-
-@guarded
-def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Return all combinations of `r` elements of `input`, a vector, a row each, in the order of itertools.
-
-    Raises ShapeError for another rank, ArgumentError for a negative `r`.
-
-    >>> monolect.combinations(Tensor([1, 2, 3])).tolist()
-    [[1, 2], [1, 3], [2, 3]]
-    """
-    return input.combinations(r, with_replacement)
-
-
-@guarded
 def detach(input: Tensor) -> Tensor:
     """Return a view of all elements through which no gradient flows.
 
@@ -178,16 +124,6 @@ def detach(input: Tensor) -> Tensor:
     [3.0]
     """
     return input.detach()
-
-
-@guarded
-def dstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
-    """Return tensors concatenated along axis 2, after they have got three axes.
-
-    >>> monolect.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-    [[[1, 3], [2, 4]]]
-    """
-    return into(out, "dstack", Tensor.dstack(tensors, *others))
 
 
 @guarded
@@ -231,6 +167,16 @@ def eye(
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
     return Tensor.eye(n, m, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@guarded
+def finfo(type: DTypeLike | None = None) -> FloatLimits:
+    """Return the limits of a float dtype, by default float32. Raises DTypeError for another dtype.
+
+    >>> monolect.finfo(dtypes.float16).max, monolect.finfo().eps == 2.0**-23
+    (65504.0, True)
+    """
+    return Tensor.finfo(type)
 
 
 @guarded
@@ -284,6 +230,20 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 
 @guarded
+def frombuffer(
+    buffer: Any, *, dtype: DTypeLike, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """Return a vector of the bytes of `buffer` from `offset` on, as `count` numbers of `dtype`, or all for -1.
+
+    It shares the memory where that is possible. Raises ArgumentError where the bytes do not suffice.
+
+    >>> monolect.frombuffer(bytearray([1, 0, 2, 0]), dtype=dtypes.int16).tolist()
+    [1, 2]
+    """
+    return Tensor.frombuffer(buffer, dtype=dtype, count=count, offset=offset, requires_grad=requires_grad)
+
+
+@guarded
 def full(
     size: Sizes,
     fill_value: TensorLike,
@@ -322,13 +282,13 @@ def full_like(
 
 
 @guarded
-def hstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
-    """Return tensors concatenated along axis 1, vectors along axis 0; numbers become vectors.
+def iinfo(type: DTypeLike) -> IntLimits:
+    """Return the limits of an integer dtype. Raises DTypeError for another dtype.
 
-    >>> monolect.hstack([Tensor([1, 2]), Tensor([3])]).tolist()
-    [1, 2, 3]
+    >>> monolect.iinfo(dtypes.int8).min
+    -128
     """
-    return into(out, "hstack", Tensor.hstack(tensors, *others))
+    return Tensor.iinfo(type)
 
 
 @guarded
@@ -339,6 +299,16 @@ def is_floating_point(input: Tensor) -> bool:
     (True, False)
     """
     return input.is_floating_point()
+
+
+@guarded
+def is_tensor(obj: Any) -> bool:
+    """Return whether `obj` is a Tensor.
+
+    >>> monolect.is_tensor(Tensor(1)), monolect.is_tensor(1)
+    (True, False)
+    """
+    return Tensor.is_tensor(obj)
 
 
 @guarded
@@ -360,6 +330,27 @@ def linspace(
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     return Tensor.linspace(start, end, steps, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@guarded
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return `steps` powers of `base`, with evenly spaced exponents from `start` to `end`, both included.
+
+    They are float32 unless `dtype` is given. Raises ArgumentError for negative `steps`.
+
+    >>> monolect.logspace(0, 2, 3).tolist()
+    [1.0, 10.0, 100.0]
+    """
+    return Tensor.logspace(start, end, steps, base, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
@@ -484,6 +475,16 @@ def poisson(input: Tensor, *, generator: Generator | None = None, key: Tensor | 
     [0.0, 0.0]
     """
     return input.poisson(generator=generator, key=key)
+
+
+@guarded
+def promote_types(type1: DTypeLike, type2: DTypeLike) -> DType:
+    """Return the dtype of a result of operands of two dtypes.
+
+    >>> monolect.promote_types(dtypes.int32, dtypes.float16)
+    dtypes.float16
+    """
+    return Tensor.promote_types(type1, type2)
 
 
 @guarded
@@ -632,6 +633,28 @@ def randperm(
 
 
 @guarded
+def result_type(input: Tensor, other: TensorLike) -> DType:
+    """Return the dtype of `input + other`, where `other` is a tensor or a number.
+
+    >>> monolect.result_type(Tensor([1]), 1.5), monolect.result_type(Tensor([1.0]), 2)
+    (dtypes.float32, dtypes.float32)
+    """
+    return input.result_type(other)
+
+
+@guarded
+def scalar_tensor(
+    s: Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a tensor without axes that holds the number `s`, float32 unless `dtype` is given.
+
+    >>> monolect.scalar_tensor(3).item()
+    3.0
+    """
+    return Tensor.scalar_tensor(s, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@guarded
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return this tensor with zeros above the diagonal number `diagonal` of its last two axes.
 
@@ -644,20 +667,6 @@ def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 
 
 @guarded
-def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
-) -> Tensor:
-    """Return the row and column numbers of the lower triangle of a matrix, shape (2, n), as int64 or `dtype`.
-
-    The triangle ends at the diagonal `offset`.
-
-    >>> monolect.tril_indices(2, 2).tolist()
-    [[0, 1, 1], [0, 0, 1]]
-    """
-    return Tensor.tril_indices(row, col, offset, dtype=dtype, device=device)
-
-
-@guarded
 def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return this tensor with zeros below the diagonal number `diagonal` of its last two axes.
 
@@ -667,42 +676,6 @@ def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
     [[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
     return into(out, "triu", input.triu(diagonal))
-
-
-@guarded
-def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
-) -> Tensor:
-    """Return the row and column numbers of the upper triangle of a matrix, shape (2, n), as int64 or `dtype`.
-
-    The triangle begins at the diagonal `offset`.
-
-    >>> monolect.triu_indices(2, 2).tolist()
-    [[0, 0, 1], [0, 1, 1]]
-    """
-    return Tensor.triu_indices(row, col, offset, dtype=dtype, device=device)
-
-
-@guarded
-def unravel_index(indices: Tensor, shape: Sizes) -> tuple[Tensor, ...]:
-    """Return the index along each axis of a tensor of `shape` for the row-major positions in `indices`.
-
-    Raises ArgumentError unless `indices` holds integers.
-
-    >>> [t.tolist() for t in monolect.unravel_index(Tensor([5, 2]), (2, 3))]
-    [[1, 0], [2, 2]]
-    """
-    return indices.unravel_index(shape)
-
-
-@guarded
-def vstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
-    """Return tensors concatenated along axis 0; vectors are rows.
-
-    >>> monolect.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-    [[1, 2], [3, 4]]
-    """
-    return into(out, "vstack", Tensor.vstack(tensors, *others))
 
 
 @guarded
@@ -731,14 +704,10 @@ def zeros_like(
     return input.zeros_like(dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-row_stack = vstack
-
-
 __all__ = [
-    "arange", "atleast_1d", "atleast_2d", "atleast_3d", "bernoulli", "block_diag", "broadcast_shapes",
-    "broadcast_tensors", "cartesian_prod", "clone", "column_stack", "combinations", "detach", "dstack", "empty",
-    "empty_like", "eye", "from_dlpack", "from_file", "from_numpy", "full", "full_like", "hstack", "is_floating_point",
-    "linspace", "manual_seed", "multinomial", "normal", "numel", "one_hot", "ones", "ones_like", "poisson", "rand",
-    "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "row_stack", "tril", "tril_indices",
-    "triu", "triu_indices", "unravel_index", "vstack", "zeros", "zeros_like",
+    "arange", "as_tensor", "asarray", "bernoulli", "can_cast", "clone", "detach", "empty", "empty_like", "eye", "finfo",
+    "from_dlpack", "from_file", "from_numpy", "frombuffer", "full", "full_like", "iinfo", "is_floating_point",
+    "is_tensor", "linspace", "logspace", "manual_seed", "multinomial", "normal", "numel", "one_hot", "ones",
+    "ones_like", "poisson", "promote_types", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "randperm", "result_type", "scalar_tensor", "tril", "triu", "zeros", "zeros_like",
 ]  # fmt: skip

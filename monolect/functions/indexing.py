@@ -266,6 +266,19 @@ def nonzero(
 
 
 @guarded
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """Return the int64 indices of the first `size` elements that are not zero, shape (size, ndim); rows that are left
+    hold `fill_value`. It is lazy, and can be part of a captured step.
+
+    Raises ArgumentError for a negative size.
+
+    >>> monolect.nonzero_static(Tensor([[0, 5], [7, 0]]), size=3).tolist()
+    [[0, 1], [1, 0], [-1, -1]]
+    """
+    return input.nonzero_static(size=size, fill_value=fill_value)
+
+
+@guarded
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """Return a copy of `input` with `source` at the positions `index` of the flattened tensor; `accumulate` adds
     instead of writing.
@@ -467,6 +480,7 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "nonzero",
+    "nonzero_static",
     "put",
     "scatter",
     "scatter_add",

@@ -343,6 +343,18 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None =
 
 
 @guarded
+def feature_dropout(input: Tensor, p: float = 0.5, train: bool | None = None) -> Tensor:
+    """Return `input`, (N, C, ...), with each channel set to 0 with probability `p`, else divided by 1 - p.
+
+    `train` is by default the setting TRAINING. Raises ShapeError for fewer than two axes.
+
+    >>> monolect.feature_dropout(Tensor.ones(2, 3, 4), 1.0, True).sum().item()
+    0.0
+    """
+    return input.feature_dropout(p, train)
+
+
+@guarded
 def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """Return the Gaussian error linear unit; `approximate` is "none" (exact) or "tanh".
 
@@ -665,8 +677,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 __all__ = [
     "alpha_dropout", "batch_norm", "bilinear", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "embedding",
-    "embedding_bag", "feature_alpha_dropout", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink",
-    "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "layer_norm", "leaky_relu", "local_response_norm",
-    "logsigmoid", "mish", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu", "silu", "softplus", "softshrink",
-    "softsign", "tanhshrink", "threshold",
+    "embedding_bag", "feature_alpha_dropout", "feature_dropout", "gelu", "glu", "group_norm", "gumbel_softmax",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "layer_norm", "leaky_relu",
+    "local_response_norm", "logsigmoid", "mish", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu", "silu",
+    "softplus", "softshrink", "softsign", "tanhshrink", "threshold",
 ]  # fmt: skip

@@ -192,6 +192,18 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 @guarded
+def frobenius_norm(input: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    """Return the square root of the sum of squares along axes `dim`, by default all.
+
+    Raises DTypeError for integers.
+
+    >>> monolect.frobenius_norm(Tensor([[1.0, 2.0], [2.0, 4.0]])).item()
+    5.0
+    """
+    return input.frobenius_norm(dim, keepdim)
+
+
+@guarded
 def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the product of each element of `input` with each of `vec2`, as `outer`. Raises ShapeError for matrices.
 
@@ -221,6 +233,60 @@ def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     [1, 2, 10, 20]
     """
     return into(out, "kron", input.kron(other))
+
+
+@guarded
+def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+    """Return the vector products along axis `dim` of size 3, by default the last one; others broadcast.
+
+    Raises ShapeError for another size.
+
+    >>> linalg.cross(Tensor([1, 0, 0]), Tensor([0, 1, 0])).tolist()
+    [0, 0, 1]
+    """
+    return into(out, "linalg_cross", input.linalg_cross(other, dim=dim))
+
+
+@guarded
+def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Return the diagonals of the matrices of two axes, by default the last two.
+
+    >>> linalg.diagonal(Tensor([[[1, 2], [3, 4]]])).tolist()
+    [[1, 4]]
+    """
+    return A.linalg_diagonal(offset=offset, dim1=dim1, dim2=dim2)
+
+
+@guarded
+def linalg_norm(
+    A: Tensor,
+    ord: Number | str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return a norm of vectors or matrices: that of `vector_norm` along one axis `dim`, of `matrix_norm` along two.
+
+    Without `dim`, a matrix has a `matrix_norm` and a vector a `vector_norm`; without `ord` too, the result is the
+    2-norm of all elements. Raises DTypeError for integers, ArgumentError for another order, ShapeError for more
+    axes and no `dim`.
+
+    >>> linalg.norm(Tensor([[3.0], [4.0]])).item(), linalg.norm(Tensor([[1.0, 2.0], [3.0, 4.0]]), 1).item()
+    (5.0, 6.0)
+    """
+    return into(out, "linalg_norm", A.linalg_norm(ord, dim, keepdim, dtype=dtype))
+
+
+@guarded
+def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Return the powers of each element as a row, from 0 up to N - 1; N is the size of the last axis by default.
+
+    >>> linalg.vander(Tensor([1, 2]), N=3).tolist()
+    [[1, 1, 1], [1, 2, 4]]
+    """
+    return x.linalg_vander(N=N)
 
 
 @guarded
@@ -429,9 +495,14 @@ __all__ = [
     "dist",
     "dot",
     "einsum",
+    "frobenius_norm",
     "ger",
     "inner",
     "kron",
+    "linalg_cross",
+    "linalg_diagonal",
+    "linalg_norm",
+    "linalg_vander",
     "linear",
     "matmul",
     "matrix_norm",

@@ -1,10 +1,11 @@
-"""Functions that move and split, and change shapes, made from the methods of Tensor; written by `make surface`."""
+"""Functions that move, join and split axes, and reshape, made from the methods of Tensor; written by `make surface`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from monolect.tensor.base import Axes, Number, Size, Sizes
+from monolect.tensor.base import Axes, DeviceLike, DTypeLike, Number, Size, Sizes
 from monolect.tensor.guard import guarded
 from monolect.tensor.methods.in_place import into
 from monolect.tensor.methods.movement import OneOrMore
@@ -22,6 +23,68 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 @guarded
+def atleast_1d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with an axis if it has none; of several tensors, a tuple.
+
+    >>> monolect.atleast_1d(Tensor(1)).shape
+    (1,)
+    """
+    return Tensor.atleast_1d(tensors, *others)
+
+
+@guarded
+def atleast_2d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with two axes or more, a vector as a row; of several tensors, a tuple.
+
+    >>> monolect.atleast_2d(Tensor([1, 2])).shape
+    (1, 2)
+    """
+    return Tensor.atleast_2d(tensors, *others)
+
+
+@guarded
+def atleast_3d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with three axes or more, a matrix with a last axis of size 1; of several tensors, a tuple.
+
+    >>> monolect.atleast_3d(Tensor([1, 2])).shape
+    (1, 2, 1)
+    """
+    return Tensor.atleast_3d(tensors, *others)
+
+
+@guarded
+def block_diag(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return a matrix with the given matrices on its diagonal and zeros elsewhere; vectors are rows.
+
+    Raises ShapeError for more than two axes.
+
+    >>> monolect.block_diag(Tensor([[1]]), Tensor([[2, 3]])).tolist()
+    [[1, 0, 0], [0, 2, 3]]
+    """
+    return Tensor.block_diag(tensors, *others)
+
+
+@guarded
+def broadcast_shapes(*shapes: Sizes) -> tuple[int, ...]:
+    """Return the common shape that tensors of `shapes` broadcast to. Raises ShapeError if there is none.
+
+    >>> monolect.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    return Tensor.broadcast_shapes(*shapes)
+
+
+@guarded
+def broadcast_tensors(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors expanded to their common shape. Raises ShapeError if there is none.
+
+    >>> [t.shape for t in monolect.broadcast_tensors([Tensor([1, 2]), Tensor([[1], [2]])])]
+    [(2, 2), (2, 2)]
+    """
+    return Tensor.broadcast_tensors(tensors, *others)
+
+
+@guarded
 def broadcast_to(input: Tensor, shape: Sizes) -> Tensor:
     """Return `input` repeated to `shape`, with the axes aligned at the last.
 
@@ -31,6 +94,18 @@ def broadcast_to(input: Tensor, shape: Sizes) -> Tensor:
     (2, 3, 4)
     """
     return input.broadcast_to(shape)
+
+
+@guarded
+def cartesian_prod(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return all combinations of one element of each vector, a row each; of one vector, the vector.
+
+    Raises ShapeError for a tensor that is no vector.
+
+    >>> monolect.cartesian_prod([Tensor([1, 2]), Tensor([5, 6])]).tolist()
+    [[1, 5], [1, 6], [2, 5], [2, 6]]
+    """
+    return Tensor.cartesian_prod(tensors, *others)
 
 
 @guarded
@@ -62,6 +137,39 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     [(2, 2), (2, 2), (1, 2)]
     """
     return input.chunk(chunks, dim)
+
+
+@guarded
+def column_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
+    """Return tensors concatenated along axis 1; vectors and numbers are columns.
+
+    >>> monolect.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 3], [2, 4]]
+    """
+    return into(out, "column_stack", Tensor.column_stack(tensors, *others))
+
+
+@guarded
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Return all combinations of `r` elements of `input`, a vector, a row each, in the order of itertools.
+
+    Raises ShapeError for another rank, ArgumentError for a negative `r`.
+
+    >>> monolect.combinations(Tensor([1, 2, 3])).tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
+    return input.combinations(r, with_replacement)
+
+
+@guarded
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
+    """Return `input` with `value` before and after its axes: widths (before, after) of the last axis, then of the axis
+    before it, and so on; negative widths crop.
+
+    >>> monolect.constant_pad_nd(Tensor([1, 2]), (1, 2), 9).tolist()
+    [9, 1, 2, 9, 9]
+    """
+    return input.constant_pad_nd(pad, value)
 
 
 @guarded
@@ -128,6 +236,16 @@ def dsplit(
 
 
 @guarded
+def dstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
+    """Return tensors concatenated along axis 2, after they have got three axes.
+
+    >>> monolect.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[[1, 3], [2, 4]]]
+    """
+    return into(out, "dstack", Tensor.dstack(tensors, *others))
+
+
+@guarded
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Return `input` with axes `start_dim` to `end_dim` as one. Raises AxisError if one is missing or start > end.
 
@@ -185,6 +303,16 @@ def hsplit(
     [[[1], [3]], [[2], [4]]]
     """
     return input.hsplit(indices_or_sections, indices=indices, sections=sections)
+
+
+@guarded
+def hstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
+    """Return tensors concatenated along axis 1, vectors along axis 0; numbers become vectors.
+
+    >>> monolect.hstack([Tensor([1, 2]), Tensor([3])]).tolist()
+    [1, 2, 3]
+    """
+    return into(out, "hstack", Tensor.hstack(tensors, *others))
 
 
 @guarded
@@ -475,6 +603,34 @@ def transpose(input: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
 
 
 @guarded
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
+    """Return the row and column numbers of the lower triangle of a matrix, shape (2, n), as int64 or `dtype`.
+
+    The triangle ends at the diagonal `offset`.
+
+    >>> monolect.tril_indices(2, 2).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
+    return Tensor.tril_indices(row, col, offset, dtype=dtype, device=device)
+
+
+@guarded
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
+    """Return the row and column numbers of the upper triangle of a matrix, shape (2, n), as int64 or `dtype`.
+
+    The triangle begins at the diagonal `offset`.
+
+    >>> monolect.triu_indices(2, 2).tolist()
+    [[0, 0, 1], [0, 1, 1]]
+    """
+    return Tensor.triu_indices(row, col, offset, dtype=dtype, device=device)
+
+
+@guarded
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return the slices along axis `dim`, without that axis, as views.
 
@@ -493,6 +649,18 @@ def unflatten(input: Tensor, dim: int, sizes: Sizes) -> Tensor:
     (2, 3, 4)
     """
     return input.unflatten(dim, sizes)
+
+
+@guarded
+def unravel_index(indices: Tensor, shape: Sizes) -> tuple[Tensor, ...]:
+    """Return the index along each axis of a tensor of `shape` for the row-major positions in `indices`.
+
+    Raises ArgumentError unless `indices` holds integers.
+
+    >>> [t.tolist() for t in monolect.unravel_index(Tensor([5, 2]), (2, 3))]
+    [[1, 0], [2, 2]]
+    """
+    return indices.unravel_index(shape)
 
 
 @guarded
@@ -523,6 +691,16 @@ def vsplit(
     return input.vsplit(indices_or_sections, indices=indices, sections=sections)
 
 
+@guarded
+def vstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
+    """Return tensors concatenated along axis 0; vectors are rows.
+
+    >>> monolect.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return into(out, "vstack", Tensor.vstack(tensors, *others))
+
+
 concat = cat
 
 
@@ -532,6 +710,9 @@ concatenate = cat
 moveaxis = movedim
 
 
+row_stack = vstack
+
+
 swapaxes = transpose
 
 
@@ -539,9 +720,12 @@ swapdims = transpose
 
 
 __all__ = [
-    "adjoint", "broadcast_to", "cat", "chunk", "concat", "concatenate", "diag", "diag_embed", "diagflat", "diagonal",
-    "dsplit", "flatten", "flip", "fliplr", "flipud", "hsplit", "is_complex", "is_nonzero", "is_same_size", "is_signed",
-    "meshgrid", "moveaxis", "movedim", "narrow", "pad", "permute", "ravel", "repeat_interleave", "reshape", "roll",
-    "rot90", "select", "split", "split_with_sizes", "squeeze", "stack", "swapaxes", "swapdims", "t", "tensor_split",
-    "tile", "trace", "transpose", "unbind", "unflatten", "unsqueeze", "vsplit",
+    "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
+    "broadcast_to", "cartesian_prod", "cat", "chunk", "column_stack", "combinations", "concat", "concatenate",
+    "constant_pad_nd", "diag", "diag_embed", "diagflat", "diagonal", "dsplit", "dstack", "flatten", "flip", "fliplr",
+    "flipud", "hsplit", "hstack", "is_complex", "is_nonzero", "is_same_size", "is_signed", "meshgrid", "moveaxis",
+    "movedim", "narrow", "pad", "permute", "ravel", "repeat_interleave", "reshape", "roll", "rot90", "row_stack",
+    "select", "split", "split_with_sizes", "squeeze", "stack", "swapaxes", "swapdims", "t", "tensor_split", "tile",
+    "trace", "transpose", "tril_indices", "triu_indices", "unbind", "unflatten", "unravel_index", "unsqueeze", "vsplit",
+    "vstack",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ WITHOUT: dict[str, str] = {
     "gradients are dense": "sparse sparse_grad",
     "what makes a tensor has no tensor to write to; use copy_": (
         "arange.out empty.out eye.out full.out linspace.out normal.out ones.out rand.out randint.out randn.out"
-        " randperm.out zeros.out"
+        " randperm.out zeros.out logspace.out"
     ),
     "integers have no gradient": "randint.requires_grad randint_like.requires_grad randperm.requires_grad",
     "`from` is a word of Python, which PyTorch takes in a dict alone": "random_.from uniform_.from",

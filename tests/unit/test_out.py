@@ -125,7 +125,7 @@ def test_out_takes_the_result(space: str, name: str) -> None:
 
 
 # Functions of the same name in PyTorch without `out`, and those with it that have none here.
-MADE_BY_CLASS = "arange empty eye full linspace normal ones rand randint randn randperm zeros".split()
+MADE_BY_CLASS = "arange empty eye full linspace logspace normal ones rand randint randn randperm zeros".split()
 
 
 @pytest.mark.parametrize("space", TAKES_OUT)

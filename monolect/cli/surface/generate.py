@@ -31,10 +31,10 @@ OF_EACH_CLASS = frozenset("__module__ __qualname__ __doc__ __slots__ __annotatio
 LATE = ("tensor/methods/families.py", "tensor/neural/families.py")  # modules with classes that are imported late
 # Modules of methods, by the last part of their name -> module of functions.
 FAMILIES = {
-    **dict.fromkeys("creation random joins copies tensor casts".split(), "creation"),
+    **dict.fromkeys("creation random conversions copies tensor casts".split(), "creation"),
     "elementwise": "arithmetic",
     "functions": "elements",
-    **dict.fromkeys("movement arrangement".split(), "shapes"),
+    **dict.fromkeys("movement arrangement joins".split(), "shapes"),
     **dict.fromkeys("index selection".split(), "indexing"),
     **dict.fromkeys("reduce scan".split(), "reductions"),
     **dict.fromkeys("sort statistics numbers".split(), "statistics"),
@@ -45,10 +45,10 @@ FAMILIES = {
     "neural": "layers",
 }
 DOCS = {
-    "creation": "that make and join tensors, and random numbers",
+    "creation": "that make tensors, convert to them and ask about dtypes, and random numbers",
     "arithmetic": "for arithmetic, comparisons, logic and bits",
     "elements": "of each element",
-    "shapes": "that move and split, and change shapes",
+    "shapes": "that move, join and split axes, and reshape",
     "indexing": "that read and write parts of tensors, and count",
     "reductions": "that reduce axes, and running reductions",
     "statistics": "for statistics, orders, and relations of numbers",
@@ -64,6 +64,7 @@ ACTIVATIONS = frozenset(
 )
 # Names of types in signatures -> module that they are imported from.
 TYPES = {
+    **dict.fromkeys("FloatLimits IntLimits".split(), "monolect.tensor.methods.arrangement.conversions"),
     "Frexp": "monolect.tensor.methods.pointwise.numbers",
     "Histogram": "monolect.tensor.methods.selection.counts",
     "MinMax": "monolect.tensor.methods.statistics.samples",
@@ -93,8 +94,6 @@ NOT_IN_PLACE = frozenset(
 )
 # Names of functions that mean something else as methods, or that are no functions of tensors.
 NOT_FUNCTIONS = frozenset("grad save load".split())
-# Functions of a namespace that have other defaults than the methods of the same name.
-OTHER_DEFAULTS = frozenset((("linalg", "cross"), ("linalg", "diagonal"), ("linalg", "norm"), ("linalg", "vander")))
 SPACES = ("monolect", "nn.functional", "special", "linalg")  # namespaces with generated functions
 # namespace -> name of a function there -> name of its method
 RENAMED = {
@@ -106,7 +105,10 @@ RENAMED = {
         "multigammaln": "mvlgamma",
         "psi": "digamma",
     },
-    "linalg": {"multi_dot": "chain_matmul"},
+    "linalg": {  # functions that have other defaults than the methods of their names
+        "multi_dot": "chain_matmul",
+        **{n: f"linalg_{n}" for n in ("cross", "diagonal", "norm", "vander")},
+    },
     "nn.functional": {"unfold": "im2col"},
 }
 FIRST = {  # method -> PyTorch's name of the first parameter of the function
@@ -132,6 +134,8 @@ FIRST = {  # method -> PyTorch's name of the first parameter of the function
     **dict.fromkeys("triplet_margin_loss triplet_margin_with_distance_loss".split(), "anchor"),
     **dict.fromkeys("vecdot vector_norm".split(), "x"),
     **dict.fromkeys((n for n in NAMES["special"] if "polynomial" in n), "x"),
+    **dict.fromkeys("linalg_norm linalg_diagonal".split(), "A"),
+    "linalg_vander": "x",
     "affine_grid": "theta",
     "ctc_loss": "log_probs",
     "gumbel_softmax": "logits",
@@ -544,7 +548,7 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
 
     `late` has the names of methods of classes that are imported late.
     """
-    wanted = {(s, n): RENAMED.get(s, {}).get(n, n) for s in SPACES for n in NAMES[s] if (s, n) not in OTHER_DEFAULTS}
+    wanted = {(s, n): RENAMED.get(s, {}).get(n, n) for s in SPACES for n in NAMES[s]}
     sources: dict[str, list[tuple[str, str]]] = {}
     where: dict[str, str] = {}
     of: dict[Any, str] = {}

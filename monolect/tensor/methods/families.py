@@ -58,6 +58,7 @@ def with_late_methods(cls: Any) -> Any:
 
 
 if TYPE_CHECKING:
+    from monolect.tensor.methods.arrangement.conversions import ConversionsMixin
     from monolect.tensor.methods.arrangement.joins import JoinsMixin
     from monolect.tensor.methods.arrangement.parts import PartsMixin
     from monolect.tensor.methods.in_place_forms.arithmetic import ArithmeticForms
@@ -86,9 +87,11 @@ if TYPE_CHECKING:
     from monolect.tensor.methods.statistics.samples import SamplesMixin
     from monolect.tensor.methods.windows.fold import FoldMixin
     from monolect.tensor.methods.windows.grid import GridMixin
+    from monolect.tensor.methods.windows.signals import SignalsMixin
     from monolect.tensor.methods.windows.unpool import UnpoolMixin
 
     class LateMixin(
+        ConversionsMixin,
         JoinsMixin,
         PartsMixin,
         ArithmeticForms,
@@ -117,6 +120,7 @@ if TYPE_CHECKING:
         SamplesMixin,
         FoldMixin,
         GridMixin,
+        SignalsMixin,
         UnpoolMixin,
     ):
         """Methods that are imported at their first use."""

@@ -21,7 +21,7 @@ from monolect.tensor.devices.methods import compute_device
 from monolect.tensor.guard import guard_methods
 
 
-def _kind_rank(dtype: Any) -> int:
+def kind_rank(dtype: Any) -> int:
     """Return 0 for bool, 1 for integers, 2 for floats: a value may not be written to a dtype of lower rank."""
     return 2 if dtype.is_float or dtype.kind == "s" else 0 if dtype is dtypes.bool else 1
 
@@ -86,7 +86,7 @@ class InPlaceMixin(TensorBase):
         if self._requires_grad and settings.GRAD:
             expected = "t.assign(value), which is not differentiated"
             raise GradientError(f"{name} writes to a leaf that requires a gradient", expected=expected, found=name)
-        if _kind_rank(new.dtype) > _kind_rank(self.dtype):
+        if kind_rank(new.dtype) > kind_rank(self.dtype):
             expected = f"a value that {self.dtype.name} holds"
             raise DTypeError(f"{name}: the result has another dtype", expected=expected, found=new.dtype.name)
         if new.shape != self.shape:
@@ -162,4 +162,4 @@ class InPlaceMixin(TensorBase):
         return self.fill_(0)
 
 
-__all__ = ["InPlaceMixin", "into"]
+__all__ = ["InPlaceMixin", "into", "kind_rank"]

@@ -124,6 +124,17 @@ class PartsMixin(TensorBase):
         given = _one_given("dsplit", indices_or_sections, indices, sections)
         return _split_equally(self, "dsplit", 3, given, 2)
 
+    def constant_pad_nd(self, pad: Sequence[int], value: Number = 0) -> Self:
+        """Return self with `value` before and after its axes: widths (before, after) of the last axis, then of the axis
+        before it, and so on; negative widths crop.
+
+        >>> Tensor([1, 2]).constant_pad_nd((1, 2), 9).tolist()
+        [9, 1, 2, 9, 9]
+        """
+        x: Any = self
+        out: Self = x.pad(tuple(pad), value=value)
+        return out
+
     def fliplr(self) -> Self:
         """Return self with the order of axis 1 reversed. Raises ShapeError for fewer than two axes.
 
