@@ -231,7 +231,12 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 @guarded
 def frombuffer(
-    buffer: Any, *, dtype: DTypeLike, count: int = -1, offset: int = 0, requires_grad: bool = False
+    buffer: bytes | bytearray | memoryview,
+    *,
+    dtype: DTypeLike,
+    count: int = -1,
+    offset: int = 0,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return a vector of the bytes of `buffer` from `offset` on, as `count` numbers of `dtype`, or all for -1.
 
@@ -302,7 +307,7 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 @guarded
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: object) -> bool:
     """Return whether `obj` is a Tensor.
 
     >>> monolect.is_tensor(Tensor(1)), monolect.is_tensor(1)

@@ -421,7 +421,7 @@ def kaiser_window(
     Raises ArgumentError for a negative length, DTypeError for an integer `dtype`.
 
     >>> [round(x, 4) for x in monolect.kaiser_window(4, beta=2.0).tolist()]
-    [0.4387, 0.8646, 1.0, 0.8646]
+    [0.4387, 0.8348, 1.0, 0.8348]
     """
     return Tensor.kaiser_window(window_length, periodic, beta, dtype=dtype, device=device, requires_grad=requires_grad)
 

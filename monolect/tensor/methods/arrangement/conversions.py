@@ -109,7 +109,13 @@ class ConversionsMixin(TensorBase):
 
     @classmethod
     def frombuffer(
-        cls, buffer: Any, *, dtype: DTypeLike, count: int = -1, offset: int = 0, requires_grad: bool = False
+        cls,
+        buffer: bytes | bytearray | memoryview,
+        *,
+        dtype: DTypeLike,
+        count: int = -1,
+        offset: int = 0,
+        requires_grad: bool = False,
     ) -> Self:
         """Return a vector of the bytes of `buffer` from `offset` on, as `count` numbers of `dtype`, or all for -1.
 
@@ -150,7 +156,7 @@ class ConversionsMixin(TensorBase):
         return made.requires_grad_() if requires_grad else made
 
     @classmethod
-    def is_tensor(cls, obj: Any) -> bool:
+    def is_tensor(cls, obj: object) -> bool:
         """Return whether `obj` is a Tensor.
 
         >>> Tensor.is_tensor(Tensor(1)), Tensor.is_tensor(1)

@@ -52,8 +52,8 @@ class MasksMixin(TensorBase):
         is_found = x.ne(0).reshape(-1)
         row = is_found.cumsum(0) - 1
         row = (is_found & (row < n)).where(row, n)  # others are written behind the end
-        places = x._kind.full((n + 1,), count, dtype=dtypes.int64, device=self.device)
-        at = places.scatter(0, row, x._kind.arange(count, dtype=dtypes.int64, device=self.device))[:n]
+        firsts = x._kind.full((n + 1,), count, dtype=dtypes.int64, device=self.device)
+        at = firsts.scatter(0, row, x._kind.arange(count, dtype=dtypes.int64, device=self.device))[:n]
         columns, left = [], at
         for k in reversed(self.shape):
             columns.append(left % k)

@@ -142,7 +142,7 @@ class SignalsMixin(TensorBase):
         Raises ArgumentError for a negative length, DTypeError for an integer `dtype`.
 
         >>> [round(x, 4) for x in Tensor.kaiser_window(4, beta=2.0).tolist()]
-        [0.4387, 0.8646, 1.0, 0.8646]
+        [0.4387, 0.8348, 1.0, 0.8348]
         """
 
         def formula(t: Any) -> Any:
