@@ -638,13 +638,13 @@ def randperm(
 
 
 @guarded
-def result_type(input: Tensor, other: TensorLike) -> DType:
-    """Return the dtype of `input + other`, where `other` is a tensor or a number.
+def result_type(tensor: Tensor, other: TensorLike) -> DType:
+    """Return the dtype of `tensor + other`, where `other` is a tensor or a number.
 
     >>> monolect.result_type(Tensor([1]), 1.5), monolect.result_type(Tensor([1.0]), 2)
     (dtypes.float32, dtypes.float32)
     """
-    return input.result_type(other)
+    return tensor.result_type(other)
 
 
 @guarded

@@ -259,7 +259,7 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 
 @guarded
 def linalg_norm(
-    A: Tensor,
+    input: Tensor,
     ord: Number | str | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
@@ -276,7 +276,7 @@ def linalg_norm(
     >>> linalg.norm(Tensor([[3.0], [4.0]])).item(), linalg.norm(Tensor([[1.0, 2.0], [3.0, 4.0]]), 1).item()
     (5.0, 6.0)
     """
-    return into(out, "linalg_norm", A.linalg_norm(ord, dim, keepdim, dtype=dtype))
+    return into(out, "linalg_norm", input.linalg_norm(ord, dim, keepdim, dtype=dtype))
 
 
 @guarded

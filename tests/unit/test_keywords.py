@@ -31,10 +31,10 @@ WITHOUT: dict[str, str] = {
     "`from` is a word of Python, which PyTorch takes in a dict alone": "random_.from uniform_.from",
     "Python's name of the overload; the argument is positional": (
         "isin.element isin.test_element to.tensor tensor_split.tensor_indices_or_sections view.size where.condition"
-        " split.split_size"
+        " split.split_size result_type.scalar result_type.scalar1 result_type.scalar2"
     ),
     "PyTorch's documentation has it, PyTorch does not": (
-        "index_copy.tensor2 index_copy_.tensor"
+        "nonzero_static.dtype index_copy.tensor2 index_copy_.tensor"
     ),
     "another name of dim0 and dim1, those of transpose": "swapaxes.axis0 swapaxes.axis1",
     "torch.embedding_bag has the operands in the other order; use nn.functional.embedding_bag": "embedding_bag.indices",

@@ -134,12 +134,12 @@ FIRST = {  # method -> PyTorch's name of the first parameter of the function
     **dict.fromkeys("triplet_margin_loss triplet_margin_with_distance_loss".split(), "anchor"),
     **dict.fromkeys("vecdot vector_norm".split(), "x"),
     **dict.fromkeys((n for n in NAMES["special"] if "polynomial" in n), "x"),
-    **dict.fromkeys("linalg_norm linalg_diagonal".split(), "A"),
+    "linalg_diagonal": "A",
     "linalg_vander": "x",
     "affine_grid": "theta",
     "ctc_loss": "log_probs",
     "gumbel_softmax": "logits",
-    "split": "tensor",
+    **dict.fromkeys("split result_type".split(), "tensor"),
     "tensordot": "a",
 }
 # Functions whose last parameter is `inplace`.
