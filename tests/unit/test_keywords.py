@@ -34,7 +34,7 @@ WITHOUT: dict[str, str] = {
         " split.split_size result_type.scalar result_type.scalar1 result_type.scalar2"
     ),
     "PyTorch's documentation has it, PyTorch does not": (
-        "nonzero_static.dtype index_copy.tensor2 index_copy_.tensor"
+        "matrix_power.A nonzero_static.dtype index_copy.tensor2 index_copy_.tensor"
     ),
     "another name of dim0 and dim1, those of transpose": "swapaxes.axis0 swapaxes.axis1",
     "torch.embedding_bag has the operands in the other order; use nn.functional.embedding_bag": "embedding_bag.indices",
@@ -42,7 +42,6 @@ WITHOUT: dict[str, str] = {
         "from_file.device from_file.dtype from_file.filename from_file.shared from_file.size"
     ),
     "tuning of one implementation": "linear_cross_entropy.options",
-    "another name of the first argument": "matrix_power.A",
 }  # fmt: skip
 
 
