@@ -345,8 +345,8 @@ def gumbel(
 def gamma(
     concentration: TensorLike, rate: TensorLike = 1.0, size: Sizes | None = None, **options: Unpack[_Options]
 ) -> Tensor:
-    """Return numbers of the gamma distribution, with a gradient by `rate`; `backward` to `concentration` raises
-    GradientError.
+    """Return numbers of the gamma distribution, with gradients by `concentration` (the implicit one, computed in
+    float64) and `rate`.
 
     A rejection sampler of 6 proposals; the last one is taken unconditionally, with a probability below 2e-8. `options`
     are dtype, device, generator and key. Raises ArgumentError for numbers that are not above 0.
@@ -364,8 +364,8 @@ def gamma(
 
 @_public
 def beta(a: TensorLike, b: TensorLike, size: Sizes | None = None, **options: Unpack[_Options]) -> Tensor:
-    """Return numbers of the beta distribution of the concentrations `a` and `b`, in [0, 1]; `backward` to these raises
-    GradientError.
+    """Return numbers of the beta distribution of the concentrations `a` and `b`, in [0, 1], with implicit
+    gradients by these.
 
     `options` are dtype, device, generator and key. Raises ArgumentError for numbers that are not above 0.
 
@@ -383,7 +383,7 @@ def beta(a: TensorLike, b: TensorLike, size: Sizes | None = None, **options: Unp
 @_public
 def dirichlet(concentration: Tensor, size: Sizes | None = None, **options: Unpack[_Options]) -> Tensor:
     """Return points of the Dirichlet distribution: the last axis of `concentration` is that of the point, which adds up
-    to 1. `backward` to `concentration` raises GradientError.
+    to 1. The gradient by `concentration` is the implicit one of the gamma variates of which a point is made.
 
     `size` is the shape in front of that axis, to which the other axes of `concentration` broadcast. `options` are
     dtype, device, generator and key. Raises ShapeError for a tensor without axes.
@@ -409,8 +409,8 @@ def student_t(
     size: Sizes | None = None,
     **options: Unpack[_Options],
 ) -> Tensor:
-    """Return numbers of Student's t distribution of `df` degrees of freedom, with gradients by `loc` and `scale`;
-    `backward` to `df` raises GradientError.
+    """Return numbers of Student's t distribution of `df` degrees of freedom, with gradients by `df` (the implicit
+    one of a gamma variate), `loc` and `scale`.
 
     `options` are dtype, device, generator and key. Raises ArgumentError for a `df` or `scale` that is not above 0.
 

@@ -4,45 +4,50 @@ FUNCTIONS = frozenset(
     """
     abs absolute acos acosh adaptive_avg_pool1d adaptive_max_pool1d add addbmm addcdiv addcmul addmm addmv addr adjoint
     all allclose alpha_dropout amax amin aminmax angle any arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh
-    argmax argmin argsort argwhere asin asinh atan atan2 atanh atleast_1d atleast_2d atleast_3d avg_pool1d baddbmm
-    batch_norm bernoulli bilinear binary_cross_entropy_with_logits bincount bitwise_and bitwise_left_shift bitwise_not
-    bitwise_or bitwise_right_shift bitwise_xor block_diag bmm broadcast_shapes broadcast_tensors broadcast_to bucketize
-    cartesian_prod cat cdist ceil celu chain_matmul channel_shuffle chunk clamp clamp_max clamp_min clip clone
-    column_stack combinations concat concatenate conj conj_physical conv1d conv2d conv3d conv_transpose1d
-    conv_transpose2d conv_transpose3d copysign corrcoef cos cosh cosine_embedding_loss cosine_similarity count_nonzero
-    cov cross ctc_loss cummax cummin cumprod cumsum cumulative_trapezoid deg2rad detach diag diag_embed diagflat
-    diagonal diagonal_scatter diff digamma dist div divide dot dropout dsplit dstack einsum embedding embedding_bag
-    empty empty_like eq equal erf erfc erfinv exp exp2 expm1 eye feature_alpha_dropout fix flatten flip fliplr flipud
-    float_power floor floor_divide fmax fmin fmod frac frexp from_dlpack from_file from_numpy full full_like gather gcd
-    ge ger gradient greater greater_equal group_norm gt hardshrink heaviside hinge_embedding_loss histc histogram hsplit
-    hstack hypot i0 index_add index_copy index_fill index_put index_reduce index_select inner instance_norm is_complex
-    is_floating_point is_nonzero is_same_size is_signed isclose isfinite isin isinf isnan isneginf isposinf isreal
-    kl_div kron kthvalue layer_norm lcm ldexp le lerp less less_equal lgamma linspace log log10 log1p log2 log_softmax
-    logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logsumexp lt manual_seed
+    argmax argmin argsort argwhere as_tensor asarray asin asinh atan atan2 atanh atleast_1d atleast_2d atleast_3d
+    avg_pool1d baddbmm bartlett_window batch_norm bernoulli bilinear binary_cross_entropy_with_logits bincount
+    bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman_window block_diag bmm
+    broadcast_shapes broadcast_tensors broadcast_to bucketize can_cast cartesian_prod cat cdist ceil celu chain_matmul
+    channel_shuffle chunk clamp clamp_max clamp_min clip clone column_stack combinations concat concatenate conj
+    conj_physical constant_pad_nd conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d copysign
+    corrcoef cos cosh cosine_embedding_loss cosine_similarity count_nonzero cov cross ctc_loss cummax cummin cumprod
+    cumsum cumulative_trapezoid deg2rad detach diag diag_embed diagflat diagonal diagonal_scatter diff digamma dist div
+    divide dot dropout dsplit dstack einsum embedding embedding_bag empty empty_like eq equal erf erfc erfinv exp exp2
+    expm1 eye feature_alpha_dropout feature_dropout finfo fix flatten flip fliplr flipud float_power floor floor_divide
+    fmax fmin fmod frac frexp frobenius_norm from_dlpack from_file from_numpy frombuffer full full_like gather gcd ge
+    ger gradient greater greater_equal group_norm gt hamming_window hann_window hardshrink heaviside
+    hinge_embedding_loss histc histogram hsplit hstack hypot i0 igamma igammac iinfo index_add index_copy index_fill
+    index_put index_reduce index_select inner instance_norm is_complex is_floating_point is_nonzero is_same_size
+    is_signed is_tensor isclose isfinite isin isinf isnan isneginf isposinf isreal kaiser_window kl_div kron kthvalue
+    layer_norm lcm ldexp le lerp less less_equal lgamma linspace log log10 log1p log2 log_softmax logaddexp logaddexp2
+    logcumsumexp logical_and logical_not logical_or logical_xor logit logspace logsumexp lt manual_seed
     margin_ranking_loss masked_fill masked_scatter masked_select matmul matrix_power max max_pool1d max_pool2d
     max_pool3d maximum mean median meshgrid min minimum mm mode moveaxis movedim msort mul multinomial multiply mv
-    mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow ne neg negative nextafter nonzero norm normal
-    not_equal numel ones ones_like outer pairwise_distance pdist permute pixel_shuffle pixel_unshuffle poisson
-    poisson_nll_loss polygamma positive pow prelu prod put quantile rad2deg rand rand_like randint randint_like randn
-    randn_like randperm ravel reciprocal relu remainder renorm repeat_interleave reshape rms_norm roll rot90 round
-    row_stack rrelu rsqrt rsub scatter scatter_add scatter_reduce searchsorted select select_scatter selu sgn sigmoid
-    sign signbit sin sinc sinh slice_scatter softmax sort split split_with_sizes sqrt square squeeze stack std std_mean
-    sub subtract sum swapaxes swapdims t take take_along_dim tan tanh tensor_split tensordot threshold tile topk trace
-    transpose trapezoid trapz tril tril_indices triplet_margin_loss triu triu_indices true_divide trunc unbind unflatten
-    unique unique_consecutive unravel_index unsqueeze vander var var_mean vdot vsplit vstack where xlogy zeros
-    zeros_like
+    mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow ne neg negative nextafter nonzero nonzero_static
+    norm normal not_equal numel ones ones_like outer pairwise_distance pdist permute pixel_shuffle pixel_unshuffle
+    poisson poisson_nll_loss polygamma positive pow prelu prod promote_types put quantile rad2deg rand rand_like randint
+    randint_like randn randn_like randperm ravel reciprocal relu remainder renorm repeat_interleave reshape result_type
+    rms_norm roll rot90 round row_stack rrelu rsqrt rsub scalar_tensor scatter scatter_add scatter_reduce searchsorted
+    select select_scatter selu sgn sigmoid sign signbit sin sinc sinh slice_scatter softmax sort split split_with_sizes
+    sqrt square squeeze stack std std_mean sub subtract sum swapaxes swapdims t take take_along_dim tan tanh
+    tensor_split tensordot threshold tile topk trace transpose trapezoid trapz tril tril_indices triplet_margin_loss
+    triu triu_indices true_divide trunc unbind unflatten unique unique_consecutive unravel_index unsqueeze vander var
+    var_mean vdot vsplit vstack where xlogy zeros zeros_like
     """.split()
 )
 
 METHODS = {  # class of methods -> names, separated by spaces
+    "monolect.tensor.methods.arrangement.conversions.ConversionsMixin": """
+        as_tensor asarray can_cast finfo frombuffer iinfo is_tensor logspace promote_types result_type scalar_tensor
+    """,
     "monolect.tensor.methods.arrangement.joins.JoinsMixin": """
         atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod column_stack
         combinations dstack hstack row_stack tril_indices triu_indices unravel_index vstack
     """,
     "monolect.tensor.methods.arrangement.parts.PartsMixin": """
-        H __contains__ __reversed__ adjoint diag diag_embed diagflat dsplit fliplr flipud hsplit is_complex is_nonzero
-        is_same_size is_signed mH ndimension nelement new_empty new_full new_ones new_tensor new_zeros ravel
-        repeat_interleave select split_with_sizes sum_to_size tensor_split trace vsplit
+        H __contains__ __reversed__ adjoint constant_pad_nd diag diag_embed diagflat dsplit fliplr flipud hsplit
+        is_complex is_nonzero is_same_size is_signed mH ndimension nelement new_empty new_full new_ones new_tensor
+        new_zeros ravel repeat_interleave select split_with_sizes sum_to_size tensor_split trace vsplit
     """,
     "monolect.tensor.methods.in_place_forms.arithmetic.ArithmeticForms": """
         add_ addcdiv_ addcmul_ bitwise_and_ bitwise_left_shift_ bitwise_not_ bitwise_or_ bitwise_right_shift_
@@ -73,7 +78,7 @@ METHODS = {  # class of methods -> names, separated by spaces
         cumprod_ cumsum_
     """,
     "monolect.tensor.methods.in_place_forms.special_functions.SpecialFunctionsForms": """
-        digamma_ erfinv_ i0_ lgamma_ mvlgamma_ polygamma_ xlogy_
+        digamma_ erfinv_ i0_ igamma_ igammac_ lgamma_ mvlgamma_ polygamma_ xlogy_
     """,
     "monolect.tensor.methods.in_place_forms.statistics.StatisticsForms": """
         conj_physical_ gcd_ lcm_ ldexp_ nextafter_ renorm_
@@ -84,6 +89,9 @@ METHODS = {  # class of methods -> names, separated by spaces
     """,
     "monolect.tensor.methods.pointwise.gamma.GammaMixin": """
         digamma lgamma mvlgamma polygamma zeta
+    """,
+    "monolect.tensor.methods.pointwise.incomplete_gamma.IncompleteGammaMixin": """
+        igamma igammac
     """,
     "monolect.tensor.methods.pointwise.normal.NormalMixin": """
         entr erfcx erfinv log_ndtr ndtr ndtri xlog1py xlogy
@@ -101,7 +109,8 @@ METHODS = {  # class of methods -> names, separated by spaces
         addbmm addmm addmv addr baddbmm chain_matmul matrix_power
     """,
     "monolect.tensor.methods.products.norms.NormsMixin": """
-        cdist cross dist ger inner kron matrix_norm vander vdot vecdot vector_norm
+        cdist cross dist frobenius_norm ger inner kron linalg_cross linalg_diagonal linalg_norm linalg_vander
+        matrix_norm vander vdot vecdot vector_norm
     """,
     "monolect.tensor.methods.scan.ScanMixin": """
         _along _running_extreme cummax cummin cumprod cumsum logcumsumexp
@@ -110,7 +119,7 @@ METHODS = {  # class of methods -> names, separated by spaces
         bincount bucketize histc histogram isin searchsorted
     """,
     "monolect.tensor.methods.selection.masks.MasksMixin": """
-        argwhere masked_scatter masked_select nonzero unique unique_consecutive
+        argwhere masked_scatter masked_select nonzero nonzero_static unique unique_consecutive
     """,
     "monolect.tensor.methods.selection.writes.WritesMixin": """
         diagonal_scatter fill_diagonal index_put index_reduce scatter_reduce select_scatter slice_scatter
@@ -138,6 +147,9 @@ METHODS = {  # class of methods -> names, separated by spaces
     "monolect.tensor.methods.windows.interpolate.InterpolateMixin": """
         _new_sizes _resized interpolate upsample upsample_bilinear upsample_nearest
     """,
+    "monolect.tensor.methods.windows.signals.SignalsMixin": """
+        _window bartlett_window blackman_window hamming_window hann_window kaiser_window
+    """,
     "monolect.tensor.methods.windows.unpool.UnpoolMixin": """
         _fractional _lp_pool _max_unpool _starts fractional_max_pool2d fractional_max_pool3d lp_pool1d lp_pool2d
         lp_pool3d max_unpool1d max_unpool2d max_unpool3d
@@ -154,7 +166,7 @@ METHODS = {  # class of methods -> names, separated by spaces
     """,
     "monolect.tensor.neural.drop.DropMixin": """
         _alpha_dropped _drop_channels _kept alpha_dropout dropout1d dropout2d dropout3d feature_alpha_dropout
-        gumbel_softmax rrelu
+        feature_dropout gumbel_softmax rrelu
     """,
     "monolect.tensor.neural.gates.GatesMixin": """
         bilinear glu local_response_norm

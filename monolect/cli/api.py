@@ -38,8 +38,9 @@ PAGES = (
     "errors",
 )  # docs/reference/api/; the site adds `page(name)` to each
 TOPICS = {
-    "tensor": "The class", "base": "Gradients", "creation": "Creation", "copies": "Copies and devices",
-    "devices": "Several devices",
+    "tensor": "The class", "base": "Gradients", "creation": "Creation",
+    "signals": "Windows of signals", "conversions": "Conversions and dtypes",
+    "copies": "Copies and devices", "devices": "Several devices",
     "methods": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",
     "movement": "Shapes", "index": "Indexing", "reduce": "Reductions", "scan": "Running reductions",
     "sort": "Sorting", "linalg": "Products", "in_place": "In place", "in_place_forms": "In place, of methods",

@@ -4,37 +4,42 @@ from __future__ import annotations
 
 from monolect.tensor.base import Number, TensorLike
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.tensor import Tensor
 
 
 @guarded
-def add(input: Tensor, other: TensorLike, *, alpha: Number = 1) -> Tensor:
+def add(input: Tensor, other: TensorLike, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
     """Return `input + alpha * other`, broadcast and promoted.
 
     >>> monolect.add(Tensor([1, 2]), Tensor([[10], [20]])).tolist()
     [[11, 12], [21, 22]]
     """
-    return input.add(other, alpha=alpha)
+    return into(out, "add", input.add(other, alpha=alpha))
 
 
 @guarded
-def addcdiv(input: Tensor, tensor1: TensorLike, tensor2: TensorLike, *, value: Number = 1) -> Tensor:
+def addcdiv(
+    input: Tensor, tensor1: TensorLike, tensor2: TensorLike, *, value: Number = 1, out: Tensor | None = None
+) -> Tensor:
     """Return `input + value * tensor1 / tensor2`, broadcast; the quotient of integers is float32.
 
     >>> monolect.addcdiv(Tensor([1.0, 1.0]), Tensor([1.0, 3.0]), Tensor([2.0, 4.0])).tolist()
     [1.5, 1.75]
     """
-    return input.addcdiv(tensor1, tensor2, value=value)
+    return into(out, "addcdiv", input.addcdiv(tensor1, tensor2, value=value))
 
 
 @guarded
-def addcmul(input: Tensor, tensor1: TensorLike, tensor2: TensorLike, *, value: Number = 1) -> Tensor:
+def addcmul(
+    input: Tensor, tensor1: TensorLike, tensor2: TensorLike, *, value: Number = 1, out: Tensor | None = None
+) -> Tensor:
     """Return `input + value * tensor1 * tensor2`, broadcast and promoted.
 
     >>> monolect.addcmul(Tensor([1, 1]), Tensor([2, 3]), Tensor([4, 5]), value=10).tolist()
     [81, 151]
     """
-    return input.addcmul(tensor1, tensor2, value=value)
+    return into(out, "addcmul", input.addcmul(tensor1, tensor2, value=value))
 
 
 @guarded
@@ -53,7 +58,7 @@ def allclose(
 
 
 @guarded
-def div(input: Tensor, other: TensorLike, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: Tensor, other: TensorLike, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """Return `input / other`, broadcast, in floats: integers give float32.
 
     With `rounding_mode` "floor" or "trunc" the quotient is rounded, and integers give integers. Raises
@@ -62,31 +67,31 @@ def div(input: Tensor, other: TensorLike, *, rounding_mode: str | None = None) -
     >>> monolect.div(Tensor([7, -7]), 2, rounding_mode="floor").tolist()
     [3, -4]
     """
-    return input.div(other, rounding_mode=rounding_mode)
+    return into(out, "div", input.div(other, rounding_mode=rounding_mode))
 
 
 @guarded
-def eq(input: Tensor, other: TensorLike) -> Tensor:
+def eq(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input == other` as a bool tensor, broadcast and promoted.
 
     >>> monolect.eq(Tensor([1, 2, 3]), 2).tolist()
     [False, True, False]
     """
-    return input.eq(other)
+    return into(out, "eq", input.eq(other))
 
 
 @guarded
-def float_power(input: Tensor, exponent: TensorLike) -> Tensor:
+def float_power(input: Tensor, exponent: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input ** exponent` computed in float64, broadcast; the result is float64.
 
     >>> monolect.float_power(Tensor([2, 4]), -1).tolist()
     [0.5, 0.25]
     """
-    return input.float_power(exponent)
+    return into(out, "float_power", input.float_power(exponent))
 
 
 @guarded
-def floor_divide(input: Tensor, other: TensorLike) -> Tensor:
+def floor_divide(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input / other` rounded down, broadcast and promoted.
 
     An integer divided by zero gives 0; bools give int64.
@@ -94,11 +99,11 @@ def floor_divide(input: Tensor, other: TensorLike) -> Tensor:
     >>> (Tensor([7, -7, 7]) // Tensor([2, 2, 0])).tolist()
     [3, -4, 0]
     """
-    return input.floor_divide(other)
+    return into(out, "floor_divide", input.floor_divide(other))
 
 
 @guarded
-def fmod(input: Tensor, other: TensorLike) -> Tensor:
+def fmod(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the remainder of truncated division by `other`, with the sign of `input`, broadcast and promoted.
 
     An integer modulo zero gives 0.
@@ -106,27 +111,27 @@ def fmod(input: Tensor, other: TensorLike) -> Tensor:
     >>> monolect.fmod(Tensor([-7, 7]), Tensor([3, -3])).tolist()
     [-1, 1]
     """
-    return input.fmod(other)
+    return into(out, "fmod", input.fmod(other))
 
 
 @guarded
-def ge(input: Tensor, other: TensorLike) -> Tensor:
+def ge(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input >= other` as a bool tensor, broadcast and promoted.
 
     >>> monolect.ge(Tensor([1, 2, 3]), 2).tolist()
     [False, True, True]
     """
-    return input.ge(other)
+    return into(out, "ge", input.ge(other))
 
 
 @guarded
-def gt(input: Tensor, other: TensorLike) -> Tensor:
+def gt(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input > other` as a bool tensor, broadcast and promoted.
 
     >>> monolect.gt(Tensor([1, 2, 3]), 2).tolist()
     [False, False, True]
     """
-    return input.gt(other)
+    return into(out, "gt", input.gt(other))
 
 
 @guarded
@@ -173,67 +178,67 @@ def isnan(input: Tensor) -> Tensor:
 
 
 @guarded
-def le(input: Tensor, other: TensorLike) -> Tensor:
+def le(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input <= other` as a bool tensor, broadcast and promoted.
 
     >>> monolect.le(Tensor([1, 2, 3]), 2).tolist()
     [True, True, False]
     """
-    return input.le(other)
+    return into(out, "le", input.le(other))
 
 
 @guarded
-def logical_and(input: Tensor, other: TensorLike) -> Tensor:
+def logical_and(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return a bool tensor, broadcast: True where the elements of `input` and `other` are both not zero.
 
     >>> monolect.logical_and(Tensor([0, 1, 2]), Tensor([1, 0, 3])).tolist()
     [False, False, True]
     """
-    return input.logical_and(other)
+    return into(out, "logical_and", input.logical_and(other))
 
 
 @guarded
-def logical_not(input: Tensor) -> Tensor:
+def logical_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return a bool tensor: True where the element is zero.
 
     >>> monolect.logical_not(Tensor([0, 2])).tolist()
     [True, False]
     """
-    return input.logical_not()
+    return into(out, "logical_not", input.logical_not())
 
 
 @guarded
-def logical_or(input: Tensor, other: TensorLike) -> Tensor:
+def logical_or(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return a bool tensor, broadcast: True where the element of `input` or that of `other` is not zero.
 
     >>> monolect.logical_or(Tensor([0, 0, 2]), Tensor([1, 0, 3])).tolist()
     [True, False, True]
     """
-    return input.logical_or(other)
+    return into(out, "logical_or", input.logical_or(other))
 
 
 @guarded
-def logical_xor(input: Tensor, other: TensorLike) -> Tensor:
+def logical_xor(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return a bool tensor, broadcast: True where exactly one of the elements of `input` and `other` is not zero.
 
     >>> monolect.logical_xor(Tensor([0, 0, 2]), Tensor([1, 0, 3])).tolist()
     [True, False, False]
     """
-    return input.logical_xor(other)
+    return into(out, "logical_xor", input.logical_xor(other))
 
 
 @guarded
-def lt(input: Tensor, other: TensorLike) -> Tensor:
+def lt(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input < other` as a bool tensor, broadcast and promoted.
 
     >>> monolect.lt(Tensor([1, 2, 3]), 2).tolist()
     [True, False, False]
     """
-    return input.lt(other)
+    return into(out, "lt", input.lt(other))
 
 
 @guarded
-def maximum(input: Tensor, other: TensorLike) -> Tensor:
+def maximum(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the larger element of `input` and `other`, broadcast and promoted; nan if either is nan.
 
     An int outside of the range of an integer dtype is replaced by the nearest number of the dtype.
@@ -241,11 +246,11 @@ def maximum(input: Tensor, other: TensorLike) -> Tensor:
     >>> monolect.maximum(Tensor([1, 5]), Tensor([4, 2])).tolist()
     [4, 5]
     """
-    return input.maximum(other)
+    return into(out, "maximum", input.maximum(other))
 
 
 @guarded
-def minimum(input: Tensor, other: TensorLike) -> Tensor:
+def minimum(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the smaller element of `input` and `other`, broadcast and promoted; nan if either is nan.
 
     An int outside of the range of an integer dtype is replaced by the nearest number of the dtype.
@@ -253,41 +258,41 @@ def minimum(input: Tensor, other: TensorLike) -> Tensor:
     >>> monolect.minimum(Tensor([1.0, 5.0]), Tensor([float("nan"), 2.0])).tolist()
     [nan, 2.0]
     """
-    return input.minimum(other)
+    return into(out, "minimum", input.minimum(other))
 
 
 @guarded
-def mul(input: Tensor, other: TensorLike) -> Tensor:
+def mul(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input * other`, broadcast and promoted.
 
     >>> monolect.mul(Tensor([1, 2]), Tensor([[2.0], [0.5]])).tolist()
     [[2.0, 4.0], [0.5, 1.0]]
     """
-    return input.mul(other)
+    return into(out, "mul", input.mul(other))
 
 
 @guarded
-def ne(input: Tensor, other: TensorLike) -> Tensor:
+def ne(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input != other` as a bool tensor, broadcast and promoted.
 
     >>> monolect.ne(Tensor([1, 2, 3]), 2).tolist()
     [True, False, True]
     """
-    return input.ne(other)
+    return into(out, "ne", input.ne(other))
 
 
 @guarded
-def neg(input: Tensor) -> Tensor:
+def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return `-input`, of the same shape and dtype. Raises DTypeError for a bool tensor.
 
     >>> monolect.neg(Tensor([1, -2])).tolist()
     [-1, 2]
     """
-    return input.neg()
+    return into(out, "neg", input.neg())
 
 
 @guarded
-def pow(input: Tensor, exponent: TensorLike) -> Tensor:
+def pow(input: Tensor, exponent: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input ** exponent`, broadcast and promoted; bools give int64.
 
     Small whole exponents are computed by products, 0.5 and -0.5 by a square root. Raises ArgumentError for integers
@@ -296,21 +301,21 @@ def pow(input: Tensor, exponent: TensorLike) -> Tensor:
     >>> (Tensor([2, 3]) ** 2).tolist()
     [4, 9]
     """
-    return input.pow(exponent)
+    return into(out, "pow", input.pow(exponent))
 
 
 @guarded
-def reciprocal(input: Tensor) -> Tensor:
+def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return `1 / input`; integers give float32.
 
     >>> monolect.reciprocal(Tensor([2, 4])).tolist()
     [0.5, 0.25]
     """
-    return input.reciprocal()
+    return into(out, "reciprocal", input.reciprocal())
 
 
 @guarded
-def remainder(input: Tensor, other: TensorLike) -> Tensor:
+def remainder(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the remainder of floor division, with the sign of `other`, broadcast and promoted.
 
     An integer modulo zero gives 0.
@@ -318,81 +323,81 @@ def remainder(input: Tensor, other: TensorLike) -> Tensor:
     >>> monolect.remainder(Tensor([-7, 7]), Tensor([3, -3])).tolist()
     [2, -2]
     """
-    return input.remainder(other)
+    return into(out, "remainder", input.remainder(other))
 
 
 @guarded
-def rsub(input: Tensor, other: TensorLike) -> Tensor:
-    """Return `other - input`, broadcast and promoted. Raises DTypeError if `input` is bool.
+def rsub(input: Tensor, other: TensorLike, *, alpha: Number = 1) -> Tensor:
+    """Return `other - alpha * input`, broadcast and promoted. Raises DTypeError if `input` is bool.
 
     >>> monolect.rsub(Tensor([1, 2]), 10).tolist()
     [9, 8]
     """
-    return input.rsub(other)
+    return input.rsub(other, alpha=alpha)
 
 
 @guarded
-def square(input: Tensor) -> Tensor:
+def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return `input * input`, of the same dtype; bools give int64.
 
     >>> monolect.square(Tensor([-3, 4])).tolist()
     [9, 16]
     """
-    return input.square()
+    return into(out, "square", input.square())
 
 
 @guarded
-def sub(input: Tensor, other: TensorLike, *, alpha: Number = 1) -> Tensor:
+def sub(input: Tensor, other: TensorLike, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
     """Return `input - alpha * other`, broadcast and promoted. Raises DTypeError if `input` is bool.
 
     >>> monolect.sub(Tensor([5, 7]), Tensor([1, 2]), alpha=2).tolist()
     [3, 3]
     """
-    return input.sub(other, alpha=alpha)
+    return into(out, "sub", input.sub(other, alpha=alpha))
 
 
 @guarded
-def bitwise_and(input: Tensor, other: TensorLike) -> Tensor:
+def bitwise_and(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input & other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
     >>> monolect.bitwise_and(Tensor([12, 10]), 6).tolist()
     [4, 2]
     """
-    return input.bitwise_and(other)
+    return into(out, "bitwise_and", input.bitwise_and(other))
 
 
 @guarded
-def bitwise_left_shift(input: Tensor, other: TensorLike) -> Tensor:
+def bitwise_left_shift(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input << other`, which is `input` * 2 ** other, broadcast and promoted. Raises DTypeError for floats.
 
     >>> monolect.bitwise_left_shift(Tensor([1, 5]), 2).tolist()
     [4, 20]
     """
-    return input.bitwise_left_shift(other)
+    return into(out, "bitwise_left_shift", input.bitwise_left_shift(other))
 
 
 @guarded
-def bitwise_not(input: Tensor) -> Tensor:
+def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return `~input`: each bit inverted, or the logical not of bools. Raises DTypeError for floats.
 
     >>> monolect.bitwise_not(Tensor([0, 5])).tolist()
     [-1, -6]
     """
-    return input.bitwise_not()
+    return into(out, "bitwise_not", input.bitwise_not())
 
 
 @guarded
-def bitwise_or(input: Tensor, other: TensorLike) -> Tensor:
+def bitwise_or(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input | other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
     >>> monolect.bitwise_or(Tensor([12, 10]), 6).tolist()
     [14, 14]
     """
-    return input.bitwise_or(other)
+    return into(out, "bitwise_or", input.bitwise_or(other))
 
 
 @guarded
-def bitwise_right_shift(input: Tensor, other: TensorLike) -> Tensor:
+def bitwise_right_shift(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input >> other`, which is `input` / 2 ** other rounded down, broadcast and promoted.
 
     Raises DTypeError for floats.
@@ -400,17 +405,17 @@ def bitwise_right_shift(input: Tensor, other: TensorLike) -> Tensor:
     >>> monolect.bitwise_right_shift(Tensor([20, -5]), 2).tolist()
     [5, -2]
     """
-    return input.bitwise_right_shift(other)
+    return into(out, "bitwise_right_shift", input.bitwise_right_shift(other))
 
 
 @guarded
-def bitwise_xor(input: Tensor, other: TensorLike) -> Tensor:
+def bitwise_xor(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input ^ other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
     >>> monolect.bitwise_xor(Tensor([12, 10]), 6).tolist()
     [10, 12]
     """
-    return input.bitwise_xor(other)
+    return into(out, "bitwise_xor", input.bitwise_xor(other))
 
 
 divide = div

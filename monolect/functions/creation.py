@@ -1,5 +1,5 @@
-"""Functions that make and join tensors, and random numbers, made from the methods of Tensor; written by `make
-surface`.
+"""Functions that make tensors, convert to them and ask about dtypes, and random numbers, made from the methods of
+Tensor; written by `make surface`.
 """
 
 from __future__ import annotations
@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from monolect.base.dtype import DType
 from monolect.base.numpy import np
-from monolect.tensor.base import DeviceLike, DTypeLike, Number, Size, Sizes, TensorLike
+from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, Size, Sizes, TensorLike
 from monolect.tensor.draws.generator import Generator
 from monolect.tensor.guard import guarded
-from monolect.tensor.methods.movement import OneOrMore
+from monolect.tensor.methods.arrangement.conversions import FloatLimits, IntLimits
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -40,38 +42,43 @@ def arange(
 
 
 @guarded
-def atleast_1d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
-    """Return `tensors` with an axis if it has none; of several tensors, a tuple.
+def as_tensor(data: Data, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+    """Return a tensor of `data`, or `data` itself where it is a tensor of that dtype on that device.
 
-    >>> monolect.atleast_1d(Tensor(1)).shape
-    (1,)
+    >>> monolect.as_tensor([1, 2]).tolist()
+    [1, 2]
     """
-    return Tensor.atleast_1d(tensors, *others)
+    return Tensor.as_tensor(data, dtype, device)
 
 
 @guarded
-def atleast_2d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
-    """Return `tensors` with two axes or more, a vector as a row; of several tensors, a tuple.
+def asarray(
+    obj: Data,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a tensor of `obj`, or `obj` itself where it is a tensor of that dtype on that device.
 
-    >>> monolect.atleast_2d(Tensor([1, 2])).shape
-    (1, 2)
+    `copy` True makes new memory; False raises ArgumentError where a tensor cannot be returned as it is.
+
+    >>> x = Tensor([1, 2])
+    >>> monolect.asarray(x) is x, monolect.asarray([1, 2], dtype=dtypes.float32).tolist()
+    (True, [1.0, 2.0])
     """
-    return Tensor.atleast_2d(tensors, *others)
-
-
-@guarded
-def atleast_3d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
-    """Return `tensors` with three axes or more, a matrix with a last axis of size 1; of several tensors, a tuple.
-
-    >>> monolect.atleast_3d(Tensor([1, 2])).shape
-    (1, 2, 1)
-    """
-    return Tensor.atleast_3d(tensors, *others)
+    return Tensor.asarray(obj, dtype=dtype, device=device, copy=copy, requires_grad=requires_grad)
 
 
 @guarded
 def bernoulli(
-    input: Tensor, p: float | None = None, *, generator: Generator | None = None, key: Tensor | None = None
+    input: Tensor,
+    p: float | None = None,
+    *,
+    generator: Generator | None = None,
+    key: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return 1 with the probability that each element gives, or with `p` if it is given, else 0, in this dtype.
 
@@ -80,51 +87,18 @@ def bernoulli(
     >>> monolect.bernoulli(Tensor([0.0, 1.0])).tolist()
     [0.0, 1.0]
     """
-    return input.bernoulli(p, generator=generator, key=key)
+    return into(out, "bernoulli", input.bernoulli(p, generator=generator, key=key))
 
 
 @guarded
-def block_diag(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return a matrix with the given matrices on its diagonal and zeros elsewhere; vectors are rows.
+def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
+    """Return whether an in-place operation may write a result of dtype `from_` to one of `to`: no floats to integers,
+    no numbers to bools.
 
-    Raises ShapeError for more than two axes.
-
-    >>> monolect.block_diag(Tensor([[1]]), Tensor([[2, 3]])).tolist()
-    [[1, 0, 0], [0, 2, 3]]
+    >>> monolect.can_cast(dtypes.int64, dtypes.int8), monolect.can_cast(dtypes.float32, dtypes.int64)
+    (True, False)
     """
-    return Tensor.block_diag(tensors, *others)
-
-
-@guarded
-def broadcast_shapes(*shapes: Sizes) -> tuple[int, ...]:
-    """Return the common shape that tensors of `shapes` broadcast to. Raises ShapeError if there is none.
-
-    >>> monolect.broadcast_shapes((2, 1), (3,))
-    (2, 3)
-    """
-    return Tensor.broadcast_shapes(*shapes)
-
-
-@guarded
-def broadcast_tensors(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> tuple[Tensor, ...]:
-    """Return the tensors expanded to their common shape. Raises ShapeError if there is none.
-
-    >>> [t.shape for t in monolect.broadcast_tensors([Tensor([1, 2]), Tensor([[1], [2]])])]
-    [(2, 2), (2, 2)]
-    """
-    return Tensor.broadcast_tensors(tensors, *others)
-
-
-@guarded
-def cartesian_prod(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return all combinations of one element of each vector, a row each; of one vector, the vector.
-
-    Raises ShapeError for a tensor that is no vector.
-
-    >>> monolect.cartesian_prod([Tensor([1, 2]), Tensor([5, 6])]).tolist()
-    [[1, 5], [1, 6], [2, 5], [2, 6]]
-    """
-    return Tensor.cartesian_prod(tensors, *others)
+    return Tensor.can_cast(from_, to)
 
 
 @guarded
@@ -141,28 +115,6 @@ def clone(input: Tensor) -> Tensor:
 
 
 @guarded
-def column_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return tensors concatenated along axis 1; vectors and numbers are columns.
-
-    >>> monolect.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-    [[1, 3], [2, 4]]
-    """
-    return Tensor.column_stack(tensors, *others)
-
-
-@guarded
-def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Return all combinations of `r` elements of `input`, a vector, a row each, in the order of itertools.
-
-    Raises ShapeError for another rank, ArgumentError for a negative `r`.
-
-    >>> monolect.combinations(Tensor([1, 2, 3])).tolist()
-    [[1, 2], [1, 3], [2, 3]]
-    """
-    return input.combinations(r, with_replacement)
-
-
-@guarded
 def detach(input: Tensor) -> Tensor:
     """Return a view of all elements through which no gradient flows.
 
@@ -172,16 +124,6 @@ def detach(input: Tensor) -> Tensor:
     [3.0]
     """
     return input.detach()
-
-
-@guarded
-def dstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return tensors concatenated along axis 2, after they have got three axes.
-
-    >>> monolect.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-    [[[1, 3], [2, 4]]]
-    """
-    return Tensor.dstack(tensors, *others)
 
 
 @guarded
@@ -198,14 +140,16 @@ def empty(
 
 
 @guarded
-def empty_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def empty_like(
+    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
     """Return an uninitialized tensor of this shape, to be assigned to before it is read; dtype and device default to
     this tensor's.
 
     >>> monolect.empty_like(Tensor.ones(2, 3)).shape
     (2, 3)
     """
-    return input.empty_like(dtype=dtype, device=device)
+    return input.empty_like(dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
@@ -226,12 +170,23 @@ def eye(
 
 
 @guarded
-def from_dlpack(x: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
+def finfo(type: DTypeLike | None = None) -> FloatLimits:
+    """Return the limits of a float dtype, by default float32. Raises DTypeError for another dtype.
+
+    >>> monolect.finfo(dtypes.float16).max, monolect.finfo().eps == 2.0**-23
+    (65504.0, True)
+    """
+    return Tensor.finfo(type)
+
+
+@guarded
+def from_dlpack(ext_tensor: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
     """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
 
     It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
-    flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `x` without DLPack.
-    `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another device.
+    flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `ext_tensor` without
+    DLPack. `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another
+    device.
 
     >>> import numpy as np
     >>> a = np.zeros(3, np.int64)
@@ -240,7 +195,7 @@ def from_dlpack(x: Shared, *, device: DeviceLike | None = None, copy: bool | Non
     >>> t.tolist()
     [0, 5, 0]
     """
-    return Tensor.from_dlpack(x, device=device, copy=copy)
+    return Tensor.from_dlpack(ext_tensor, device=device, copy=copy)
 
 
 @guarded
@@ -275,6 +230,25 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 
 @guarded
+def frombuffer(
+    buffer: bytes | bytearray | memoryview,
+    *,
+    dtype: DTypeLike,
+    count: int = -1,
+    offset: int = 0,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a vector of the bytes of `buffer` from `offset` on, as `count` numbers of `dtype`, or all for -1.
+
+    It shares the memory where that is possible. Raises ArgumentError where the bytes do not suffice.
+
+    >>> monolect.frombuffer(bytearray([1, 0, 2, 0]), dtype=dtypes.int16).tolist()
+    [1, 2]
+    """
+    return Tensor.frombuffer(buffer, dtype=dtype, count=count, offset=offset, requires_grad=requires_grad)
+
+
+@guarded
 def full(
     size: Sizes,
     fill_value: TensorLike,
@@ -297,24 +271,29 @@ def full(
 
 @guarded
 def full_like(
-    input: Tensor, fill_value: TensorLike, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+    input: Tensor,
+    fill_value: TensorLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return a tensor of this shape filled with `fill_value`; dtype and device default to this tensor's.
 
     >>> monolect.full_like(Tensor.ones(2, 3), 7).shape
     (2, 3)
     """
-    return input.full_like(fill_value, dtype=dtype, device=device)
+    return input.full_like(fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
-def hstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return tensors concatenated along axis 1, vectors along axis 0; numbers become vectors.
+def iinfo(type: DTypeLike) -> IntLimits:
+    """Return the limits of an integer dtype. Raises DTypeError for another dtype.
 
-    >>> monolect.hstack([Tensor([1, 2]), Tensor([3])]).tolist()
-    [1, 2, 3]
+    >>> monolect.iinfo(dtypes.int8).min
+    -128
     """
-    return Tensor.hstack(tensors, *others)
+    return Tensor.iinfo(type)
 
 
 @guarded
@@ -325,6 +304,16 @@ def is_floating_point(input: Tensor) -> bool:
     (True, False)
     """
     return input.is_floating_point()
+
+
+@guarded
+def is_tensor(obj: object) -> bool:
+    """Return whether `obj` is a Tensor.
+
+    >>> monolect.is_tensor(Tensor(1)), monolect.is_tensor(1)
+    (True, False)
+    """
+    return Tensor.is_tensor(obj)
 
 
 @guarded
@@ -349,6 +338,27 @@ def linspace(
 
 
 @guarded
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return `steps` powers of `base`, with evenly spaced exponents from `start` to `end`, both included.
+
+    They are float32 unless `dtype` is given. Raises ArgumentError for negative `steps`.
+
+    >>> monolect.logspace(0, 2, 3).tolist()
+    [1.0, 10.0, 100.0]
+    """
+    return Tensor.logspace(start, end, steps, base, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@guarded
 def manual_seed(seed: int) -> None:
     """Restart the random sequence of every device from `seed` alone. Raises ArgumentError unless it is an int.
 
@@ -369,6 +379,7 @@ def multinomial(
     *,
     generator: Generator | None = None,
     key: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Draw indices by the weights on the last axis: (classes,) or (n, classes) -> (..., num_samples), int64.
 
@@ -382,7 +393,7 @@ def multinomial(
     >>> sorted(monolect.multinomial(Tensor([1.0, 0.0, 5.0]), 2).tolist())
     [0, 2]
     """
-    return input.multinomial(num_samples, replacement, generator=generator, key=key)
+    return into(out, "multinomial", input.multinomial(num_samples, replacement, generator=generator, key=key))
 
 
 @guarded
@@ -446,13 +457,15 @@ def ones(
 
 
 @guarded
-def ones_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def ones_like(
+    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
     """Return ones of this shape; dtype and device default to this tensor's.
 
     >>> monolect.ones_like(Tensor([5, 6]), dtype=dtypes.float32).tolist()
     [1.0, 1.0]
     """
-    return input.ones_like(dtype=dtype, device=device)
+    return input.ones_like(dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
@@ -467,6 +480,16 @@ def poisson(input: Tensor, *, generator: Generator | None = None, key: Tensor | 
     [0.0, 0.0]
     """
     return input.poisson(generator=generator, key=key)
+
+
+@guarded
+def promote_types(type1: DTypeLike, type2: DTypeLike) -> DType:
+    """Return the dtype of a result of operands of two dtypes.
+
+    >>> monolect.promote_types(dtypes.int32, dtypes.float16)
+    dtypes.float16
+    """
+    return Tensor.promote_types(type1, type2)
 
 
 @guarded
@@ -495,6 +518,7 @@ def rand_like(
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
+    requires_grad: bool = False,
     generator: Generator | None = None,
     key: Tensor | None = None,
 ) -> Tensor:
@@ -505,7 +529,7 @@ def rand_like(
     >>> monolect.rand_like(Tensor.zeros(2, 3)).shape
     (2, 3)
     """
-    return input.rand_like(dtype=dtype, device=device, generator=generator, key=key)
+    return input.rand_like(dtype=dtype, device=device, requires_grad=requires_grad, generator=generator, key=key)
 
 
 @guarded
@@ -579,6 +603,7 @@ def randn_like(
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
+    requires_grad: bool = False,
     generator: Generator | None = None,
     key: Tensor | None = None,
 ) -> Tensor:
@@ -589,7 +614,7 @@ def randn_like(
     >>> monolect.randn_like(Tensor.zeros(2, dtype=dtypes.float64)).dtype
     dtypes.float64
     """
-    return input.randn_like(dtype=dtype, device=device, generator=generator, key=key)
+    return input.randn_like(dtype=dtype, device=device, requires_grad=requires_grad, generator=generator, key=key)
 
 
 @guarded
@@ -613,7 +638,29 @@ def randperm(
 
 
 @guarded
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def result_type(tensor: Tensor, other: TensorLike) -> DType:
+    """Return the dtype of `tensor + other`, where `other` is a tensor or a number.
+
+    >>> monolect.result_type(Tensor([1]), 1.5), monolect.result_type(Tensor([1.0]), 2)
+    (dtypes.float32, dtypes.float32)
+    """
+    return tensor.result_type(other)
+
+
+@guarded
+def scalar_tensor(
+    s: Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a tensor without axes that holds the number `s`, float32 unless `dtype` is given.
+
+    >>> monolect.scalar_tensor(3).item()
+    3.0
+    """
+    return Tensor.scalar_tensor(s, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@guarded
+def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return this tensor with zeros above the diagonal number `diagonal` of its last two axes.
 
     Diagonal 0 is the main one, 1 the one above it. Raises ShapeError for fewer than 2 axes.
@@ -621,25 +668,11 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     >>> monolect.tril(Tensor.ones(2, 3)).tolist()
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
-    return input.tril(diagonal)
+    return into(out, "tril", input.tril(diagonal))
 
 
 @guarded
-def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
-) -> Tensor:
-    """Return the row and column numbers of the lower triangle of a matrix, shape (2, n), as int64 or `dtype`.
-
-    The triangle ends at the diagonal `offset`.
-
-    >>> monolect.tril_indices(2, 2).tolist()
-    [[0, 1, 1], [0, 0, 1]]
-    """
-    return Tensor.tril_indices(row, col, offset, dtype=dtype, device=device)
-
-
-@guarded
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return this tensor with zeros below the diagonal number `diagonal` of its last two axes.
 
     Diagonal 0 is the main one, 1 the one above it. Raises ShapeError for fewer than 2 axes.
@@ -647,43 +680,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     >>> monolect.triu(Tensor.ones(2, 3), 1).tolist()
     [[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
-    return input.triu(diagonal)
-
-
-@guarded
-def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
-) -> Tensor:
-    """Return the row and column numbers of the upper triangle of a matrix, shape (2, n), as int64 or `dtype`.
-
-    The triangle begins at the diagonal `offset`.
-
-    >>> monolect.triu_indices(2, 2).tolist()
-    [[0, 0, 1], [0, 1, 1]]
-    """
-    return Tensor.triu_indices(row, col, offset, dtype=dtype, device=device)
-
-
-@guarded
-def unravel_index(indices: Tensor, shape: Sizes) -> tuple[Tensor, ...]:
-    """Return the index along each axis of a tensor of `shape` for the row-major positions in `indices`.
-
-    Raises ArgumentError unless `indices` holds integers.
-
-    >>> [t.tolist() for t in monolect.unravel_index(Tensor([5, 2]), (2, 3))]
-    [[1, 0], [2, 2]]
-    """
-    return indices.unravel_index(shape)
-
-
-@guarded
-def vstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
-    """Return tensors concatenated along axis 0; vectors are rows.
-
-    >>> monolect.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-    [[1, 2], [3, 4]]
-    """
-    return Tensor.vstack(tensors, *others)
+    return into(out, "triu", input.triu(diagonal))
 
 
 @guarded
@@ -701,23 +698,21 @@ def zeros(
 
 
 @guarded
-def zeros_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Tensor:
+def zeros_like(
+    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+) -> Tensor:
     """Return zeros of this shape; dtype and device default to this tensor's.
 
     >>> monolect.zeros_like(Tensor([1, 2])).tolist()
     [0, 0]
     """
-    return input.zeros_like(dtype=dtype, device=device)
-
-
-row_stack = vstack
+    return input.zeros_like(dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 __all__ = [
-    "arange", "atleast_1d", "atleast_2d", "atleast_3d", "bernoulli", "block_diag", "broadcast_shapes",
-    "broadcast_tensors", "cartesian_prod", "clone", "column_stack", "combinations", "detach", "dstack", "empty",
-    "empty_like", "eye", "from_dlpack", "from_file", "from_numpy", "full", "full_like", "hstack", "is_floating_point",
-    "linspace", "manual_seed", "multinomial", "normal", "numel", "one_hot", "ones", "ones_like", "poisson", "rand",
-    "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "row_stack", "tril", "tril_indices",
-    "triu", "triu_indices", "unravel_index", "vstack", "zeros", "zeros_like",
+    "arange", "as_tensor", "asarray", "bernoulli", "can_cast", "clone", "detach", "empty", "empty_like", "eye", "finfo",
+    "from_dlpack", "from_file", "from_numpy", "frombuffer", "full", "full_like", "iinfo", "is_floating_point",
+    "is_tensor", "linspace", "logspace", "manual_seed", "multinomial", "normal", "numel", "one_hot", "ones",
+    "ones_like", "poisson", "promote_types", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "randperm", "result_type", "scalar_tensor", "tril", "triu", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 from monolect.tensor.base import Number, TensorLike
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.methods.selection.counts import Histogram
 from monolect.tensor.tensor import Tensor
 
@@ -40,7 +41,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 @guarded
-def bucketize(input: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+def bucketize(
+    input: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None
+) -> Tensor:
     """Return the number of the bucket between the ascending `boundaries`, a vector, that each element falls into.
 
     A boundary belongs to the bucket before it, or with `right` to the one after it. Raises ShapeError for
@@ -49,7 +52,7 @@ def bucketize(input: Tensor, boundaries: Tensor, *, out_int32: bool = False, rig
     >>> monolect.bucketize(Tensor([0, 1, 5]), Tensor([1, 3])).tolist()
     [0, 0, 2]
     """
-    return input.bucketize(boundaries, out_int32=out_int32, right=right)
+    return into(out, "bucketize", input.bucketize(boundaries, out_int32=out_int32, right=right))
 
 
 @guarded
@@ -65,7 +68,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 
 
 @guarded
-def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return out with out[i][j][k] = `input`[index[i][j][k]][j][k] for dim 0, in the shape of `index`; other dims
     alike.
 
@@ -75,11 +78,11 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     >>> monolect.gather(Tensor([[1, 2], [3, 4]]), 1, Tensor([[1], [0]])).tolist()
     [[2], [3]]
     """
-    return input.gather(dim, index)
+    return into(out, "gather", input.gather(dim, index))
 
 
 @guarded
-def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
+def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0, *, out: Tensor | None = None) -> Tensor:
     """Return how many elements fall into each of `bins` equal parts of [min, max], in the dtype of `input`.
 
     The largest and the smallest element are the bounds where `min` equals `max`. Elements outside are not counted.
@@ -88,7 +91,7 @@ def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> T
     >>> monolect.histc(Tensor([1.0, 2.0, 1.0]), 4, 0, 3).tolist()
     [0.0, 2.0, 1.0, 0.0]
     """
-    return input.histc(bins, min, max)
+    return into(out, "histc", input.histc(bins, min, max))
 
 
 @guarded
@@ -99,6 +102,7 @@ def histogram(
     range: tuple[float, float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
+    out: Tensor | tuple[Tensor, ...] | None = None,
 ) -> Histogram:
     """Return (hist, bin_edges): how many elements fall into each bin, and the edges of the bins.
 
@@ -110,11 +114,13 @@ def histogram(
     >>> [t.tolist() for t in monolect.histogram(Tensor([1.0, 2.0, 1.0]), 2, range=(0.0, 4.0))]
     [[2.0, 1.0], [0.0, 2.0, 4.0]]
     """
-    return input.histogram(bins, range=range, weight=weight, density=density)
+    return into(out, "histogram", input.histogram(bins, range=range, weight=weight, density=density))
 
 
 @guarded
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1, out: Tensor | None = None
+) -> Tensor:
     """Return a copy of `input` with alpha times the slices of `source` added at the positions in the vector `index`
     along axis `dim`.
 
@@ -124,11 +130,11 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     >>> monolect.index_add(Tensor.zeros(3, 2), 0, Tensor([2, 2]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[0.0, 0.0], [0.0, 0.0], [4.0, 6.0]]
     """
-    return input.index_add(dim, index, source, alpha=alpha)
+    return into(out, "index_add", input.index_add(dim, index, source, alpha=alpha))
 
 
 @guarded
-def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return a copy of `input` with the slices of `source` written at the positions in the vector `index` along axis
     `dim`.
 
@@ -138,7 +144,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     >>> monolect.index_copy(Tensor.zeros(3, 2), 0, Tensor([2, 0]), Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]]
     """
-    return input.index_copy(dim, index, source)
+    return into(out, "index_copy", input.index_copy(dim, index, source))
 
 
 @guarded
@@ -169,7 +175,14 @@ def index_put(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, a
 
 @guarded
 def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return a copy of `input` with the slices of `source` at the positions in the vector `index` along axis `dim`
     reduced by `reduce`: prod, mean, amax or amin.
@@ -180,11 +193,11 @@ def index_reduce(
     >>> monolect.index_reduce(Tensor([1, 2, 3]), 0, Tensor([0, 0]), Tensor([5, 4]), "amin").tolist()
     [1, 2, 3]
     """
-    return input.index_reduce(dim, index, source, reduce, include_self=include_self)
+    return into(out, "index_reduce", input.index_reduce(dim, index, source, reduce, include_self=include_self))
 
 
 @guarded
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the slices along axis `dim` at the positions in `index`, a vector of integers.
 
     The axis gets the size of `index`. Raises ShapeError for an index of more than one axis.
@@ -192,11 +205,18 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     >>> monolect.index_select(Tensor([[1, 2], [3, 4], [5, 6]]), 0, Tensor([2, 0])).tolist()
     [[5, 6], [1, 2]]
     """
-    return input.index_select(dim, index)
+    return into(out, "index_select", input.index_select(dim, index))
 
 
 @guarded
-def isin(elements: Tensor, test_elements: TensorLike, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+def isin(
+    elements: Tensor,
+    test_elements: TensorLike,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
     """Return a bool tensor: True where the element is one of `test_elements`, or with `invert` where it is none.
 
     `assume_unique` changes nothing.
@@ -204,7 +224,7 @@ def isin(elements: Tensor, test_elements: TensorLike, *, assume_unique: bool = F
     >>> monolect.isin(Tensor([1, 2, 3]), Tensor([2, 5])).tolist()
     [False, True, False]
     """
-    return elements.isin(test_elements, assume_unique=assume_unique, invert=invert)
+    return into(out, "isin", elements.isin(test_elements, assume_unique=assume_unique, invert=invert))
 
 
 @guarded
@@ -221,7 +241,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 @guarded
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the elements where `mask` holds as a vector; both broadcast together.
 
     The call computes the mask. Raises DTypeError for a mask that is not bool, JitError inside a captured step.
@@ -229,18 +249,33 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     >>> monolect.masked_select(Tensor([1, 2, 3]), Tensor([True, False, True])).tolist()
     [1, 3]
     """
-    return input.masked_select(mask)
+    return into(out, "masked_select", input.masked_select(mask))
 
 
 @guarded
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+def nonzero(
+    input: Tensor, *, as_tuple: bool = False, out: Tensor | tuple[Tensor, ...] | None = None
+) -> Tensor | tuple[Tensor, ...]:
     """Return the int64 indices of the elements that are not zero: shape (n, ndim), or with `as_tuple` a vector for
     each axis. The call computes `input`; it raises JitError inside a captured step.
 
     >>> monolect.nonzero(Tensor([[0, 5], [7, 0]])).tolist()
     [[0, 1], [1, 0]]
     """
-    return input.nonzero(as_tuple=as_tuple)
+    return into(out, "nonzero", input.nonzero(as_tuple=as_tuple))
+
+
+@guarded
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """Return the int64 indices of the first `size` elements that are not zero, shape (size, ndim); rows that are left
+    hold `fill_value`. It is lazy, and can be part of a captured step.
+
+    Raises ArgumentError for a negative size.
+
+    >>> monolect.nonzero_static(Tensor([[0, 5], [7, 0]]), size=3).tolist()
+    [[0, 1], [1, 0], [-1, -1]]
+    """
+    return input.nonzero_static(size=size, fill_value=fill_value)
 
 
 @guarded
@@ -258,17 +293,27 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 
 @guarded
-def scatter(input: Tensor, dim: int, index: Tensor, src: TensorLike, reduce: str | None = None) -> Tensor:
+def scatter(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: TensorLike | None = None,
+    reduce: str | None = None,
+    *,
+    value: TensorLike | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """Return a copy of `input` with `src`, a tensor or a number, written at the positions `index` along axis `dim`.
 
-    If positions are equal, any one of the values is written, or all are added with reduce="add". `index` has the
-    rank of `input`, and is at most as long on axes other than `dim`; `src` is at least as large as `index` and has
-    the dtype of `input`. Raises ShapeError or DTypeError otherwise, and ArgumentError for another `reduce`.
+    `value` is another name of `src`. If positions are equal, any one of the values is written, or all are added
+    with reduce="add". `index` has the rank of `input`, and is at most as long on axes other than `dim`; `src` is at
+    least as large as `index` and has the dtype of `input`. Raises ShapeError or DTypeError otherwise, and
+    ArgumentError for another `reduce`.
 
     >>> monolect.scatter(Tensor.zeros(2, 3), 1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
     [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
     """
-    return input.scatter(dim, index, src, reduce)
+    return into(out, "scatter", input.scatter(dim, index, src, reduce, value=value))
 
 
 @guarded
@@ -309,6 +354,7 @@ def searchsorted(
     right: bool = False,
     side: str | None = None,
     sorter: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return the positions at which the values of `input` keep the ascending `sorted_sequence` sorted along its last
     axis.
@@ -320,7 +366,8 @@ def searchsorted(
     >>> monolect.searchsorted(Tensor([1, 3, 5]), Tensor([3, 4])).tolist()
     [1, 2]
     """
-    return sorted_sequence.searchsorted(input, out_int32=out_int32, right=right, side=side, sorter=sorter)
+    result = sorted_sequence.searchsorted(input, out_int32=out_int32, right=right, side=side, sorter=sorter)
+    return into(out, "searchsorted", result)
 
 
 @guarded
@@ -337,7 +384,14 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 @guarded
 def slice_scatter(
-    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    input: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return a copy of `input` with `src` in the slice start:end:step of axis `dim`.
 
@@ -346,21 +400,21 @@ def slice_scatter(
     >>> monolect.slice_scatter(Tensor.zeros(4), Tensor([1.0, 2.0]), start=1, end=3).tolist()
     [0.0, 1.0, 2.0, 0.0]
     """
-    return input.slice_scatter(src, dim, start, end, step)
+    return into(out, "slice_scatter", input.slice_scatter(src, dim, start, end, step))
 
 
 @guarded
-def take(input: Tensor, index: Tensor) -> Tensor:
+def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the elements of the flattened tensor at the positions in `index`, in the shape of `index`.
 
     >>> monolect.take(Tensor([[1, 2], [3, 4]]), Tensor([3, 0])).tolist()
     [4, 1]
     """
-    return input.take(index)
+    return into(out, "take", input.take(index))
 
 
 @guarded
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """Return the elements of `input` at `indices` along axis `dim`: out[i][j] = `input`[indices[i][j]][j] for dim 0.
 
     Negative indices count from the end. Both tensors have one rank and broadcast on the other axes; the result has
@@ -369,7 +423,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     >>> monolect.take_along_dim(Tensor([[3, 1, 2]]), Tensor([[0, -1]]), 1).tolist()
     [[3, 2]]
     """
-    return input.take_along_dim(indices, dim)
+    return into(out, "take_along_dim", input.take_along_dim(indices, dim))
 
 
 @guarded
@@ -426,6 +480,7 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "nonzero",
+    "nonzero_static",
     "put",
     "scatter",
     "scatter_add",

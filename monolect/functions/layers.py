@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from monolect.tensor.base import Number, PerAxis
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.tensor import Tensor
 
 
 @guarded
-def alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None = None, inplace: bool = False) -> Tensor:
     """Return `input` with each element replaced, with probability `p`, by the limit of `selu` far below 0, then scaled
     and shifted so that mean 0 and variance 1 stay.
 
@@ -19,7 +20,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -
     >>> monolect.alpha_dropout(Tensor([1.0, 2.0]), 0.5, training=False).tolist()
     [1.0, 2.0]
     """
-    return input.alpha_dropout(p, training)
+    return into(input if inplace else None, "alpha_dropout", input.alpha_dropout(p, training))
 
 
 @guarded
@@ -49,8 +50,8 @@ def batch_norm(
 
 
 @guarded
-def bilinear(input: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `input`[..., i] * weight[o, i, j] * input2[..., j], summed over i and j, plus `bias`[o]: (..., I) and
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return `input1`[..., i] * weight[o, i, j] * input2[..., j], summed over i and j, plus `bias`[o]: (..., I) and
     (..., J) -> (..., O).
 
     `bias` None adds nothing. Raises ShapeError for shapes that do not fit.
@@ -58,17 +59,17 @@ def bilinear(input: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None 
     >>> monolect.bilinear(Tensor([2.0]), Tensor([3.0]), Tensor([[[1.0]]])).tolist()
     [6.0]
     """
-    return input.bilinear(input2, weight, bias)
+    return input1.bilinear(input2, weight, bias)
 
 
 @guarded
-def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """Return `input` where it is positive, else alpha * expm1(`input` / alpha); integers give float32.
 
     >>> round(monolect.celu(Tensor(-1.0), alpha=2.0).item(), 4)
     -0.7869
     """
-    return input.celu(alpha)
+    return into(input if inplace else None, "celu", input.celu(alpha))
 
 
 @guarded
@@ -210,7 +211,7 @@ def conv_transpose3d(
 
 
 @guarded
-def dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+def dropout(input: Tensor, p: float = 0.5, training: bool | None = None, inplace: bool = False) -> Tensor:
     """Return `input` with each element set to 0 with probability `p`, else divided by 1 - p; `input` unchanged if not
     training.
 
@@ -219,11 +220,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tens
     >>> monolect.dropout(Tensor([1.0, 2.0]), 0.5, training=False).tolist()
     [1.0, 2.0]
     """
-    return input.dropout(p, training)
+    return into(input if inplace else None, "dropout", input.dropout(p, training))
 
 
 @guarded
-def dropout1d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+def dropout1d(input: Tensor, p: float = 0.5, training: bool | None = None, inplace: bool = False) -> Tensor:
     """Return (N, C, L) or (C, L) with each channel set to 0 with probability `p`, else divided by 1 - p.
 
     See `dropout`. Raises ShapeError for other ranks.
@@ -231,11 +232,11 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Te
     >>> nn.functional.dropout1d(Tensor.ones(2, 3), 1.0, training=True).sum().item()
     0.0
     """
-    return input.dropout1d(p, training)
+    return into(input if inplace else None, "dropout1d", input.dropout1d(p, training))
 
 
 @guarded
-def dropout2d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+def dropout2d(input: Tensor, p: float = 0.5, training: bool | None = None, inplace: bool = False) -> Tensor:
     """Return (N, C, H, W) with each channel set to 0 with probability `p`, else divided by 1 - p.
 
     Three axes are (N, C, L). See `dropout`. Raises ShapeError for other ranks.
@@ -243,11 +244,11 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Te
     >>> nn.functional.dropout2d(Tensor.ones(2, 3, 1, 1), 1.0, training=True).sum().item()
     0.0
     """
-    return input.dropout2d(p, training)
+    return into(input if inplace else None, "dropout2d", input.dropout2d(p, training))
 
 
 @guarded
-def dropout3d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+def dropout3d(input: Tensor, p: float = 0.5, training: bool | None = None, inplace: bool = False) -> Tensor:
     """Return (N, C, D, H, W) or (C, D, H, W) with each channel set to 0 with probability `p`, else divided by 1 - p.
 
     See `dropout`. Raises ShapeError for other ranks.
@@ -255,17 +256,17 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool | None = None) -> Te
     >>> nn.functional.dropout3d(Tensor.ones(2, 3, 1, 1), 1.0, training=True).sum().item()
     0.0
     """
-    return input.dropout3d(p, training)
+    return into(input if inplace else None, "dropout3d", input.dropout3d(p, training))
 
 
 @guarded
-def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """Return `input` where it is positive, else alpha * expm1(`input`); integers give float32.
 
     >>> round(nn.functional.elu(Tensor(-1.0)).item(), 4)
     -0.6321
     """
-    return input.elu(alpha)
+    return into(input if inplace else None, "elu", input.elu(alpha))
 
 
 @guarded
@@ -330,7 +331,7 @@ def embedding_bag(
 
 
 @guarded
-def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None = None) -> Tensor:
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None = None, inplace: bool = False) -> Tensor:
     """Return `input`, (N, C, ...), with whole channels dropped as `alpha_dropout` drops elements.
 
     Raises ShapeError for fewer than two axes.
@@ -338,11 +339,23 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool | None =
     >>> monolect.feature_alpha_dropout(Tensor.ones(2, 3, 4), 0.5, training=False).sum().item()
     24.0
     """
-    return input.feature_alpha_dropout(p, training)
+    return into(input if inplace else None, "feature_alpha_dropout", input.feature_alpha_dropout(p, training))
 
 
 @guarded
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+def feature_dropout(input: Tensor, p: float = 0.5, train: bool | None = None) -> Tensor:
+    """Return `input`, (N, C, ...), with each channel set to 0 with probability `p`, else divided by 1 - p.
+
+    `train` is by default the setting TRAINING. Raises ShapeError for fewer than two axes.
+
+    >>> monolect.feature_dropout(Tensor.ones(2, 3, 4), 1.0, True).sum().item()
+    0.0
+    """
+    return input.feature_dropout(p, train)
+
+
+@guarded
+def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """Return the Gaussian error linear unit; `approximate` is "none" (exact) or "tanh".
 
     Integers give float32. Raises ArgumentError for another `approximate`.
@@ -350,7 +363,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     >>> round(nn.functional.gelu(Tensor(1.0)).item(), 4)
     0.8413
     """
-    return input.gelu(approximate)
+    return into(out, "gelu", input.gelu(approximate))
 
 
 @guarded
@@ -382,8 +395,8 @@ def group_norm(
 
 
 @guarded
-def gumbel_softmax(input: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """Return a random choice along `dim` in a differentiable form: softmax((`input` + noise) / tau), the noise drawn
+def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """Return a random choice along `dim` in a differentiable form: softmax((`logits` + noise) / tau), the noise drawn
     from a Gumbel distribution.
 
     With `hard` the value is 1 for the largest and 0 for the others, and the gradient that of the softmax. `eps` is
@@ -392,41 +405,41 @@ def gumbel_softmax(input: Tensor, tau: float = 1.0, hard: bool = False, eps: flo
     >>> nn.functional.gumbel_softmax(Tensor([[0.0, 1.0]]), hard=True).sum().item()
     1.0
     """
-    return input.gumbel_softmax(tau, hard, eps, dim)
+    return logits.gumbel_softmax(tau, hard, eps, dim)
 
 
 @guarded
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """Return `input`, but 0 where |`input`| <= lambd; integers give float32.
 
     >>> monolect.hardshrink(Tensor([-2.0, 0.5, 1.0])).tolist()
     [-2.0, 0.0, 1.0]
     """
-    return input.hardshrink(lambd)
+    return into(out, "hardshrink", input.hardshrink(lambd))
 
 
 @guarded
-def hardsigmoid(input: Tensor) -> Tensor:
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """Return clamp(`input` / 6 + 1/2, 0, 1); integers give float32.
 
     >>> nn.functional.hardsigmoid(Tensor([-4.0, 0.0, 4.0])).tolist()
     [0.0, 0.5, 1.0]
     """
-    return input.hardsigmoid()
+    return into(input if inplace else None, "hardsigmoid", input.hardsigmoid())
 
 
 @guarded
-def hardswish(input: Tensor) -> Tensor:
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """Return `input * hardsigmoid(input)`; integers give float32.
 
     >>> nn.functional.hardswish(Tensor([-1.5, 1.5, 4.0])).tolist()
     [-0.375, 1.125, 4.0]
     """
-    return input.hardswish()
+    return into(input if inplace else None, "hardswish", input.hardswish())
 
 
 @guarded
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """Return `input` clamped to [min_val, max_val]; the derivative is 0 at the bounds and at nan, as in PyTorch.
 
     Integers stay integers, with bounds rounded toward zero. Raises ArgumentError if min_val > max_val or a bound is
@@ -435,7 +448,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
     >>> nn.functional.hardtanh(Tensor([-3.0, 0.5, 3.0])).tolist()
     [-1.0, 0.5, 1.0]
     """
-    return input.hardtanh(min_val, max_val)
+    return into(input if inplace else None, "hardtanh", input.hardtanh(min_val, max_val))
 
 
 @guarded
@@ -482,13 +495,13 @@ def layer_norm(
 
 
 @guarded
-def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """Return `input` where it is positive, else negative_slope * `input`.
 
     >>> nn.functional.leaky_relu(Tensor([-2.0, 3.0]), 0.25).tolist()
     [-0.5, 3.0]
     """
-    return input.leaky_relu(negative_slope)
+    return into(input if inplace else None, "leaky_relu", input.leaky_relu(negative_slope))
 
 
 @guarded
@@ -504,23 +517,23 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 0.0001, beta: f
 
 
 @guarded
-def logsigmoid(input: Tensor) -> Tensor:
+def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return log(sigmoid(`input`)) without overflow. Integers and bools give float32.
 
     >>> round(nn.functional.logsigmoid(Tensor(0.0)).item(), 4)
     -0.6931
     """
-    return input.logsigmoid()
+    return into(out, "logsigmoid", input.logsigmoid())
 
 
 @guarded
-def mish(input: Tensor) -> Tensor:
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """Return `input * tanh(softplus(input))`; integers give float32.
 
     >>> round(nn.functional.mish(Tensor(1.0)).item(), 4)
     0.8651
     """
-    return input.mish()
+    return into(input if inplace else None, "mish", input.mish())
 
 
 @guarded
@@ -537,23 +550,23 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 
 @guarded
-def relu(input: Tensor) -> Tensor:
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """Return max(`input`, 0), in the same dtype; the derivative at 0 is 0.
 
     >>> monolect.relu(Tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
-    return input.relu()
+    return into(input if inplace else None, "relu", input.relu())
 
 
 @guarded
-def relu6(input: Tensor) -> Tensor:
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """Return min(max(`input`, 0), 6); the derivative at 0 and 6 is 0.
 
     >>> nn.functional.relu6(Tensor([-1.0, 2.0, 8.0])).tolist()
     [0.0, 2.0, 6.0]
     """
-    return input.relu6()
+    return into(input if inplace else None, "relu6", input.relu6())
 
 
 @guarded
@@ -574,7 +587,11 @@ def rms_norm(
 
 @guarded
 def rrelu(
-    input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool | None = None
+    input: Tensor,
+    lower: float = 0.125,
+    upper: float = 0.3333333333333333,
+    training: bool | None = None,
+    inplace: bool = False,
 ) -> Tensor:
     """Return `input` where it is at least 0, else `input` times a slope: drawn from [lower, upper) in training, else
     their mean.
@@ -584,47 +601,47 @@ def rrelu(
     >>> monolect.rrelu(Tensor([-2.0, 3.0]), 0.25, 0.75, training=False).tolist()
     [-1.0, 3.0]
     """
-    return input.rrelu(lower, upper, training)
+    return into(input if inplace else None, "rrelu", input.rrelu(lower, upper, training))
 
 
 @guarded
-def selu(input: Tensor) -> Tensor:
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Return the `input`-normalising elu: 1.0507 times `elu` with alpha 1.6733.
 
     >>> round(monolect.selu(Tensor(-1.0)).item(), 4)
     -1.1113
     """
-    return input.selu()
+    return into(input if inplace else None, "selu", input.selu())
 
 
 @guarded
-def silu(input: Tensor) -> Tensor:
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """Return `input * sigmoid(input)`; integers give float32.
 
     >>> round(nn.functional.silu(Tensor(1.0)).item(), 4)
     0.7311
     """
-    return input.silu()
+    return into(input if inplace else None, "silu", input.silu())
 
 
 @guarded
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, out: Tensor | None = None) -> Tensor:
     """Return log(1 + exp(beta * `input`)) / beta, or `input` where beta * `input` > threshold.
 
     >>> round(nn.functional.softplus(Tensor(0.0)).item(), 4), nn.functional.softplus(Tensor(30.0)).item()
     (0.6931, 30.0)
     """
-    return input.softplus(beta, threshold)
+    return into(out, "softplus", input.softplus(beta, threshold))
 
 
 @guarded
-def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """Return `input` moved toward 0 by `lambd`, and 0 where |`input`| <= lambd; integers give float32.
 
     >>> nn.functional.softshrink(Tensor([-2.0, 0.5, 1.0])).tolist()
     [-1.5, 0.0, 0.5]
     """
-    return input.softshrink(lambd)
+    return into(out, "softshrink", input.softshrink(lambd))
 
 
 @guarded
@@ -648,20 +665,20 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 @guarded
-def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """Return `input` where it is above the threshold, else `value`.
 
     >>> monolect.threshold(Tensor([1, 2, 3]), 1, -1).tolist()
     [-1, 2, 3]
     """
-    return input.threshold(threshold, value)
+    return into(input if inplace else None, "threshold", input.threshold(threshold, value))
 
 
 __all__ = [
     "alpha_dropout", "batch_norm", "bilinear", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "embedding",
-    "embedding_bag", "feature_alpha_dropout", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink",
-    "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "layer_norm", "leaky_relu", "local_response_norm",
-    "logsigmoid", "mish", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu", "silu", "softplus", "softshrink",
-    "softsign", "tanhshrink", "threshold",
+    "embedding_bag", "feature_alpha_dropout", "feature_dropout", "gelu", "glu", "group_norm", "gumbel_softmax",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "layer_norm", "leaky_relu",
+    "local_response_norm", "logsigmoid", "mish", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu", "silu",
+    "softplus", "softshrink", "softsign", "tanhshrink", "threshold",
 ]  # fmt: skip

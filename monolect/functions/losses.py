@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.neural.alignment import Lengths
 from monolect.tensor.tensor import Tensor
 
@@ -47,30 +48,30 @@ def binary_cross_entropy_with_logits(
 
 @guarded
 def cosine_embedding_loss(
-    input: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Return 1 - cos(`input`, input2) where `target` is 1 and max(0, cos - margin) where it is -1, reduced.
+    """Return 1 - cos(`input1`, input2) where `target` is 1 and max(0, cos - margin) where it is -1, reduced.
 
-    `input` and `input2` are (N, D) for a target (N,), or (D,) for a scalar. `reduction` is 'mean', 'sum' or 'none'.
-    Raises ShapeError for other shapes.
+    `input1` and `input2` are (N, D) for a target (N,), or (D,) for a scalar. `reduction` is 'mean', 'sum' or
+    'none'. Raises ShapeError for other shapes.
 
     >>> x = Tensor([[1.0, 0.0]])
     >>> monolect.cosine_embedding_loss(x, Tensor([[0.0, 2.0]]), Tensor([1])).item()
     1.0
     """
-    return input.cosine_embedding_loss(input2, target, margin, reduction)
+    return input1.cosine_embedding_loss(input2, target, margin, reduction)
 
 
 @guarded
-def cosine_similarity(input: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
-    """Return the cosine of the angle between `input` and `x2` along axis `dim`, broadcast.
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """Return the cosine of the angle between `x1` and `x2` along axis `dim`, broadcast.
 
     Lengths are at least `eps`. Raises DTypeError for integers.
 
     >>> round(monolect.cosine_similarity(Tensor([[3.0, 4.0]]), Tensor([[4.0, 3.0]])).item(), 4)
     0.96
     """
-    return input.cosine_similarity(x2, dim, eps)
+    return x1.cosine_similarity(x2, dim, eps)
 
 
 @guarded
@@ -103,7 +104,7 @@ def cross_entropy(
 
 @guarded
 def ctc_loss(
-    input: Tensor,
+    log_probs: Tensor,
     targets: Tensor,
     input_lengths: Lengths,
     target_lengths: Lengths,
@@ -113,8 +114,8 @@ def ctc_loss(
 ) -> Tensor:
     """Return minus the logarithm of the probability of the targets over all alignments.
 
-    `input` holds log-probabilities (T, N, C), or (T, C) for one sequence; `targets` are classes (N, S), or all of
-    them in one vector. The lengths, (N,), tell how much of each counts. `blank` is the class of no label. 'mean'
+    `log_probs` holds log-probabilities (T, N, C), or (T, C) for one sequence; `targets` are classes (N, S), or all
+    of them in one vector. The lengths, (N,), tell how much of each counts. `blank` is the class of no label. 'mean'
     divides each loss by its target length first; `reduction` may also be 'sum' or 'none'. A target without an
     alignment gives inf, or with `zero_infinity` 0. The graph has a step for each of T. The gradient is that of the
     loss; PyTorch's is the same behind a `log_softmax` only. Raises ShapeError for other shapes, DTypeError for
@@ -124,7 +125,7 @@ def ctc_loss(
     >>> round(monolect.ctc_loss(half, Tensor([1]), 2, 1, reduction="sum").exp().item(), 4)
     1.3333
     """
-    return input.ctc_loss(targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
+    return log_probs.ctc_loss(targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
 
 
 @guarded
@@ -156,16 +157,19 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
 
 
 @guarded
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
     """Return d * d / 2 where |d| < delta, else delta * (|d| - delta / 2), reduced by `reduction`.
 
-    d is `input` - target; `reduction` is 'mean', 'sum' or 'none'. Raises ArgumentError unless `delta` is positive,
-    ShapeError for another shape of `target`.
+    d is `input` - target; `reduction` is 'mean', 'sum' or 'none'. `weight` has a factor for each element, and the
+    mean is that of the products, as in PyTorch. Raises ArgumentError unless `delta` is positive, ShapeError for
+    another shape of `target` or `weight`.
 
     >>> nn.functional.huber_loss(Tensor([0.5, 3.0]), Tensor([0.0, 0.0]), reduction="none").tolist()
     [0.125, 2.5]
     """
-    return input.huber_loss(target, reduction, delta)
+    return input.huber_loss(target, reduction, delta, weight)
 
 
 @guarded
@@ -182,15 +186,16 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
 
 
 @guarded
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """Return the absolute difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
 
-    Raises ShapeError for another shape of `target`.
+    `weight` has a factor for each element; the mean is then divided by the sum of the factors. Raises ShapeError
+    for another shape of `target` or `weight`.
 
     >>> nn.functional.l1_loss(Tensor([1.0, -3.0]), Tensor([0.0, 0.0])).item()
     2.0
     """
-    return input.l1_loss(target, reduction)
+    return input.l1_loss(target, reduction, weight)
 
 
 @guarded
@@ -227,28 +232,29 @@ def linear_cross_entropy(
 
 @guarded
 def margin_ranking_loss(
-    input: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Return max(0, -target * (`input` - input2) + margin), reduced by `reduction`: 'mean', 'sum' or 'none'.
+    """Return max(0, -target * (`input1` - input2) + margin), reduced by `reduction`: 'mean', 'sum' or 'none'.
 
-    A `target` of 1 wants `input` to be greater, -1 `input2`. Raises ShapeError for different numbers of axes.
+    A `target` of 1 wants `input1` to be greater, -1 `input2`. Raises ShapeError for different numbers of axes.
 
     >>> monolect.margin_ranking_loss(Tensor([1.0, 2.0]), Tensor([0.0, 4.0]), Tensor([1, 1]), reduction="none").tolist()
     [0.0, 2.0]
     """
-    return input.margin_ranking_loss(input2, target, margin, reduction)
+    return input1.margin_ranking_loss(input2, target, margin, reduction)
 
 
 @guarded
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """Return the squared difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
 
-    Raises ShapeError for another shape of `target`.
+    `weight` has a factor for each element; the mean is then divided by the sum of the factors. Raises ShapeError
+    for another shape of `target` or `weight`.
 
     >>> nn.functional.mse_loss(Tensor([1.0, 3.0]), Tensor([0.0, 0.0])).item()
     5.0
     """
-    return input.mse_loss(target, reduction)
+    return input.mse_loss(target, reduction, weight)
 
 
 @guarded
@@ -319,7 +325,9 @@ def nll_loss(
 
 
 @guarded
-def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12, *, out: Tensor | None = None
+) -> Tensor:
     """Return `input` divided by its norm of order `p` along `dim`, or by `eps` where the norm is less.
 
     Raises DTypeError for integers.
@@ -327,19 +335,19 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps
     >>> nn.functional.normalize(Tensor([[0.0, 4.0]])).tolist()
     [[0.0, 1.0]]
     """
-    return input.normalize(p, dim, eps)
+    return into(out, "normalize", input.normalize(p, dim, eps))
 
 
 @guarded
-def pairwise_distance(input: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
-    """Return the norm of order `p` of `input` - x2 + eps along the last axis; `keepdim` keeps it with size 1.
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
+    """Return the norm of order `p` of `x1` - x2 + eps along the last axis; `keepdim` keeps it with size 1.
 
     Raises ShapeError for shapes that do not broadcast.
 
     >>> round(monolect.pairwise_distance(Tensor([3.0, 0.0]), Tensor([0.0, 4.0])).item(), 3)
     5.0
     """
-    return input.pairwise_distance(x2, p, eps, keepdim)
+    return x1.pairwise_distance(x2, p, eps, keepdim)
 
 
 @guarded
@@ -402,7 +410,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 
 @guarded
 def triplet_margin_loss(
-    input: Tensor,
+    anchor: Tensor,
     positive: Tensor,
     negative: Tensor,
     margin: float = 1.0,
@@ -412,7 +420,7 @@ def triplet_margin_loss(
     *,
     reduction: str = "mean",
 ) -> Tensor:
-    """Return max(0, d(`input`, positive) - d(`input`, negative) + margin), d the `pairwise_distance` of order `p`.
+    """Return max(0, d(`anchor`, positive) - d(`anchor`, negative) + margin), d the `pairwise_distance` of order `p`.
 
     With `swap` the distance of `positive` and `negative` counts if it is less than the second. `reduction` is
     'mean', 'sum' or 'none'. Raises ShapeError for different numbers of axes.
@@ -421,12 +429,12 @@ def triplet_margin_loss(
     >>> round(monolect.triplet_margin_loss(anchor, far, near).item(), 4)
     3.0
     """
-    return input.triplet_margin_loss(positive, negative, margin, p, eps, swap, reduction=reduction)
+    return anchor.triplet_margin_loss(positive, negative, margin, p, eps, swap, reduction=reduction)
 
 
 @guarded
 def triplet_margin_with_distance_loss(
-    input: Tensor,
+    anchor: Tensor,
     positive: Tensor,
     negative: Tensor,
     *,
@@ -435,7 +443,7 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """Return max(0, d(`input`, positive) - d(`input`, negative) + margin), d the `distance_function`, reduced.
+    """Return max(0, d(`anchor`, positive) - d(`anchor`, negative) + margin), d the `distance_function`, reduced.
 
     None is `pairwise_distance`. With `swap` the distance of `positive` and `negative` counts if it is less than the
     second. `reduction` is 'mean', 'sum' or 'none'.
@@ -444,7 +452,7 @@ def triplet_margin_with_distance_loss(
     >>> nn.functional.triplet_margin_with_distance_loss(a, c, b, distance_function=lambda x, y: (x - y).abs()).item()
     3.0
     """
-    return input.triplet_margin_with_distance_loss(
+    return anchor.triplet_margin_with_distance_loss(
         positive, negative, distance_function=distance_function, margin=margin, swap=swap, reduction=reduction
     )
 

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 from monolect.tensor.base import Axes, DTypeLike, Number
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.methods.movement import OneOrMore
 from monolect.tensor.tensor import Tensor
 
 
 @guarded
-def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def addbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1, out: Tensor | None = None
+) -> Tensor:
     """Return `beta * input + alpha * (batch1 @ batch2).sum(0)` of batches of matrices; `input` broadcasts.
 
     Raises ShapeError for other ranks, DTypeError for dtypes that differ.
@@ -21,23 +24,34 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
     >>> monolect.addbmm(Tensor([[1.0]]), Tensor([[[2.0]], [[4.0]]]), Tensor([[[3.0]], [[5.0]]])).tolist()
     [[27.0]]
     """
-    return input.addbmm(batch1, batch2, beta=beta, alpha=alpha)
+    return into(out, "addbmm", input.addbmm(batch1, batch2, beta=beta, alpha=alpha))
 
 
 @guarded
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """Return `beta * input + alpha * (mat1 @ mat2)` of matrices; `input` broadcasts.
+def addmm(
+    input: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    out_dtype: DTypeLike | None = None,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return `beta * input + alpha * (mat1 @ mat2)` of matrices; `input` broadcasts. `out_dtype` casts all first.
 
     Raises ShapeError for other ranks, DTypeError for dtypes that differ.
 
     >>> monolect.addmm(Tensor([[1.0, 2.0]]), Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]])).tolist()
     [[14.0, 18.0]]
     """
-    return input.addmm(mat1, mat2, beta=beta, alpha=alpha)
+    return into(out, "addmm", input.addmm(mat1, mat2, out_dtype, beta=beta, alpha=alpha))
 
 
 @guarded
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def addmv(
+    input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1, out: Tensor | None = None
+) -> Tensor:
     """Return `beta * input + alpha * (mat @ vec)` of a matrix and a vector; `input` broadcasts.
 
     Raises ShapeError for other ranks, DTypeError for dtypes that differ.
@@ -45,11 +59,13 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: N
     >>> monolect.addmv(Tensor([1.0]), Tensor([[1.0, 2.0]]), Tensor([3.0, 4.0])).tolist()
     [12.0]
     """
-    return input.addmv(mat, vec, beta=beta, alpha=alpha)
+    return into(out, "addmv", input.addmv(mat, vec, beta=beta, alpha=alpha))
 
 
 @guarded
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def addr(
+    input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1, out: Tensor | None = None
+) -> Tensor:
     """Return `beta * input + alpha * outer(vec1, vec2)` of vectors; `input` broadcasts.
 
     Raises ShapeError for other ranks.
@@ -57,31 +73,48 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     >>> monolect.addr(Tensor([[1, 1]]), Tensor([2]), Tensor([3, 4])).tolist()
     [[7, 9]]
     """
-    return input.addr(vec1, vec2, beta=beta, alpha=alpha)
+    return into(out, "addr", input.addr(vec1, vec2, beta=beta, alpha=alpha))
 
 
 @guarded
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def baddbmm(
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    out_dtype: DTypeLike | None = None,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+    out: Tensor | None = None,
+) -> Tensor:
     """Return `beta * input + alpha * (batch1 @ batch2)` of batches of matrices; `input` broadcasts.
 
-    Raises ShapeError for other ranks, DTypeError for dtypes that differ.
+    `out_dtype` casts all operands first. Raises ShapeError for other ranks, DTypeError for dtypes that differ.
 
     >>> monolect.baddbmm(Tensor([[[1.0]]]), Tensor([[[2.0]]]), Tensor([[[3.0]]]), beta=2).tolist()
     [[[8.0]]]
     """
-    return input.baddbmm(batch1, batch2, beta=beta, alpha=alpha)
+    return into(out, "baddbmm", input.baddbmm(batch1, batch2, out_dtype, beta=beta, alpha=alpha))
 
 
 @guarded
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+def bmm(
+    input: Tensor,
+    mat2: Tensor,
+    out_dtype: DTypeLike | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """Return the matrix products `input @ mat2` of two batches, (B, M, K) @ (B, K, N) -> (B, M, N).
 
-    Raises ShapeError for other ranks or unequal batch sizes.
+    `dtype`, or `out_dtype` as PyTorch names it, is that of `matmul`. Raises ShapeError for other ranks or unequal
+    batch sizes.
 
     >>> monolect.bmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).tolist()
     [[[3.0]], [[3.0]]]
     """
-    return input.bmm(mat2)
+    return into(out, "bmm", input.bmm(mat2, out_dtype, dtype=dtype))
 
 
 @guarded
@@ -98,7 +131,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
 
 
 @guarded
-def chain_matmul(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+def chain_matmul(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
     """Return the product of several matrices, in the order that needs the fewest multiplications.
 
     The first and the last may be vectors. Raises ShapeError for other ranks.
@@ -106,11 +139,11 @@ def chain_matmul(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tens
     >>> monolect.chain_matmul([Tensor([[1, 2]]), Tensor([[3], [4]]), Tensor([[2]])]).tolist()
     [[22]]
     """
-    return Tensor.chain_matmul(tensors, *others)
+    return into(out, "chain_matmul", Tensor.chain_matmul(tensors, *others))
 
 
 @guarded
-def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """Return the vector products along axis `dim` of size 3, by default the first such axis; others broadcast.
 
     Raises ShapeError without such an axis.
@@ -118,7 +151,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     >>> monolect.cross(Tensor([1, 0, 0]), Tensor([0, 1, 0])).tolist()
     [0, 0, 1]
     """
-    return input.cross(other, dim)
+    return into(out, "cross", input.cross(other, dim))
 
 
 @guarded
@@ -132,15 +165,15 @@ def dist(input: Tensor, other: Tensor, p: Number = 2) -> Tensor:
 
 
 @guarded
-def dot(input: Tensor, tensor: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """Return the inner product of `input` and `tensor`, both 1-d of one size, of shape ().
 
-    Raises ShapeError for other ranks or different sizes.
+    `dtype` is that of `matmul`. Raises ShapeError for other ranks or different sizes.
 
     >>> monolect.dot(Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).item()
     11.0
     """
-    return input.dot(tensor)
+    return into(out, "dot", input.dot(tensor, dtype=dtype))
 
 
 @guarded
@@ -159,17 +192,29 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 @guarded
-def ger(input: Tensor, vec2: Tensor) -> Tensor:
+def frobenius_norm(input: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    """Return the square root of the sum of squares along axes `dim`, by default all.
+
+    Raises DTypeError for integers.
+
+    >>> monolect.frobenius_norm(Tensor([[1.0, 2.0], [2.0, 4.0]])).item()
+    5.0
+    """
+    return input.frobenius_norm(dim, keepdim)
+
+
+@guarded
+def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the product of each element of `input` with each of `vec2`, as `outer`. Raises ShapeError for matrices.
 
     >>> monolect.ger(Tensor([1, 2]), Tensor([3, 4])).tolist()
     [[3, 4], [6, 8]]
     """
-    return input.ger(vec2)
+    return into(out, "ger", input.ger(vec2))
 
 
 @guarded
-def inner(input: Tensor, other: Tensor) -> Tensor:
+def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the products of the vectors along the last axes of `input` and `other`; with a number, their product.
 
     Raises ShapeError for last axes that differ.
@@ -177,21 +222,75 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     >>> monolect.inner(Tensor([[1, 2], [3, 4]]), Tensor([5, 6])).tolist()
     [17, 39]
     """
-    return input.inner(other)
+    return into(out, "inner", input.inner(other))
 
 
 @guarded
-def kron(input: Tensor, other: Tensor) -> Tensor:
+def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the Kronecker product: blocks of `other` multiplied by each element of `input`.
 
     >>> monolect.kron(Tensor([1, 10]), Tensor([1, 2])).tolist()
     [1, 2, 10, 20]
     """
-    return input.kron(other)
+    return into(out, "kron", input.kron(other))
 
 
 @guarded
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+    """Return the vector products along axis `dim` of size 3, by default the last one; others broadcast.
+
+    Raises ShapeError for another size.
+
+    >>> linalg.cross(Tensor([1, 0, 0]), Tensor([0, 1, 0])).tolist()
+    [0, 0, 1]
+    """
+    return into(out, "linalg_cross", input.linalg_cross(other, dim=dim))
+
+
+@guarded
+def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Return the diagonals of the matrices of two axes, by default the last two.
+
+    >>> linalg.diagonal(Tensor([[[1, 2], [3, 4]]])).tolist()
+    [[1, 4]]
+    """
+    return A.linalg_diagonal(offset=offset, dim1=dim1, dim2=dim2)
+
+
+@guarded
+def linalg_norm(
+    input: Tensor,
+    ord: Number | str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return a norm of vectors or matrices: that of `vector_norm` along one axis `dim`, of `matrix_norm` along two.
+
+    Without `dim`, a matrix has a `matrix_norm` and a vector a `vector_norm`; without `ord` too, the result is the
+    2-norm of all elements. Raises DTypeError for integers, ArgumentError for another order, ShapeError for more
+    axes and no `dim`.
+
+    >>> linalg.norm(Tensor([[3.0], [4.0]])).item(), linalg.norm(Tensor([[1.0, 2.0], [3.0, 4.0]]), 1).item()
+    (5.0, 6.0)
+    """
+    return into(out, "linalg_norm", input.linalg_norm(ord, dim, keepdim, dtype=dtype))
+
+
+@guarded
+def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Return the powers of each element as a row, from 0 up to N - 1; N is the size of the last axis by default.
+
+    >>> linalg.vander(Tensor([1, 2]), N=3).tolist()
+    [[1, 1, 1], [1, 2, 4]]
+    """
+    return x.linalg_vander(N=N)
+
+
+@guarded
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """Return `input @ weight.T + bias`: (..., K) with weight (N, K) and bias (N,) -> (..., N).
 
     `bias` None adds nothing. A weight (K,) gives (...). Raises ShapeError for other shapes.
@@ -199,21 +298,22 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> nn.functional.linear(Tensor([[1.0, 2.0]]), Tensor([[1.0, 1.0]]), Tensor([0.5])).tolist()
     [[3.5]]
     """
-    return input.linear(weight, bias)
+    return into(out, "linear", input.linear(weight, bias))
 
 
 @guarded
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """Return the matrix product `input @ other`, (..., M, K) @ (..., K, N) -> (..., M, N).
 
     A 1-d operand is a row on the left or a column on the right, and its axis is dropped. Batch axes broadcast.
-    Dtypes promote; integers stay integers. Raises ShapeError for different K, batch axes that do not broadcast, and
-    scalars; DTypeError for two bool tensors or an `other` that is no Tensor.
+    Dtypes promote; integers stay integers. `dtype` casts the operands first: with int32, products of int8 are exact
+    and added in int32. Raises ShapeError for different K, batch axes that do not broadcast, and scalars; DTypeError
+    for two bool tensors, an `other` that is no Tensor, or floats and an integer `dtype`.
 
     >>> (Tensor([[1.0, 2.0], [3.0, 4.0]]) @ Tensor([1.0, 1.0])).tolist()
     [3.0, 7.0]
     """
-    return input.matmul(other)
+    return into(out, "matmul", input.matmul(other, dtype=dtype))
 
 
 @guarded
@@ -224,6 +324,7 @@ def matrix_norm(
     keepdim: bool = False,
     *,
     dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return the norm of the matrices of two axes: "fro", or 1, -1, inf or -inf for sums of columns or rows.
 
@@ -233,11 +334,11 @@ def matrix_norm(
     >>> linalg.matrix_norm(Tensor([[1.0, 2.0], [3.0, 4.0]]), 1).item()
     6.0
     """
-    return input.matrix_norm(ord, dim, keepdim, dtype=dtype)
+    return into(out, "matrix_norm", input.matrix_norm(ord, dim, keepdim, dtype=dtype))
 
 
 @guarded
-def matrix_power(input: Tensor, n: int) -> Tensor:
+def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Return the matrix product of `input` with itself, `n` times, for each matrix of the last two axes.
 
     Raises ShapeError for matrices that are not square, ArgumentError for a negative `n`, which needs an inverse.
@@ -245,31 +346,40 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     >>> monolect.matrix_power(Tensor([[1, 1], [0, 1]]), 5).tolist()
     [[1, 5], [0, 1]]
     """
-    return input.matrix_power(n)
+    return into(out, "matrix_power", input.matrix_power(n))
 
 
 @guarded
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
+def mm(
+    input: Tensor,
+    mat2: Tensor,
+    out_dtype: DTypeLike | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """Return the matrix product `input @ mat2`, (M, K) @ (K, N) -> (M, N). Raises ShapeError for any other rank.
+
+    `dtype`, or `out_dtype` as PyTorch names it, is that of `matmul`.
 
     >>> monolect.mm(Tensor([[1.0, 2.0]]), Tensor([[3.0], [4.0]])).tolist()
     [[11.0]]
     """
-    return input.mm(mat2)
+    return into(out, "mm", input.mm(mat2, out_dtype, dtype=dtype))
 
 
 @guarded
-def mv(input: Tensor, vec: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the matrix-vector product `input @ vec`, (M, K) @ (K,) -> (M,). Raises ShapeError for other ranks.
 
     >>> monolect.mv(Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1.0, 0.0])).tolist()
     [1.0, 3.0]
     """
-    return input.mv(vec)
+    return into(out, "mv", input.mv(vec))
 
 
 @guarded
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return all products of an element of `input`, (M,), and an element of `vec2`, (N,): shape (M, N).
 
     Raises ShapeError for other ranks.
@@ -277,7 +387,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     >>> monolect.outer(Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).tolist()
     [[3.0, 4.0], [6.0, 8.0]]
     """
-    return input.outer(vec2)
+    return into(out, "outer", input.outer(vec2))
 
 
 @guarded
@@ -308,17 +418,17 @@ def scaled_dot_product_attention(
 
 
 @guarded
-def tensordot(input: Tensor, other: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
-    """Return the sum of products along pairs of axes: the last `dims` axes of `input` with the first of `other`, or
-    two lists of axes.
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2, *, out: Tensor | None = None) -> Tensor:
+    """Return the sum of products along pairs of axes: the last `dims` axes of `a` with the first of `b`, or two lists
+    of axes.
 
-    The result has the other axes of `input`, then those of `other`. Raises ShapeError if paired sizes differ,
-    AxisError for a wrong or repeated axis.
+    The result has the other axes of `a`, then those of `b`. Raises ShapeError if paired sizes differ, AxisError for
+    a wrong or repeated axis.
 
     >>> monolect.tensordot(Tensor.ones(2, 3), Tensor.ones(3, 2), dims=1).tolist()
     [[3.0, 3.0], [3.0, 3.0]]
     """
-    return input.tensordot(other, dims)
+    return into(out, "tensordot", a.tensordot(b, dims))
 
 
 @guarded
@@ -335,35 +445,41 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 @guarded
-def vdot(input: Tensor, other: Tensor) -> Tensor:
+def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the product of two vectors, as `dot`, since there are no complex numbers.
 
     >>> monolect.vdot(Tensor([1, 2]), Tensor([3, 4])).item()
     11
     """
-    return input.vdot(other)
+    return into(out, "vdot", input.vdot(other))
 
 
 @guarded
-def vecdot(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
-    """Return the sums of `input * other` along axis `dim`, broadcast.
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+    """Return the sums of `x * y` along axis `dim`, broadcast.
 
     >>> linalg.vecdot(Tensor([[1, 2], [3, 4]]), Tensor([1, 1])).tolist()
     [3, 7]
     """
-    return input.vecdot(other, dim=dim)
+    return into(out, "vecdot", x.vecdot(y, dim=dim))
 
 
 @guarded
 def vector_norm(
-    input: Tensor, ord: Number = 2, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+    x: Tensor,
+    ord: Number = 2,
+    dim: Axes = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return the norm of order `ord` along axes `dim`, by default of all elements. Raises DTypeError for integers.
 
     >>> linalg.vector_norm(Tensor([3.0, -4.0])).item(), linalg.vector_norm(Tensor([3.0, -4.0]), 1).item()
     (5.0, 7.0)
     """
-    return input.vector_norm(ord, dim, keepdim, dtype=dtype)
+    return into(out, "vector_norm", x.vector_norm(ord, dim, keepdim, dtype=dtype))
 
 
 __all__ = [
@@ -379,9 +495,14 @@ __all__ = [
     "dist",
     "dot",
     "einsum",
+    "frobenius_norm",
     "ger",
     "inner",
     "kron",
+    "linalg_cross",
+    "linalg_diagonal",
+    "linalg_norm",
+    "linalg_vander",
     "linear",
     "matmul",
     "matrix_norm",

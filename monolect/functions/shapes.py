@@ -1,11 +1,13 @@
-"""Functions that move and split, and change shapes, made from the methods of Tensor; written by `make surface`."""
+"""Functions that move, join and split axes, and reshape, made from the methods of Tensor; written by `make surface`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from monolect.tensor.base import Axes, Number, Size, Sizes
+from monolect.tensor.base import Axes, DeviceLike, DTypeLike, Number, Size, Sizes
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.methods.movement import OneOrMore
 from monolect.tensor.tensor import Tensor
 
@@ -21,6 +23,68 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 @guarded
+def atleast_1d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with an axis if it has none; of several tensors, a tuple.
+
+    >>> monolect.atleast_1d(Tensor(1)).shape
+    (1,)
+    """
+    return Tensor.atleast_1d(tensors, *others)
+
+
+@guarded
+def atleast_2d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with two axes or more, a vector as a row; of several tensors, a tuple.
+
+    >>> monolect.atleast_2d(Tensor([1, 2])).shape
+    (1, 2)
+    """
+    return Tensor.atleast_2d(tensors, *others)
+
+
+@guarded
+def atleast_3d(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Any:
+    """Return `tensors` with three axes or more, a matrix with a last axis of size 1; of several tensors, a tuple.
+
+    >>> monolect.atleast_3d(Tensor([1, 2])).shape
+    (1, 2, 1)
+    """
+    return Tensor.atleast_3d(tensors, *others)
+
+
+@guarded
+def block_diag(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return a matrix with the given matrices on its diagonal and zeros elsewhere; vectors are rows.
+
+    Raises ShapeError for more than two axes.
+
+    >>> monolect.block_diag(Tensor([[1]]), Tensor([[2, 3]])).tolist()
+    [[1, 0, 0], [0, 2, 3]]
+    """
+    return Tensor.block_diag(tensors, *others)
+
+
+@guarded
+def broadcast_shapes(*shapes: Sizes) -> tuple[int, ...]:
+    """Return the common shape that tensors of `shapes` broadcast to. Raises ShapeError if there is none.
+
+    >>> monolect.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    return Tensor.broadcast_shapes(*shapes)
+
+
+@guarded
+def broadcast_tensors(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors expanded to their common shape. Raises ShapeError if there is none.
+
+    >>> [t.shape for t in monolect.broadcast_tensors([Tensor([1, 2]), Tensor([[1], [2]])])]
+    [(2, 2), (2, 2)]
+    """
+    return Tensor.broadcast_tensors(tensors, *others)
+
+
+@guarded
 def broadcast_to(input: Tensor, shape: Sizes) -> Tensor:
     """Return `input` repeated to `shape`, with the axes aligned at the last.
 
@@ -33,15 +97,34 @@ def broadcast_to(input: Tensor, shape: Sizes) -> Tensor:
 
 
 @guarded
-def cat(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int = 0) -> Tensor:
+def cartesian_prod(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor]) -> Tensor:
+    """Return all combinations of one element of each vector, a row each; of one vector, the vector.
+
+    Raises ShapeError for a tensor that is no vector.
+
+    >>> monolect.cartesian_prod([Tensor([1, 2]), Tensor([5, 6])]).tolist()
+    [[1, 5], [1, 6], [2, 5], [2, 6]]
+    """
+    return Tensor.cartesian_prod(tensors, *others)
+
+
+@guarded
+def cat(
+    tensors: OneOrMore[Tensor],
+    *others: OneOrMore[Tensor] | int,
+    dim: int = 0,
+    axis: int | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """Return tensors concatenated along axis `dim`: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
 
-    Dtypes promote. Raises ShapeError for shapes that differ on another axis, ArgumentError for other objects.
+    `axis` is NumPy's name of `dim`. Dtypes promote. Raises ShapeError for shapes that differ on another axis,
+    ArgumentError for other objects.
 
     >>> monolect.cat([Tensor([1, 2]), Tensor([3])]).tolist()
     [1, 2, 3]
     """
-    return Tensor.cat(tensors, *others, dim=dim)
+    return into(out, "cat", Tensor.cat(tensors, *others, dim=dim, axis=axis))
 
 
 @guarded
@@ -57,7 +140,40 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @guarded
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+def column_stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
+    """Return tensors concatenated along axis 1; vectors and numbers are columns.
+
+    >>> monolect.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 3], [2, 4]]
+    """
+    return into(out, "column_stack", Tensor.column_stack(tensors, *others))
+
+
+@guarded
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Return all combinations of `r` elements of `input`, a vector, a row each, in the order of itertools.
+
+    Raises ShapeError for another rank, ArgumentError for a negative `r`.
+
+    >>> monolect.combinations(Tensor([1, 2, 3])).tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
+    return input.combinations(r, with_replacement)
+
+
+@guarded
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
+    """Return `input` with `value` before and after its axes: widths (before, after) of the last axis, then of the axis
+    before it, and so on; negative widths crop.
+
+    >>> monolect.constant_pad_nd(Tensor([1, 2]), (1, 2), 9).tolist()
+    [9, 1, 2, 9, 9]
+    """
+    return input.constant_pad_nd(pad, value)
+
+
+@guarded
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return a diagonal of a matrix, or a matrix with the vector `input` on a diagonal; `diagonal` is column minus
     row.
 
@@ -66,7 +182,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     >>> monolect.diag(Tensor([1, 2])).tolist(), monolect.diag(Tensor([[1, 2], [3, 4]]), 1).tolist()
     ([[1, 0], [0, 2]], [2])
     """
-    return input.diag(diagonal)
+    return into(out, "diag", input.diag(diagonal))
 
 
 @guarded
@@ -102,7 +218,13 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
 
 @guarded
-def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def dsplit(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | None = None,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:
     """Return equal parts, or parts between indices, along axis 2.
 
     Raises ShapeError where parts are not equal or `input` has fewer than three axes.
@@ -110,7 +232,17 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     >>> [t.shape for t in monolect.dsplit(Tensor.zeros(1, 2, 4), 2)]
     [(1, 2, 2), (1, 2, 2)]
     """
-    return input.dsplit(indices_or_sections)
+    return input.dsplit(indices_or_sections, indices=indices, sections=sections)
+
+
+@guarded
+def dstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
+    """Return tensors concatenated along axis 2, after they have got three axes.
+
+    >>> monolect.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[[1, 3], [2, 4]]]
+    """
+    return into(out, "dstack", Tensor.dstack(tensors, *others))
 
 
 @guarded
@@ -156,7 +288,13 @@ def flipud(input: Tensor) -> Tensor:
 
 
 @guarded
-def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def hsplit(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | None = None,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:
     """Return equal parts, or parts between indices, along axis 1; of a vector, along axis 0.
 
     Raises ShapeError where parts are not equal or `input` has no axis.
@@ -164,7 +302,17 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     >>> [t.tolist() for t in monolect.hsplit(Tensor([[1, 2], [3, 4]]), 2)]
     [[[1], [3]], [[2], [4]]]
     """
-    return input.hsplit(indices_or_sections)
+    return input.hsplit(indices_or_sections, indices=indices, sections=sections)
+
+
+@guarded
+def hstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
+    """Return tensors concatenated along axis 1, vectors along axis 0; numbers become vectors.
+
+    >>> monolect.hstack([Tensor([1, 2]), Tensor([3])]).tolist()
+    [1, 2, 3]
+    """
+    return into(out, "hstack", Tensor.hstack(tensors, *others))
 
 
 @guarded
@@ -349,7 +497,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 @guarded
-def split(input: Tensor, split_size_or_sections: Sizes, dim: int = 0) -> tuple[Tensor, ...]:
+def split(tensor: Tensor, split_size_or_sections: Sizes, dim: int = 0) -> tuple[Tensor, ...]:
     """Return parts along axis `dim`, as views: parts of one size (the last may be smaller), or of the sizes in a list.
 
     Raises ShapeError for sizes that do not add up, ArgumentError for one size below 1.
@@ -357,7 +505,7 @@ def split(input: Tensor, split_size_or_sections: Sizes, dim: int = 0) -> tuple[T
     >>> [part.shape for part in monolect.split(Tensor.ones(5, 2), 2)]
     [(2, 2), (2, 2), (1, 2)]
     """
-    return input.split(split_size_or_sections, dim)
+    return tensor.split(split_size_or_sections, dim)
 
 
 @guarded
@@ -381,7 +529,9 @@ def squeeze(input: Tensor, dim: Axes = None) -> Tensor:
 
 
 @guarded
-def stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int = 0) -> Tensor:
+def stack(
+    tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int = 0, out: Tensor | None = None
+) -> Tensor:
     """Return tensors of one shape concatenated along a new axis `dim`: `a.stack(b)` or `Tensor.stack([a, b])`.
 
     Dtypes promote. Raises ShapeError for different shapes, ArgumentError for other objects than Tensors.
@@ -389,7 +539,7 @@ def stack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor] | int, dim: int
     >>> monolect.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1).tolist()
     [[1, 3], [2, 4]]
     """
-    return Tensor.stack(tensors, *others, dim=dim)
+    return into(out, "stack", Tensor.stack(tensors, *others, dim=dim))
 
 
 @guarded
@@ -403,15 +553,23 @@ def t(input: Tensor) -> Tensor:
 
 
 @guarded
-def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | Tensor | None = None,
+    dim: int = 0,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:
     """Return parts along axis `dim`: as many as a number says, the first ones longer by one, or between indices.
 
-    A tensor of indices is computed. Raises ArgumentError for no parts, ShapeError without an axis.
+    `indices` and `sections` are other names of the first argument. A tensor of indices is computed. Raises
+    ArgumentError for no parts, ShapeError without an axis.
 
     >>> [t.tolist() for t in monolect.tensor_split(Tensor([1, 2, 3]), 2)]
     [[1, 2], [3]]
     """
-    return input.tensor_split(indices_or_sections, dim)
+    return input.tensor_split(indices_or_sections, dim, indices=indices, sections=sections)
 
 
 @guarded
@@ -445,6 +603,34 @@ def transpose(input: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
 
 
 @guarded
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
+    """Return the row and column numbers of the lower triangle of a matrix, shape (2, n), as int64 or `dtype`.
+
+    The triangle ends at the diagonal `offset`.
+
+    >>> monolect.tril_indices(2, 2).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
+    return Tensor.tril_indices(row, col, offset, dtype=dtype, device=device)
+
+
+@guarded
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
+    """Return the row and column numbers of the upper triangle of a matrix, shape (2, n), as int64 or `dtype`.
+
+    The triangle begins at the diagonal `offset`.
+
+    >>> monolect.triu_indices(2, 2).tolist()
+    [[0, 0, 1], [0, 1, 1]]
+    """
+    return Tensor.triu_indices(row, col, offset, dtype=dtype, device=device)
+
+
+@guarded
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return the slices along axis `dim`, without that axis, as views.
 
@@ -466,6 +652,18 @@ def unflatten(input: Tensor, dim: int, sizes: Sizes) -> Tensor:
 
 
 @guarded
+def unravel_index(indices: Tensor, shape: Sizes) -> tuple[Tensor, ...]:
+    """Return the index along each axis of a tensor of `shape` for the row-major positions in `indices`.
+
+    Raises ArgumentError unless `indices` holds integers.
+
+    >>> [t.tolist() for t in monolect.unravel_index(Tensor([5, 2]), (2, 3))]
+    [[1, 0], [2, 2]]
+    """
+    return indices.unravel_index(shape)
+
+
+@guarded
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Return `input` with a new axis of size 1 at index `dim` of the result. Raises AxisError outside of the result.
 
@@ -476,7 +674,13 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @guarded
-def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def vsplit(
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | None = None,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:
     """Return equal parts, or parts between indices, along axis 0 of a matrix or more axes.
 
     Raises ShapeError where parts are not equal or `input` has fewer axes.
@@ -484,7 +688,17 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     >>> [t.tolist() for t in monolect.vsplit(Tensor([[1, 2], [3, 4]]), 2)]
     [[[1, 2]], [[3, 4]]]
     """
-    return input.vsplit(indices_or_sections)
+    return input.vsplit(indices_or_sections, indices=indices, sections=sections)
+
+
+@guarded
+def vstack(tensors: OneOrMore[Tensor], *others: OneOrMore[Tensor], out: Tensor | None = None) -> Tensor:
+    """Return tensors concatenated along axis 0; vectors are rows.
+
+    >>> monolect.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return into(out, "vstack", Tensor.vstack(tensors, *others))
 
 
 concat = cat
@@ -496,6 +710,9 @@ concatenate = cat
 moveaxis = movedim
 
 
+row_stack = vstack
+
+
 swapaxes = transpose
 
 
@@ -503,9 +720,12 @@ swapdims = transpose
 
 
 __all__ = [
-    "adjoint", "broadcast_to", "cat", "chunk", "concat", "concatenate", "diag", "diag_embed", "diagflat", "diagonal",
-    "dsplit", "flatten", "flip", "fliplr", "flipud", "hsplit", "is_complex", "is_nonzero", "is_same_size", "is_signed",
-    "meshgrid", "moveaxis", "movedim", "narrow", "pad", "permute", "ravel", "repeat_interleave", "reshape", "roll",
-    "rot90", "select", "split", "split_with_sizes", "squeeze", "stack", "swapaxes", "swapdims", "t", "tensor_split",
-    "tile", "trace", "transpose", "unbind", "unflatten", "unsqueeze", "vsplit",
+    "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
+    "broadcast_to", "cartesian_prod", "cat", "chunk", "column_stack", "combinations", "concat", "concatenate",
+    "constant_pad_nd", "diag", "diag_embed", "diagflat", "diagonal", "dsplit", "dstack", "flatten", "flip", "fliplr",
+    "flipud", "hsplit", "hstack", "is_complex", "is_nonzero", "is_same_size", "is_signed", "meshgrid", "moveaxis",
+    "movedim", "narrow", "pad", "permute", "ravel", "repeat_interleave", "reshape", "roll", "rot90", "row_stack",
+    "select", "split", "split_with_sizes", "squeeze", "stack", "swapaxes", "swapdims", "t", "tensor_split", "tile",
+    "trace", "transpose", "tril_indices", "triu_indices", "unbind", "unflatten", "unravel_index", "unsqueeze", "vsplit",
+    "vstack",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from monolect.tensor.base import Axes, Data, DTypeLike, Number, TensorLike
 from monolect.tensor.guard import guarded
+from monolect.tensor.methods.in_place import into
 from monolect.tensor.methods.pointwise.numbers import Frexp
 from monolect.tensor.methods.reduce import ValuesIndices
 from monolect.tensor.methods.statistics.samples import MinMax
@@ -16,27 +17,31 @@ from monolect.tensor.tensor import Tensor
 
 
 @guarded
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+def aminmax(
+    input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: Tensor | tuple[Tensor, ...] | None = None
+) -> MinMax:
     """Return (min, max) along axis `dim`, by default of all elements. Raises ShapeError for no elements.
 
     >>> [t.item() for t in monolect.aminmax(Tensor([3, 1, 2]))]
     [1, 3]
     """
-    return input.aminmax(dim=dim, keepdim=keepdim)
+    return into(out, "aminmax", input.aminmax(dim=dim, keepdim=keepdim))
 
 
 @guarded
-def angle(input: Tensor) -> Tensor:
+def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the angle of real numbers: pi where `input` is negative, else 0; nan stays nan. Integers give float32.
 
     >>> [round(x, 4) for x in monolect.angle(Tensor([-2.0, 3.0])).tolist()]
     [3.1416, 0.0]
     """
-    return input.angle()
+    return into(out, "angle", input.angle())
 
 
 @guarded
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(
+    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, out: Tensor | None = None
+) -> Tensor:
     """Return the int64 indices that sort `input` along axis `dim`, in the shape of `input`.
 
     The sort is ascending unless `descending`, and always stable, whatever `stable` says.
@@ -44,7 +49,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     >>> monolect.argsort(Tensor([3, 1, 2])).tolist()
     [1, 2, 0]
     """
-    return input.argsort(dim, descending, stable)
+    return into(out, "argsort", input.argsort(dim, descending, stable))
 
 
 @guarded
@@ -58,13 +63,13 @@ def conj(input: Tensor) -> Tensor:
 
 
 @guarded
-def conj_physical(input: Tensor) -> Tensor:
+def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return `input`, as there are no complex numbers.
 
     >>> monolect.conj_physical(Tensor([1.0])).tolist()
     [1.0]
     """
-    return input.conj_physical()
+    return into(out, "conj_physical", input.conj_physical())
 
 
 @guarded
@@ -108,7 +113,13 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number = 1, 
 
 @guarded
 def diff(
-    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return the n-th differences between neighbours along axis `dim`, after `prepend` and `append` are joined.
 
@@ -117,31 +128,31 @@ def diff(
     >>> monolect.diff(Tensor([1, 4, 9])).tolist()
     [3, 5]
     """
-    return input.diff(n, dim, prepend, append)
+    return into(out, "diff", input.diff(n, dim, prepend, append))
 
 
 @guarded
-def fmax(input: Tensor, other: TensorLike) -> Tensor:
+def fmax(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the larger element of `input` and `other`, broadcast and promoted; nan only if both are nan.
 
     >>> monolect.fmax(Tensor([1.0, float("nan")]), Tensor([float("nan"), 2.0])).tolist()
     [1.0, 2.0]
     """
-    return input.fmax(other)
+    return into(out, "fmax", input.fmax(other))
 
 
 @guarded
-def fmin(input: Tensor, other: TensorLike) -> Tensor:
+def fmin(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the smaller element of `input` and `other`, broadcast and promoted; nan only if both are nan.
 
     >>> monolect.fmin(Tensor([1.0, float("nan")]), Tensor([float("nan"), 2.0])).tolist()
     [1.0, 2.0]
     """
-    return input.fmin(other)
+    return into(out, "fmin", input.fmin(other))
 
 
 @guarded
-def frexp(input: Tensor) -> Frexp:
+def frexp(input: Tensor, *, out: Tensor | tuple[Tensor, ...] | None = None) -> Frexp:
     """Return (mantissa, exponent): `input` is `mantissa * 2 ** exponent`, with |mantissa| in [0.5, 1) or 0.
 
     The exponents are int32. Infinities and nan have the exponent 0. The mantissa has a gradient. Raises DTypeError
@@ -150,17 +161,17 @@ def frexp(input: Tensor) -> Frexp:
     >>> [t.tolist() for t in monolect.frexp(Tensor([8.0, -0.75, 0.0]))]
     [[0.5, -0.75, 0.0], [4, 0, 0]]
     """
-    return input.frexp()
+    return into(out, "frexp", input.frexp())
 
 
 @guarded
-def gcd(input: Tensor, other: TensorLike) -> Tensor:
+def gcd(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the greatest common divisor, at least 0, broadcast and promoted. Raises DTypeError for floats and bools.
 
     >>> monolect.gcd(Tensor([12, -8, 0]), Tensor([18, 12, 5])).tolist()
     [6, 4, 5]
     """
-    return input.gcd(other)
+    return into(out, "gcd", input.gcd(other))
 
 
 @guarded
@@ -184,23 +195,23 @@ def gradient(
 
 
 @guarded
-def isneginf(input: Tensor) -> Tensor:
+def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return a bool tensor: True where the value is the negative infinity.
 
     >>> monolect.isneginf(Tensor([float("inf"), float("-inf"), 1.0])).tolist()
     [False, True, False]
     """
-    return input.isneginf()
+    return into(out, "isneginf", input.isneginf())
 
 
 @guarded
-def isposinf(input: Tensor) -> Tensor:
+def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return a bool tensor: True where the value is the positive infinity.
 
     >>> monolect.isposinf(Tensor([float("inf"), float("-inf"), 1.0])).tolist()
     [True, False, False]
     """
-    return input.isposinf()
+    return into(out, "isposinf", input.isposinf())
 
 
 @guarded
@@ -214,7 +225,9 @@ def isreal(input: Tensor) -> Tensor:
 
 
 @guarded
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices[Tensor]:
+def kthvalue(
+    input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *, out: Tensor | tuple[Tensor, ...] | None = None
+) -> ValuesIndices[Tensor]:
     """Return (values, int64 indices) of the k-th smallest element along axis `dim`, k from 1; `keepdim` keeps the
     axis.
 
@@ -223,45 +236,49 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
     >>> [t.item() for t in monolect.kthvalue(Tensor([3, 1, 2]), 2)]
     [2, 2]
     """
-    return input.kthvalue(k, dim, keepdim)
+    return into(out, "kthvalue", input.kthvalue(k, dim, keepdim))
 
 
 @guarded
-def lcm(input: Tensor, other: TensorLike) -> Tensor:
+def lcm(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the least common multiple, at least 0, broadcast and promoted. Raises DTypeError for floats and bools.
 
     >>> monolect.lcm(Tensor([4, 0]), Tensor([6, 5])).tolist()
     [12, 0]
     """
-    return input.lcm(other)
+    return into(out, "lcm", input.lcm(other))
 
 
 @guarded
-def ldexp(input: Tensor, other: TensorLike) -> Tensor:
+def ldexp(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input * 2 ** other`, broadcast; integers give float32.
 
     >>> monolect.ldexp(Tensor([1.0, 3.0]), Tensor([2, -1])).tolist()
     [4.0, 1.5]
     """
-    return input.ldexp(other)
+    return into(out, "ldexp", input.ldexp(other))
 
 
 @guarded
-def logaddexp2(input: Tensor, other: TensorLike) -> Tensor:
+def logaddexp2(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return log2(2 ** `input` + 2 ** other) without overflow, broadcast; integers give float32.
 
     >>> round(monolect.logaddexp2(Tensor(1000.0), 1000.0).item(), 3)
     1001.0
     """
-    return input.logaddexp2(other)
+    return into(out, "logaddexp2", input.logaddexp2(other))
 
 
 @overload
-def median(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+def median(input: Tensor, dim: None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor: ...
 @overload
-def median(input: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices[Tensor]: ...
+def median(
+    input: Tensor, dim: int, keepdim: bool = False, *, out: Tensor | tuple[Tensor, ...] | None = None
+) -> ValuesIndices[Tensor]: ...
 @guarded
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | tuple[Tensor, ...] | None = None
+) -> Any:
     """Return the middle element, the lower of two: of all elements, or (values, indices) along axis `dim`.
 
     `keepdim` keeps the axis with size 1. The result is nan if an element is nan. Raises ShapeError for no elements.
@@ -270,11 +287,13 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     2.0
     """
     method: Any = input.median
-    return method(dim, keepdim)
+    return into(out, "median", method(dim, keepdim))
 
 
 @guarded
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices[Tensor]:
+def mode(
+    input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Tensor | tuple[Tensor, ...] | None = None
+) -> ValuesIndices[Tensor]:
     """Return (values, int64 indices) of the most frequent element along axis `dim`, the smallest of equally frequent
     ones; the index of its last occurrence.
 
@@ -283,21 +302,23 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices[T
     >>> [t.item() for t in monolect.mode(Tensor([3, 1, 3, 2]))]
     [3, 2]
     """
-    return input.mode(dim, keepdim)
+    return into(out, "mode", input.mode(dim, keepdim))
 
 
 @guarded
-def msort(input: Tensor) -> Tensor:
+def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the values sorted along the first axis.
 
     >>> monolect.msort(Tensor([[3, 1], [2, 4]])).tolist()
     [[2, 1], [3, 4]]
     """
-    return input.msort()
+    return into(out, "msort", input.msort())
 
 
 @guarded
-def nanmean(input: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
+def nanmean(
+    input: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None
+) -> Tensor:
     """Return the mean of the elements that are not nan along axes `dim`, by default all.
 
     It is nan where all are. Raises DTypeError for integers.
@@ -305,23 +326,31 @@ def nanmean(input: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DT
     >>> monolect.nanmean(Tensor([1.0, float("nan"), 3.0])).item()
     2.0
     """
-    return input.nanmean(dim, keepdim, dtype=dtype)
+    return into(out, "nanmean", input.nanmean(dim, keepdim, dtype=dtype))
 
 
 @guarded
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | tuple[Tensor, ...] | None = None
+) -> Any:
     """Return the middle element of those that are not nan, the lower of two: of all, or (values, indices) along axis
     `dim`. It is nan where all are. Raises ShapeError for no elements.
 
     >>> monolect.nanmedian(Tensor([3.0, float("nan"), 1.0, 2.0])).item()
     2.0
     """
-    return input.nanmedian(dim, keepdim)
+    return into(out, "nanmedian", input.nanmedian(dim, keepdim))
 
 
 @guarded
 def nanquantile(
-    input: Tensor, q: Data, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    input: Tensor,
+    q: Data,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return the q-th quantiles of the elements that are not nan along axis `dim`, by default of all elements.
 
@@ -330,21 +359,23 @@ def nanquantile(
     >>> monolect.nanquantile(Tensor([1.0, float("nan"), 3.0]), 0.5).item()
     2.0
     """
-    return input.nanquantile(q, dim, keepdim, interpolation=interpolation)
+    return into(out, "nanquantile", input.nanquantile(q, dim, keepdim, interpolation=interpolation))
 
 
 @guarded
-def nansum(input: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
+def nansum(
+    input: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None
+) -> Tensor:
     """Return the sum of the elements that are not nan along axes `dim`, by default all; integers give int64.
 
     >>> monolect.nansum(Tensor([1.0, float("nan"), 2.0])).item()
     3.0
     """
-    return input.nansum(dim, keepdim, dtype=dtype)
+    return into(out, "nansum", input.nansum(dim, keepdim, dtype=dtype))
 
 
 @guarded
-def nextafter(input: Tensor, other: TensorLike) -> Tensor:
+def nextafter(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the next number of the dtype after `input` in the direction of `other`, broadcast.
 
     Raises DTypeError for integers.
@@ -352,7 +383,7 @@ def nextafter(input: Tensor, other: TensorLike) -> Tensor:
     >>> (monolect.nextafter(Tensor([1.0]), Tensor([2.0])) - 1).tolist() == [2.0**-23]
     True
     """
-    return input.nextafter(other)
+    return into(out, "nextafter", input.nextafter(other))
 
 
 @guarded
@@ -367,7 +398,13 @@ def positive(input: Tensor) -> Tensor:
 
 @guarded
 def quantile(
-    input: Tensor, q: Data, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    input: Tensor,
+    q: Data,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return the q-th quantiles (0 <= q <= 1) along axis `dim`, by default of all elements; a vector `q` adds a first
     axis.
@@ -380,11 +417,11 @@ def quantile(
     >>> monolect.quantile(Tensor([1.0, 2.0, 4.0]), 0.75).item()
     3.0
     """
-    return input.quantile(q, dim, keepdim, interpolation=interpolation)
+    return into(out, "quantile", input.quantile(q, dim, keepdim, interpolation=interpolation))
 
 
 @guarded
-def renorm(input: Tensor, p: Number, dim: int, maxnorm: Number) -> Tensor:
+def renorm(input: Tensor, p: Number, dim: int, maxnorm: Number, *, out: Tensor | None = None) -> Tensor:
     """Return `input` with each slice along axis `dim` scaled down so that its p-norm is at most `maxnorm`.
 
     Raises DTypeError for integers.
@@ -392,11 +429,18 @@ def renorm(input: Tensor, p: Number, dim: int, maxnorm: Number) -> Tensor:
     >>> monolect.renorm(Tensor([[3.0, 4.0], [0.6, 0.8]]), 2, 0, 1.0).tolist()[1]
     [0.6000000238418579, 0.800000011920929]
     """
-    return input.renorm(p, dim, maxnorm)
+    return into(out, "renorm", input.renorm(p, dim, maxnorm))
 
 
 @guarded
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices[Tensor]:
+def sort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = True,
+    *,
+    out: Tensor | tuple[Tensor, ...] | None = None,
+) -> ValuesIndices[Tensor]:
     """Return (values, int64 indices) sorted along axis `dim`, in the shape of `input`; nan is the largest.
 
     The sort is ascending unless `descending`. It is always stable, whatever `stable` says, and O(n) for long axes.
@@ -404,11 +448,19 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     >>> monolect.sort(Tensor([3, 1, 2])).indices.tolist()
     [1, 2, 0]
     """
-    return input.sort(dim, descending, stable)
+    return into(out, "sort", input.sort(dim, descending, stable))
 
 
 @guarded
-def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices[Tensor]:
+def topk(
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: Tensor | tuple[Tensor, ...] | None = None,
+) -> ValuesIndices[Tensor]:
     """Return (values, int64 indices) of the k largest, or smallest, elements along axis `dim`, in order; of equal
     elements the first.
 
@@ -418,7 +470,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     >>> monolect.topk(Tensor([3, 1, 2]), 2).values.tolist()
     [3, 2]
     """
-    return input.topk(k, dim, largest, sorted)
+    return into(out, "topk", input.topk(k, dim, largest, sorted))
 
 
 @guarded

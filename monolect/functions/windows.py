@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from monolect.tensor.base import Number, PerAxis
+from monolect.tensor.base import DeviceLike, DTypeLike, Number, PerAxis
 from monolect.tensor.guard import guarded
 from monolect.tensor.methods.windows.adaptive import Parts
 from monolect.tensor.tensor import Tensor
@@ -108,17 +108,17 @@ def adaptive_max_pool3d(
 
 
 @guarded
-def affine_grid(input: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """Return the grid of `grid_sample` that maps each position of the result by the affine matrices `input`.
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+    """Return the grid of `grid_sample` that maps each position of the result by the affine matrices `theta`.
 
-    `input` is (N, 2, 3) for a `size` (N, C, H, W), which gives (N, H, W, 2), or (N, 3, 4) for (N, C, D, H, W).
+    `theta` is (N, 2, 3) for a `size` (N, C, H, W), which gives (N, H, W, 2), or (N, 3, 4) for (N, C, D, H, W).
     Raises ShapeError for other shapes, DTypeError for integers.
 
     >>> identity = Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
     >>> nn.functional.affine_grid(identity, (1, 1, 1, 2), align_corners=True).tolist()
     [[[[-1.0, 0.0], [1.0, 0.0]]]]
     """
-    return input.affine_grid(size, align_corners)
+    return theta.affine_grid(size, align_corners)
 
 
 @guarded
@@ -187,6 +187,44 @@ def avg_pool3d(
     [[[[3.0]]]]
     """
     return input.avg_pool3d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@guarded
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return the triangle from 0 to 1 and back; symmetric unless `periodic`.
+
+    Raises ArgumentError for a negative length, DTypeError for an integer `dtype`.
+
+    >>> monolect.bartlett_window(4).tolist()
+    [0.0, 0.5, 1.0, 0.5]
+    """
+    return Tensor.bartlett_window(window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@guarded
+def blackman_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return the window of Blackman, 0.42 - 0.5 cos(2 pi t) + 0.08 cos(4 pi t); symmetric unless `periodic`.
+
+    Raises ArgumentError for a negative length, DTypeError for an integer `dtype`.
+
+    >>> [abs(round(x, 4)) for x in monolect.blackman_window(4).tolist()]
+    [0.0, 0.34, 1.0, 0.34]
+    """
+    return Tensor.blackman_window(window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
@@ -284,6 +322,48 @@ def grid_sample(
 
 
 @guarded
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return the window of Hamming, alpha - beta cos(2 pi t); symmetric unless `periodic`.
+
+    Raises ArgumentError for a negative length, DTypeError for an integer `dtype`.
+
+    >>> [round(x, 4) for x in monolect.hamming_window(4).tolist()]
+    [0.08, 0.54, 1.0, 0.54]
+    """
+    return Tensor.hamming_window(
+        window_length, periodic, alpha, beta, dtype=dtype, device=device, requires_grad=requires_grad
+    )
+
+
+@guarded
+def hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return the window of Hann, sin(pi t) ** 2; symmetric unless `periodic`.
+
+    Raises ArgumentError for a negative length, DTypeError for an integer `dtype`.
+
+    >>> [round(x, 4) for x in monolect.hann_window(4).tolist()]
+    [0.0, 0.5, 1.0, 0.5]
+    """
+    return Tensor.hann_window(window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@guarded
 def im2col(
     input: Tensor, kernel_size: PerAxis, dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1
 ) -> Tensor:
@@ -324,6 +404,26 @@ def interpolate(
     [[[1.0, 2.0, 3.0]]]
     """
     return input.interpolate(size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+
+
+@guarded
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return the window of Kaiser, i0(beta sqrt(1 - (2 t - 1) ** 2)) / i0(beta); symmetric unless `periodic`.
+
+    Raises ArgumentError for a negative length, DTypeError for an integer `dtype`.
+
+    >>> [round(x, 4) for x in monolect.kaiser_window(4, beta=2.0).tolist()]
+    [0.4387, 0.8348, 1.0, 0.8348]
+    """
+    return Tensor.kaiser_window(window_length, periodic, beta, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @guarded
@@ -638,13 +738,18 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "bartlett_window",
+    "blackman_window",
     "channel_shuffle",
     "fold",
     "fractional_max_pool2d",
     "fractional_max_pool3d",
     "grid_sample",
+    "hamming_window",
+    "hann_window",
     "im2col",
     "interpolate",
+    "kaiser_window",
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",

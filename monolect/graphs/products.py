@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from monolect.autograd import graph as g
-from monolect.base.dtype import accumulator, dtypes, promote
+from monolect.base.dtype import accumulator, as_dtype, dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, DTypeError, IRError, ShapeError
 from monolect.ir.ops import broadcast
 from monolect.ir.uop import UOp, build
@@ -60,6 +60,22 @@ def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
     left, right = (g.reshape(x, (1,) * (rank - len(x.shape)) + x.shape) for x in (left, right))
     _check_batch(a, b, left.shape, right.shape, name)
     return contract(left, right, (rank - 1,))
+
+
+def in_dtype(name: str, a: UOp, b: UOp, *wanted: Any) -> tuple[UOp, UOp]:
+    """Return the operands of the product `name` cast to the dtype of `wanted`, in which products are added.
+
+    `wanted` has that dtype under two names, of which one or both are None. Raises ArgumentError for two dtypes, and
+    DTypeError for floats that would become integers.
+    """
+    found = {as_dtype(d) for d in wanted if d is not None}
+    if len(found) > 1:
+        raise ArgumentError(f"{name}: dtype and out_dtype", expected="one of them", found=[*wanted])
+    for d in found:
+        if not d.is_float and (a.dtype.is_float or b.dtype.is_float):
+            raise DTypeError(f"{name}: dtype of floats", expected="a float dtype", found=d.name)
+        return g.cast(a, d), g.cast(b, d)
+    return a, b
 
 
 def swap_last_axes(x: UOp) -> UOp:
@@ -207,4 +223,14 @@ def paired_axes(dims: Any, a: UOp, b: UOp) -> tuple[list[int], list[int]]:
     return left, right
 
 
-__all__ = ["check_rank", "contract", "diagonal", "einsum", "matmul", "paired_axes", "swap_last_axes", "tensordot"]
+__all__ = [
+    "check_rank",
+    "contract",
+    "diagonal",
+    "einsum",
+    "in_dtype",
+    "matmul",
+    "paired_axes",
+    "swap_last_axes",
+    "tensordot",
+]

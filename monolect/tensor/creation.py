@@ -241,7 +241,12 @@ class CreationMixin(TensorBase):
         return out
 
     def full_like(
-        self, fill_value: TensorLike, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+        self,
+        fill_value: TensorLike,
+        *,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
     ) -> Self:
         """Return a tensor of this shape filled with `fill_value`; dtype and device default to this tensor's.
 
@@ -251,26 +256,32 @@ class CreationMixin(TensorBase):
         d = self.dtype if dtype is None else as_dtype(dtype)
         u = full(self.shape, fill_value, d)
         if device is None and isinstance(self.device, tuple):
-            return self._wrap(to_devices_of(u, self._uop))
-        return self._wrap(on_device(u, as_device(device or self.device)))
+            return self._make(to_devices_of(u, self._uop), None, requires_grad)
+        return self._make(u, device or self.device, requires_grad)
 
-    def zeros_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
+    def zeros_like(
+        self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Self:
         """Return zeros of this shape; dtype and device default to this tensor's.
 
         >>> Tensor([1, 2]).zeros_like().tolist()
         [0, 0]
         """
-        return self.full_like(0, dtype=dtype, device=device)
+        return self.full_like(0, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def ones_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
+    def ones_like(
+        self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Self:
         """Return ones of this shape; dtype and device default to this tensor's.
 
         >>> Tensor([5, 6]).ones_like(dtype=dtypes.float32).tolist()
         [1.0, 1.0]
         """
-        return self.full_like(1, dtype=dtype, device=device)
+        return self.full_like(1, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def empty_like(self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
+    def empty_like(
+        self, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Self:
         """Return an uninitialized tensor of this shape, to be assigned to before it is read; dtype and device default
         to this tensor's.
 
@@ -278,7 +289,7 @@ class CreationMixin(TensorBase):
         (2, 3)
         """
         d = self.dtype if dtype is None else as_dtype(dtype)
-        return self._wrap(_new_memory(self.shape, d, as_device(device or self.device)))
+        return self._make(_new_memory(self.shape, d, as_device(device or self.device)), None, requires_grad)
 
     @classmethod
     def buffer(cls, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:

@@ -13,7 +13,7 @@ import functools
 import gc
 import threading
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from sys import getrefcount
 from typing import Any, Self
 
@@ -495,9 +495,9 @@ class Tensor(
         with running.lock:
             return self._realize_with(())
 
-    def numpy(self) -> np.ndarray:
+    def numpy(self, *, force: bool = False) -> np.ndarray:
         """Compute the values and return them as a NumPy array of this shape and dtype. Raises JitError inside a
-        captured step.
+        captured step. `force` has no effect: a tensor with a gradient or on another device needs no force.
 
         >>> Tensor([[1, 2], [3, 4]]).numpy().sum(axis=0).tolist()
         [4, 6]
@@ -688,15 +688,20 @@ class Tensor(
 
     # ---- gradients ---------------------------------------------------------------------------------------------------
     def backward(
-        self, gradient: Tensor | None = None, create_graph: bool = False, retain_graph: bool | None = None
+        self,
+        gradient: Tensor | None = None,
+        create_graph: bool = False,
+        retain_graph: bool | None = None,
+        inputs: Tensor | Sequence[Tensor] | None = None,
     ) -> Self:
         """Add the derivative of this tensor by each leaf with `requires_grad` to the leaf's `grad`, and return this
         tensor.
 
         `gradient` has the shape and dtype of this tensor; it may be omitted for a single element. With `create_graph`
         the gradients can be differentiated again; otherwise they are detached. Unless `retain_graph` (None: as
-        `create_graph`), this tensor keeps only its value. Raises GradientError for an integer tensor, for several
-        elements without `gradient`, where no leaf is reached, or where the graph was released.
+        `create_graph`), this tensor keeps only its value. With `inputs` only these leaves get a gradient. Raises
+        GradientError for an integer tensor, for several elements without `gradient`, where no leaf is reached, or where
+        the graph was released.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
@@ -706,7 +711,10 @@ class Tensor(
         g = self._root_gradient(gradient)
         leaves = leaf_nodes()
         below = reach(self._uop, leaves)
-        nodes = [u for u in leaves if u in below]
+        wanted = None if inputs is None else [inputs] if isinstance(inputs, Tensor) else [*inputs]
+        if wanted is not None and not all(t.requires_grad for t in wanted):
+            raise GradientError("backward: inputs", expected="leaves with requires_grad=True", found="another tensor")
+        nodes = [u for u, t in leaves.items() if u in below and (wanted is None or any(t is w for w in wanted))]
         if not nodes:
             for u in below:
                 refuse_without_graph(u)

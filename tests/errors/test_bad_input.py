@@ -52,7 +52,8 @@ METHODS = [
 def calls(f):
     """(args, kwargs) that put each bad value into each place of the signature of `f`, the others being harmless."""
     parameters = [p for p in inspect.signature(f).parameters.values() if p.name != "self"]
-    required = [p for p in parameters if p.default is p.empty and p.kind == p.POSITIONAL_OR_KEYWORD]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = [p for p in parameters if p.default is p.empty and p.kind in named]
     for p in parameters:
         for bad in BAD:
             if p.kind == p.VAR_POSITIONAL:

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monolect import Tensor, dtypes
+import monolect
+from monolect import ArgumentError, DTypeError, Tensor, dtypes
 from monolect.backend.cpu.units import BY_NAME
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import broadcast_to, build, const, node, shape_source
@@ -50,6 +51,54 @@ def test_bytes_are_added_exactly(m, k, n, left, right, da, db):
     got = turned(Tensor(a), left).int() @ turned(Tensor(b), right).int()
     wanted = turned(a.astype(np.int64), left) @ turned(b.astype(np.int64), right)
     np.testing.assert_array_equal(got.numpy(), wanted)
+
+
+@given(SIZES, SIZES, SIZES, st.sampled_from([I8, U8]), st.sampled_from([I8, U8]))
+def test_products_with_a_dtype_are_those_of_cast_operands(m, k, n, da, db):
+    """They are the same node, so the same units compute them."""
+    rng = np.random.default_rng(m * k + n)
+    a, b = draw_numbers(rng, da, m, k), draw_numbers(rng, db, k, n)
+    x, y = Tensor(a), Tensor(b)
+    got = x.matmul(y, dtype=dtypes.int32)
+    assert got._uop is (x.int() @ y.int())._uop
+    for other in (monolect.matmul(x, y, dtype="int32"), x.mm(y, dtypes.int32), monolect.mm(x, y, dtype=np.int32)):
+        assert other._uop is got._uop and other.dtype is dtypes.int32
+    batches = monolect.bmm(x.reshape(1, m, k), y.reshape(1, k, n), out_dtype=dtypes.int32)
+    assert batches._uop is x.reshape(1, m, k).int().bmm(y.reshape(1, k, n).int())._uop
+    u, v = Tensor(a[0]), Tensor(b[:, 0])
+    assert monolect.dot(u, v, dtype=dtypes.int32)._uop is u.int().dot(v.int())._uop
+    assert x.matmul(y).dtype is (x @ y).dtype  # without it nothing is cast
+    np.testing.assert_array_equal(got.numpy(), a.astype(np.int64) @ b.astype(np.int64))
+
+
+@pytest.mark.parametrize("d", [BF16, F16], ids=str)
+def test_products_of_small_floats_with_a_dtype_are_not_rounded(d):
+    rng = np.random.default_rng(0)
+    a, b, c = (draw_numbers(rng, d, *s) for s in ((48, 64), (64, 33), (48, 33)))
+    x, y, t = Tensor(a), Tensor(b), Tensor(c)
+    got = monolect.matmul(x, y, dtype=dtypes.float32)
+    assert got.dtype is dtypes.float32 and got._uop is (x.float() @ y.float())._uop
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(got.numpy(), exact, rtol=1e-5, atol=1e-4)
+    added = monolect.addmm(t, x, y, dtypes.float32, beta=2)
+    np.testing.assert_allclose(added.numpy(), exact + 2 * c.astype(np.float64), rtol=1e-5, atol=1e-4)
+    batches = (z.unsqueeze(0) for z in (t, x, y))
+    assert monolect.baddbmm(*batches, out_dtype=dtypes.float32).dtype is dtypes.float32
+    w = x.detach().requires_grad_()
+    w.matmul(y, dtype=dtypes.float32).sum().backward()
+    np.testing.assert_allclose(
+        w.grad.float().numpy(), np.tile(b.astype(np.float64).sum(1), (48, 1)), rtol=1e-2, atol=0.1
+    )
+
+
+def test_what_a_dtype_of_a_product_refuses():
+    x, i = Tensor.ones(2, 2), Tensor([[1, 2], [3, 4]])
+    for call in (lambda: x.matmul(i, dtype="int32"), lambda: i.mm(x, dtypes.int8), lambda: x.addmm(i, i, dtypes.int32)):
+        with pytest.raises(DTypeError, match="dtype of floats"):
+            call()
+    with pytest.raises(ArgumentError, match="out_dtype"):
+        i.mm(i, dtypes.int32, dtype=dtypes.int8)
+    assert i.mm(i, dtypes.int32, dtype="int32").dtype is dtypes.int32
 
 
 @pytest.mark.parametrize("da, db", [(I8, I8), (U8, I8), (I8, U8), (U8, U8)])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import monolect
-from monolect import ArgumentError, DTypeError, Tensor, dtypes
+from monolect import ArgumentError, DTypeError, GradientError, Tensor, dtypes
 from tests.unit.rows_of_torch import check, tensors, wide
 
 mpmath.mp.dps = 60
@@ -96,6 +96,8 @@ BOTH: dict[str, Any] = {
     "xlogy": (lambda x, y: x.xlogy(y), (X, Y)),
     "xlogy by a number": (lambda x: x.xlogy(2.0), (X,)),
     "xlog1py": (lambda x, y: _special(x, "xlog1py", y), (X, Y)),
+    "igamma": (lambda x, y: x.detach().igamma(y), (X, Y)),
+    "igammac": (lambda x, y: x.detach().igammac(y), (X, Y)),
     "zeta": (lambda x, y: _special(x.detach() + 1.1, "zeta", y.detach()), (X, Y)),
     "logaddexp2": (lambda x, y: x.logaddexp2(y), (X, Y)),
     "fmax": (lambda x, y: x.fmax(y), (X, Y)),
@@ -163,6 +165,70 @@ def test_edges(name: str) -> None:
     x = np.array(EDGES[name])
     theirs = getattr(torch, name, None) or getattr(torch.special, name)
     np.testing.assert_array_equal(getattr(Tensor(x), name)().numpy(), theirs(torch.tensor(x)).numpy())
+
+
+# ---- incomplete gamma functions --------------------------------------------------------------------------------------
+SHAPES = np.concatenate([10 ** RNG.uniform(-6, 3.5, 160), [1.0, 1.0, 0.5, 10.0, 10.0, 2.0]])
+AT = SHAPES * np.exp(RNG.normal(size=SHAPES.size) * np.minimum(2, 3 / np.sqrt(SHAPES)))
+AT[-6:] = [1.0, 1.1, 1.0, 10.0, 9.9, 0.0625]
+MOST_OF_GAMMA = {np.float64: 60, np.float32: 1.1}  # ULP of the dtype
+
+
+def _shares(a: float, x: float) -> tuple[Any, Any]:
+    """Return the lower and the upper incomplete gamma function with 60 digits of the smaller one."""
+    with mp.workdps(120):
+        a, x = mp.mpf(a), mp.mpf(x)
+        below = x**a * mp.exp(-x) * mp.hyp1f1(1, a + 1, x, maxterms=10**6) / mp.gamma(a + 1)
+        return below, 1 - below
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_incomplete_gamma_functions_beside_forty_digits(dtype: Any) -> None:
+    a, x = SHAPES.astype(dtype), AT.astype(dtype)
+    want = [_shares(float(p), float(q)) for p, q in zip(a, x, strict=True)]
+    for k, name in enumerate(("igamma", "igammac")):
+        got = getattr(Tensor(a), name)(Tensor(x)).numpy()
+        assert got.dtype == dtype
+        for p, q, g, w in zip(a, x, got, [w[k] for w in want], strict=True):
+            error = abs(mp.mpf(float(g)) - w) / mp.mpf(float(max(np.finfo(dtype).tiny, abs(w))))
+            assert error <= MOST_OF_GAMMA[dtype] * np.finfo(dtype).eps, (name, p, q, g, float(w))
+
+
+@pytest.mark.parametrize("name", ["igamma", "igammac"])
+def test_edges_of_incomplete_gamma_functions(name: str) -> None:
+    values = [0.0, -0.0, 0.5, 1.0, 30.0, 1e300, -1.0, INF, -INF]
+    a, x = (t.ravel() for t in np.meshgrid(values, values, indexing="ij"))
+    theirs = getattr(torch, name)(torch.tensor(a), torch.tensor(x)).numpy()
+    huge = (a == 1e300) & (x == 1e300)  # 0.5; PyTorch's has 0 and 1
+    got = getattr(Tensor(a), name)(Tensor(x)).numpy()
+    np.testing.assert_allclose(got[~huge], theirs[~huge], rtol=1e-8)  # PyTorch's errs by 1e-9 at (30, 30)
+    np.testing.assert_allclose(got[huge], 0.5)
+    least = Tensor([5e-324, 5e-324, 1.0], dtype="float64")  # PyTorch's is 0 at the first two
+    got = getattr(least, name)(Tensor([0.5, 5e-324, 5e-324], dtype="float64")).numpy()
+    np.testing.assert_allclose(got, [1.0, 1.0, 5e-324] if name == "igamma" else [0.0, 0.0, 1.0], atol=1e-320)
+    mixed = getattr(Tensor([NAN, NAN, NAN, INF, 1.0]), name)(Tensor([0.0, 1.0, INF, NAN, NAN]))
+    assert mixed.isnan().all().item()  # PyTorch's has 0 or 1 where the other one is 0 or infinite
+    own = getattr(monolect.special, {"igamma": "gammainc", "igammac": "gammaincc"}[name])
+    assert own(Tensor([2.0]), Tensor([3.0])).tolist() == getattr(Tensor([2.0]), name)(3.0).tolist()
+    assert getattr(Tensor([2]), name)(Tensor([3])).dtype is dtypes.float32
+    changed = Tensor([2.0])
+    assert getattr(changed, f"{name}_")(3.0) is changed and changed.item() == getattr(Tensor(2.0), name)(3.0).item()
+
+
+def test_incomplete_gamma_functions_have_a_gradient_by_the_second_argument_alone() -> None:
+    for name, sign in (("igamma", 1.0), ("igammac", -1.0)):
+        a, x = Tensor([1.0, 1.0, 2.5, 300.0], requires_grad=True), Tensor([0.0, INF, 0.0, 310.0], requires_grad=True)
+        with pytest.raises(GradientError, match=f"{name} by its first argument has no derivative"):
+            getattr(a, name)(x).sum().backward()
+        x.grad = None
+        getattr(a.detach(), name)(x).sum().backward()
+        density = float(mp.exp(299 * mp.log(310) - 310 - mp.loggamma(300)))
+        np.testing.assert_allclose(x.grad.numpy(), np.array([1.0, 0.0, 0.0, density]) * sign, rtol=1e-6)
+        row, column = Tensor([[1.0, 2.0, 3.0]], requires_grad=True), Tensor([[0.5], [4.0]])
+        getattr(column, name)(row).sum().backward()
+        theirs = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+        getattr(torch, name)(torch.tensor([[0.5], [4.0]]), theirs).sum().backward()
+        np.testing.assert_allclose(row.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
 
 
 def test_zeros_and_nan_of_products() -> None:

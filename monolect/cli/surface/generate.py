@@ -21,7 +21,7 @@ from typing import Any, get_overloads
 import monolect
 from monolect import Tensor
 from monolect.cli.surface.examples import EXAMPLES
-from monolect.cli.surface.torch_names import NAMES
+from monolect.cli.surface.torch_names import NAMES, TAKES_OUT
 from monolect.tensor.base import TensorBase
 from monolect.tensor.methods.in_place import InPlaceMixin
 
@@ -31,10 +31,10 @@ OF_EACH_CLASS = frozenset("__module__ __qualname__ __doc__ __slots__ __annotatio
 LATE = ("tensor/methods/families.py", "tensor/neural/families.py")  # modules with classes that are imported late
 # Modules of methods, by the last part of their name -> module of functions.
 FAMILIES = {
-    **dict.fromkeys("creation random joins copies tensor casts".split(), "creation"),
+    **dict.fromkeys("creation random conversions copies tensor casts".split(), "creation"),
     "elementwise": "arithmetic",
     "functions": "elements",
-    **dict.fromkeys("movement arrangement".split(), "shapes"),
+    **dict.fromkeys("movement arrangement joins".split(), "shapes"),
     **dict.fromkeys("index selection".split(), "indexing"),
     **dict.fromkeys("reduce scan".split(), "reductions"),
     **dict.fromkeys("sort statistics numbers".split(), "statistics"),
@@ -45,10 +45,10 @@ FAMILIES = {
     "neural": "layers",
 }
 DOCS = {
-    "creation": "that make and join tensors, and random numbers",
+    "creation": "that make tensors, convert to them and ask about dtypes, and random numbers",
     "arithmetic": "for arithmetic, comparisons, logic and bits",
     "elements": "of each element",
-    "shapes": "that move and split, and change shapes",
+    "shapes": "that move, join and split axes, and reshape",
     "indexing": "that read and write parts of tensors, and count",
     "reductions": "that reduce axes, and running reductions",
     "statistics": "for statistics, orders, and relations of numbers",
@@ -64,6 +64,7 @@ ACTIVATIONS = frozenset(
 )
 # Names of types in signatures -> module that they are imported from.
 TYPES = {
+    **dict.fromkeys("FloatLimits IntLimits".split(), "monolect.tensor.methods.arrangement.conversions"),
     "Frexp": "monolect.tensor.methods.pointwise.numbers",
     "Histogram": "monolect.tensor.methods.selection.counts",
     "MinMax": "monolect.tensor.methods.statistics.samples",
@@ -93,8 +94,6 @@ NOT_IN_PLACE = frozenset(
 )
 # Names of functions that mean something else as methods, or that are no functions of tensors.
 NOT_FUNCTIONS = frozenset("grad save load".split())
-# Functions of a namespace that have other defaults than the methods of the same name.
-OTHER_DEFAULTS = frozenset((("linalg", "cross"), ("linalg", "diagonal"), ("linalg", "norm"), ("linalg", "vander")))
 SPACES = ("monolect", "nn.functional", "special", "linalg")  # namespaces with generated functions
 # namespace -> name of a function there -> name of its method
 RENAMED = {
@@ -106,7 +105,10 @@ RENAMED = {
         "multigammaln": "mvlgamma",
         "psi": "digamma",
     },
-    "linalg": {"multi_dot": "chain_matmul"},
+    "linalg": {  # functions that have other defaults than the methods of their names
+        "multi_dot": "chain_matmul",
+        **{n: f"linalg_{n}" for n in ("cross", "diagonal", "norm", "vander")},
+    },
     "nn.functional": {"unfold": "im2col"},
 }
 FIRST = {  # method -> PyTorch's name of the first parameter of the function
@@ -127,7 +129,24 @@ FIRST = {  # method -> PyTorch's name of the first parameter of the function
     "trapezoid": "y",
     "cumulative_trapezoid": "y",
     "cdist": "x1",
+    **dict.fromkeys("cosine_similarity pairwise_distance".split(), "x1"),
+    **dict.fromkeys("bilinear cosine_embedding_loss margin_ranking_loss".split(), "input1"),
+    **dict.fromkeys("triplet_margin_loss triplet_margin_with_distance_loss".split(), "anchor"),
+    **dict.fromkeys("vecdot vector_norm".split(), "x"),
+    **dict.fromkeys((n for n in NAMES["special"] if "polynomial" in n), "x"),
+    "linalg_diagonal": "A",
+    "linalg_vander": "x",
+    "affine_grid": "theta",
+    "ctc_loss": "log_probs",
+    "gumbel_softmax": "logits",
+    **dict.fromkeys("split result_type".split(), "tensor"),
+    "tensordot": "a",
 }
+# Functions whose last parameter is `inplace`.
+INPLACE = frozenset(
+    "alpha_dropout celu dropout dropout1d dropout2d dropout3d elu feature_alpha_dropout hardsigmoid hardswish hardtanh"
+    " leaky_relu mish relu relu6 rrelu selu silu threshold".split()
+)
 SWAPPED = frozenset(("polygamma",))  # the first two parameters of the function are in the other order
 SHADOWED = frozenset("abs all any max min pow round sum".split())  # functions that Python has, too
 
@@ -333,6 +352,22 @@ def _late_methods() -> dict[str, str]:
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------
+def _takes_out(name: str) -> bool:
+    """Whether the function of the method `name` has `out`: under one of its names PyTorch's has it, and it takes a
+    tensor.
+    """
+    own = inspect.unwrap(_method(name))
+    found = (_method(RENAMED.get(s, {}).get(n, n)) for s in TAKES_OUT for n in TAKES_OUT[s])
+    return not _is_of_class(name) and any(inspect.unwrap(g) is own for g in found if g is not None)
+
+
+def _with_out(declared: list[inspect.Parameter], returned: str) -> list[inspect.Parameter]:
+    """Return the parameters with `out` after them: a tensor, or a tuple of them where the result may be one."""
+    kind = "Tensor | None" if returned == "Tensor" else "Tensor | tuple[Tensor, ...] | None"
+    out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+    return [*declared, out]
+
+
 def _function(name: str) -> str | None:
     """Return the source of the function of the method `name`, or None if there is none."""
     f = _method(name)
@@ -351,6 +386,11 @@ def _function(name: str) -> str | None:
             called, parameters = "Tensor", declared
     declared = [p.replace(annotation=re.sub(r"\bTensorBase\b", "Tensor", p.annotation)) for p in declared]
     returned = _type(inspect.signature(f).return_annotation, "Tensor").replace("TensorBase", "Tensor")
+    takes_out = _takes_out(name)
+    if takes_out:
+        declared = _with_out(declared, returned)
+    if name in INPLACE:
+        declared = _with_inplace(declared)
     out = []
     for o in get_overloads(inspect.unwrap(f)):
         signature = [
@@ -358,7 +398,9 @@ def _function(name: str) -> str | None:
         ]
         out.append("@overload")
         result = _type(inspect.signature(o).return_annotation, "Tensor")
-        out.append(_laid_out(f"def {name}", _declared([declared[0], *signature]), f" -> {result}: ...", 0))
+        signature = [declared[0], *signature]
+        signature = _with_out(signature, result) if takes_out else signature
+        out.append(_laid_out(f"def {name}", _declared(signature), f" -> {result}: ...", 0))
     out.append("@guarded")
     out.append(_laid_out(f"def {name}", _declared(declared), f" -> {returned}:", 0))
     words = (inspect.getdoc(f) or "").partition(">>> ")[0].strip()
@@ -368,13 +410,30 @@ def _function(name: str) -> str | None:
     found = doctest.DocTestParser().get_examples(_examples(name, f))
     example = "".join(f">>> {_continued(_as_function(e.source, name))}{e.want}" for e in found)
     out.append(_docstring(f"{words}\n\n{example}", 4))
-    prefix = "" if returned == "None" else "return "
-    call = _laid_out(f"{prefix}{called}.{name}", _passed(parameters), "", 4)
+    method = f"{called}.{name}"
     if get_overloads(inspect.unwrap(f)):  # the overloads that callers see do not cover a union
-        method: str = f"method: Any = {called}.{name}"
-        call = f"    {method}\n" + _laid_out(f"{prefix}method", _passed(parameters), "", 4)
-    out.append(call)
+        out.append(f"    method: Any = {method}")
+        method = "method"
+    target = "out" if takes_out else f"{called} if inplace else None" if name in INPLACE else ""
+    out.append(_call(name, method, _passed(parameters), returned, target))
     return "\n".join(out)
+
+
+def _with_inplace(declared: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Return the parameters with `inplace` after those that may be positional."""
+    at = sum(p.kind is not inspect.Parameter.KEYWORD_ONLY for p in declared)
+    last = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")
+    return [*declared[:at], last, *declared[at:]]
+
+
+def _call(name: str, method: str, passed: list[str], returned: str, target: str) -> str:
+    """Return the last lines of the function `name`, which call `method` and write the result to `target`, if any."""
+    if not target:
+        return _laid_out(f"{'' if returned == 'None' else 'return '}{method}", passed, "", 4)
+    line = f'    return into({target}, "{name}", {method}({", ".join(passed)}))'
+    if len(line) <= WIDTH:
+        return line
+    return _laid_out(f"result = {method}", passed, "", 4) + f'\n    return into({target}, "{name}", result)'
 
 
 def _imports(text: str) -> set[str]:
@@ -489,7 +548,7 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
 
     `late` has the names of methods of classes that are imported late.
     """
-    wanted = {(s, n): RENAMED.get(s, {}).get(n, n) for s in SPACES for n in NAMES[s] if (s, n) not in OTHER_DEFAULTS}
+    wanted = {(s, n): RENAMED.get(s, {}).get(n, n) for s in SPACES for n in NAMES[s]}
     sources: dict[str, list[tuple[str, str]]] = {}
     where: dict[str, str] = {}
     of: dict[Any, str] = {}
@@ -507,6 +566,7 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
         text = "\n\n\n".join(t for _, t in rows)
         imports = _imports("\n".join(t for _, t in rows)) | {"from monolect.tensor.tensor import Tensor"}
         imports |= {"from monolect.tensor.guard import guarded"} if "@guarded" in text else set()
+        imports |= {"from monolect.tensor.methods.in_place import into"} if " into(" in text else set()
         imports |= {"from typing import overload"} if "@overload" in text else set()
         doc = (
             f"Functions {DOCS.get(family, 'of ' + family)}, made from the methods of Tensor; written by `make surface`."
@@ -519,7 +579,8 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
     }
     docs = {
         "monolect": "Functions of tensors, as `monolect.add(x, y)`; written by `make surface`.\n\n"
-        "Each calls the method of Tensor of the same name.",
+        "Each calls the method of Tensor of the same name. `out=`, where PyTorch's function has it, is a tensor to\n"
+        "which the result is written and that is returned: its views see it, its dtype and shape stay (`into`).",
         "nn.functional": "Functions for networks, by PyTorch's names; written by `make surface`.",
         "special": "Special functions, by the names of torch.special; written by `make surface`.",
         "linalg": "Functions of linear algebra, by the names of torch.linalg; written by `make surface`.",

@@ -24,7 +24,7 @@ TESTS = PACKAGE.parent / "tests"
 GENERATED = "unit/test_surface.py"  # the test file that compares each generated in-place method with PyTorch's
 # Tests that compare methods with PyTorch, in the order in which a name is looked for.
 FILES = (
-    *(f"unit/test_surface_{x}.py" for x in ("arrangement", "selection", "special", "statistics")),
+    *(f"unit/test_surface_{x}.py" for x in ("arrangement", "made", "selection", "special", "statistics")),
     *(f"unit/test_tensor_{x}.py" for x in ("elementwise", "index", "movement", "order", "reduce", "sort")),
     *(f"unit/test_{x}.py" for x in ("surface", "linalg", "conv", "loss", "nn", "network", "random", "distributions")),
     "unit/test_tensor_core.py",
@@ -67,13 +67,18 @@ def _test_of(space: Any, name: str) -> str:
     return SYMBOLS if name.startswith("__") else UNNAMED
 
 
+def _is_package(value: Any) -> bool:
+    """Whether it is a package of monolect that has the name of a function of PyTorch, such as `tensor`."""
+    return inspect.ismodule(value)
+
+
 def rows(name: str) -> list[tuple[str, bool, str]]:
     """Return (name, whether it is present, its test or why it is absent) for the names of a namespace."""
     space, out = _space(name), []
     others = ABSENT["monolect"].get(name, NOT_YET)  # of a namespace that is absent as a whole
     reasons = ABSENT.get({"Tensor in place": "Tensor", "operators of Tensor": "Tensor"}.get(name, name), {})
     for n in NAMES[name]:
-        is_present = space is not None and hasattr(space, n)
+        is_present = space is not None and hasattr(space, n) and not _is_package(getattr(space, n))
         out.append((n, is_present, _test_of(space, n) if is_present else reasons.get(n, others)))
     return out
 

@@ -201,4 +201,53 @@ float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int16 int32 int64 int
     ),
 }
 
-__all__ = ["NAMES"]
+# namespace -> functions of PyTorch there that take `out=`
+TAKES_OUT: dict[str, tuple[str, ...]] = {
+    "monolect": tuple(
+        """
+abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any arange
+arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort asin asinh atan atan2 atanh baddbmm
+bernoulli bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize
+cat ceil chain_matmul cholesky cholesky_inverse cholesky_solve clamp clamp_max clamp_min clip column_stack
+complex concat concatenate conj_physical copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag
+diff digamma div divide dot dstack empty eq erf erfc erfinv exp exp2 expm1 eye fix float_power floor
+floor_divide fmax fmin fmod frac frexp full gather gcd ge geqrf ger greater greater_equal gt hardshrink
+heaviside histc histogram hstack hypot i0 igamma igammac index_add index_copy index_reduce index_select inner
+inverse isin isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma linspace log log10 log1p
+log2 logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logspace logsumexp
+lstsq lt lu_solve lu_unpack masked_select matmul matrix_power max maximum mean median min minimum mm mode
+msort mul multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum ne neg negative
+nextafter nonzero norm normal not_equal nuclear_norm ones orgqr ormqr outer polar polygamma pow prod qr
+quantile rad2deg rand randint randn randperm reciprocal remainder renorm round row_stack rsqrt scatter
+searchsorted sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet solve sort sqrt square stack std sub
+subtract sum svd take take_along_dim tan tanh tensordot topk triangular_solve tril triu true_divide trunc var
+vdot vstack where xlogy zeros
+""".split()
+    ),
+    "nn.functional": tuple(
+        """
+gelu hardshrink linear logsigmoid normalize softplus softshrink
+""".split()
+    ),
+    "special": tuple(
+        """
+airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u
+chebyshev_polynomial_v chebyshev_polynomial_w digamma entr erf erfc erfcx erfinv exp2 expit expm1 gammainc
+gammaincc gammaln hermite_polynomial_h hermite_polynomial_he i0 i0e i1 i1e laguerre_polynomial_l
+legendre_polynomial_p log1p log_ndtr logit logsumexp modified_bessel_i0 modified_bessel_i1 modified_bessel_k0
+modified_bessel_k1 multigammaln ndtr ndtri polygamma psi round scaled_modified_bessel_k0
+scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u
+shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w sinc spherical_bessel_j0 xlog1py xlogy zeta
+""".split()
+    ),
+    "linalg": tuple(
+        """
+cholesky cholesky_ex cond cross det eig eigh eigvals eigvalsh householder_product inv inv_ex ldl_factor
+ldl_factor_ex ldl_solve lstsq lu lu_factor lu_factor_ex lu_solve matmul matrix_norm matrix_power matrix_rank
+multi_dot norm pinv qr slogdet solve solve_ex solve_triangular svd svdvals tensorinv tensorsolve vecdot
+vector_norm
+""".split()
+    ),
+}
+
+__all__ = ["NAMES", "TAKES_OUT"]

@@ -38,9 +38,14 @@ class DevicesMixin(TensorBase):
     __slots__ = ()
 
     def to(
-        self, *args: DTypeLike | DeviceLike | None, device: DeviceLike | None = None, dtype: DTypeLike | None = None
+        self,
+        *args: DTypeLike | DeviceLike | TensorBase | None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        copy: bool = False,
     ) -> Self:
-        """Return this tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`.
+        """Return this tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`, or as
+        another tensor is: `to(other)`. With `copy` the result is never this tensor.
 
         On several devices the result is whole on each, as by `replicate`. The device `disk:path` is a file: the whole
         file is written at once, and the result is a mapping of it. Raises FileFormatError where the file cannot be
@@ -53,7 +58,9 @@ class DevicesMixin(TensorBase):
         """
         a: Any
         for a in args:
-            if is_dtype(a) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
+            if isinstance(a, TensorBase):
+                device, dtype = a.device, a.dtype
+            elif is_dtype(a) or (isinstance(a, str) and isinstance(getattr(dtypes, a, None), DType)):
                 dtype = a
             elif a is not None:
                 device = a
@@ -62,7 +69,7 @@ class DevicesMixin(TensorBase):
             return self._wrap(written_file(u, as_device(device, may_be_file=True)))
         if device is not None and (target := as_device(device)) != self.device:
             u = sharding.moved(u, target, None)
-        return self if u is self._uop else self._wrap(u)
+        return (self.clone() if copy else self) if u is self._uop else self._wrap(u)
 
     def cpu(self) -> Self:
         """Return this tensor on the device `cpu`.

@@ -5,8 +5,8 @@ What it is not: parameters are not checked here. They are numbers, or Tensors th
 results have the dtype `wide` of the source.
 Invariant: a formula draws the same number of bits whatever the values are, so it can be captured; a rejection sampler
 has a fixed number of proposals, whose last one is taken unconditionally.
-Gradients: those of location, scale and rate are reparametrised. Discrete results have none. A shape parameter, such as
-the concentration of a gamma distribution, has none either, and `backward` says so (GradientError).
+Gradients: those of location, scale and rate are reparametrised, that of the concentration of a gamma variate is the
+implicit one. Discrete results have none.
 Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; Hormann, "The transformed
 rejection method for generating Poisson random variables", 1993; Loader, "Fast and accurate computation of binomial
 probabilities", 2000; Giles, "Approximating the erfinv function", 2010.
@@ -17,10 +17,7 @@ from __future__ import annotations
 from math import pi, sqrt
 from typing import Any
 
-from monolect.autograd.closed_forms import closed_alone
 from monolect.base.dtype import dtypes
-from monolect.base.errors import GradientError
-from monolect.ir.uop import UOp
 from monolect.tensor.base import TensorBase
 from monolect.tensor.draws.source import Source
 
@@ -47,17 +44,6 @@ def inner(source: Source, value: Any) -> Any:
 def without_gradient(value: Any) -> Any:
     """Return a parameter of which the result has no gradient."""
     return value.detach() if isinstance(value, TensorBase) else value
-
-
-def refuse_gradient(y: Any, parameter: Any, what: str) -> Any:
-    """Return `y`, of which a gradient by `parameter`, if that is a Tensor, raises GradientError; `what` names both."""
-    if not isinstance(parameter, TensorBase):
-        return y
-
-    def derivative(g: UOp, y: UOp, p: UOp) -> tuple[UOp]:
-        raise GradientError(f"{what} has no derivative", expected="detach() of the parameter", found="a backward()")
-
-    return y._wrap(closed_alone(y._uop, (parameter._uop,), derivative))
 
 
 def _first_taken(proposals: list[tuple[Any, Any]]) -> Any:
@@ -139,7 +125,12 @@ def log_gamma_variate(source: Source, concentration: Any) -> Any:
         proposals.append((is_taken, log_cube))
     logarithm = _first_taken(proposals) + d.log()
     raised = -source.exponential() / a
-    return refuse_gradient(logarithm + (a < 1.0).where(raised, 0.0), given, "a gamma variate by its concentration")
+    logarithm = logarithm + (a < 1.0).where(raised, 0.0)
+    if not isinstance(concentration, TensorBase):
+        return logarithm
+    from monolect.tensor.methods.pointwise.incomplete_gamma import log_variate  # imported only for such a gradient
+
+    return log_variate(logarithm, concentration)
 
 
 # ---- discrete --------------------------------------------------------------------------------------------------------
@@ -220,7 +211,6 @@ __all__ = [
     "laplace",
     "log_gamma_variate",
     "poisson",
-    "refuse_gradient",
     "truncated_normal",
     "without_gradient",
 ]

@@ -208,6 +208,7 @@ class RandomMixin(TensorBase):
         *,
         dtype: DTypeLike | None = None,
         device: DeviceLike | None = None,
+        requires_grad: bool = False,
         generator: Generator | None = None,
         key: TensorBase | None = None,
     ) -> Self:
@@ -219,13 +220,15 @@ class RandomMixin(TensorBase):
         (2, 3)
         """
         d = self.dtype if dtype is None else dtype
-        return self.rand(*self.shape, dtype=d, device=device or self.device, generator=generator, key=key)
+        made = self.rand(*self.shape, dtype=d, device=device or self.device, generator=generator, key=key)
+        return self._marked(made, requires_grad)
 
     def randn_like(
         self,
         *,
         dtype: DTypeLike | None = None,
         device: DeviceLike | None = None,
+        requires_grad: bool = False,
         generator: Generator | None = None,
         key: TensorBase | None = None,
     ) -> Self:
@@ -237,7 +240,8 @@ class RandomMixin(TensorBase):
         dtypes.float64
         """
         d = self.dtype if dtype is None else dtype
-        return self.randn(*self.shape, dtype=d, device=device or self.device, generator=generator, key=key)
+        made = self.randn(*self.shape, dtype=d, device=device or self.device, generator=generator, key=key)
+        return self._marked(made, requires_grad)
 
     def randint_like(
         self,

@@ -10,10 +10,10 @@ import builtins
 from typing import Self
 
 from monolect.autograd.graph import cast, e
-from monolect.base.dtype import DType, as_dtype, dtypes
+from monolect.base.dtype import DType, as_dtype, dtypes, is_dtype
 from monolect.base.errors import IRError
 from monolect.ir.uop import build
-from monolect.tensor.base import DTypeLike, TensorBase, refused
+from monolect.tensor.base import DTypeLike, Sizes, TensorBase, refused
 from monolect.tensor.guard import guard_methods
 
 
@@ -48,6 +48,16 @@ class CastMixin(TensorBase):
         [1, 2]
         """
         return self.cast(other.dtype)
+
+    def view(self, *shape: Sizes | DTypeLike, dtype: DTypeLike | None = None) -> Self:
+        """Return self reshaped, as `reshape`; `view(dtype)` returns the same bytes as another dtype, as `bitcast`.
+
+        >>> Tensor([1.0, 2.0]).view(2, 1).shape, Tensor([1.0]).view(dtypes.int32).tolist()
+        ((2, 1), [1065353216])
+        """
+        if dtype is None and len(shape) == 1 and is_dtype(shape[0]):
+            return self.bitcast(shape[0])  # type: ignore[arg-type]
+        return self.reshape(*shape) if dtype is None else self.bitcast(dtype)
 
     def bitcast(self, dtype: DTypeLike) -> Self:
         """Return the same bytes read as another dtype. If the item sizes differ, the last axis changes in size.

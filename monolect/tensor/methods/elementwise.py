@@ -346,14 +346,14 @@ class ElementwiseMixin(TensorBase):
 
     subtract = sub
 
-    def rsub(self, other: TensorLike) -> Self:
-        """Return `other - self`, broadcast and promoted. Raises DTypeError if self is bool.
+    def rsub(self, other: TensorLike, *, alpha: Number = 1) -> Self:
+        """Return `other - alpha * self`, broadcast and promoted. Raises DTypeError if self is bool.
 
         >>> Tensor([1, 2]).rsub(10).tolist()
         [9, 8]
         """
         self._no_bool("-")
-        return binary(self, "SUB", other, True)
+        return binary(self if alpha == 1 else self * alpha, "SUB", other, True)
 
     def mul(self, other: TensorLike) -> Self:
         """Return `self * other`, broadcast and promoted.

@@ -116,12 +116,13 @@ class ExchangeMixin(TensorBase):
         return _dlpack().share(u, max_version, stream)
 
     @classmethod
-    def from_dlpack(cls, x: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Self:
+    def from_dlpack(cls, ext_tensor: Shared, *, device: DeviceLike | None = None, copy: bool | None = None) -> Self:
         """Return a Tensor on the memory of another library's tensor, so later writes of that library are visible.
 
         It copies if `copy` is True, or if it is None and the strides are not those of a row-major array with permuted,
-        flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `x` without DLPack.
-        `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another device.
+        flipped or repeated axes. With False, a necessary copy raises ArgumentError, as does an `ext_tensor` without
+        DLPack. `device`: the device of the result; None is that of the memory. Raises DeviceError for memory of another
+        device.
 
         >>> import numpy as np
         >>> a = np.zeros(3, np.int64)
@@ -130,7 +131,7 @@ class ExchangeMixin(TensorBase):
         >>> t.tolist()
         [0, 5, 0]
         """
-        return cls._wrap(_dlpack().borrow(x, None if device is None else as_device(device), copy))
+        return cls._wrap(_dlpack().borrow(ext_tensor, None if device is None else as_device(device), copy))
 
 
 __all__ = ["ExchangeMixin"]

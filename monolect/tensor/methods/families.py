@@ -58,6 +58,7 @@ def with_late_methods(cls: Any) -> Any:
 
 
 if TYPE_CHECKING:
+    from monolect.tensor.methods.arrangement.conversions import ConversionsMixin
     from monolect.tensor.methods.arrangement.joins import JoinsMixin
     from monolect.tensor.methods.arrangement.parts import PartsMixin
     from monolect.tensor.methods.in_place_forms.arithmetic import ArithmeticForms
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from monolect.tensor.methods.in_place_forms.statistics import StatisticsForms
     from monolect.tensor.methods.pointwise.bessel import BesselMixin
     from monolect.tensor.methods.pointwise.gamma import GammaMixin
+    from monolect.tensor.methods.pointwise.incomplete_gamma import IncompleteGammaMixin
     from monolect.tensor.methods.pointwise.normal import NormalMixin
     from monolect.tensor.methods.pointwise.numbers import NumbersMixin
     from monolect.tensor.methods.pointwise.polynomials import PolynomialsMixin
@@ -85,9 +87,11 @@ if TYPE_CHECKING:
     from monolect.tensor.methods.statistics.samples import SamplesMixin
     from monolect.tensor.methods.windows.fold import FoldMixin
     from monolect.tensor.methods.windows.grid import GridMixin
+    from monolect.tensor.methods.windows.signals import SignalsMixin
     from monolect.tensor.methods.windows.unpool import UnpoolMixin
 
     class LateMixin(
+        ConversionsMixin,
         JoinsMixin,
         PartsMixin,
         ArithmeticForms,
@@ -101,6 +105,7 @@ if TYPE_CHECKING:
         StatisticsForms,
         BesselMixin,
         GammaMixin,
+        IncompleteGammaMixin,
         NormalMixin,
         NumbersMixin,
         PolynomialsMixin,
@@ -115,6 +120,7 @@ if TYPE_CHECKING:
         SamplesMixin,
         FoldMixin,
         GridMixin,
+        SignalsMixin,
         UnpoolMixin,
     ):
         """Methods that are imported at their first use."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from monolect.autograd.graph import cast, full
 from monolect.base.dtype import dtypes
-from monolect.base.errors import DTypeError, GradientError
+from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import is_array
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp
@@ -21,7 +21,7 @@ from monolect.tensor.devices.methods import compute_device
 from monolect.tensor.guard import guard_methods
 
 
-def _kind_rank(dtype: Any) -> int:
+def kind_rank(dtype: Any) -> int:
     """Return 0 for bool, 1 for integers, 2 for floats: a value may not be written to a dtype of lower rank."""
     return 2 if dtype.is_float or dtype.kind == "s" else 0 if dtype is dtypes.bool else 1
 
@@ -39,6 +39,31 @@ def _augmented(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[AnyTe
     return method
 
 
+def into(out: Any, name: str, value: Any) -> Any:
+    """Return the result `value` of the function `name`: as it is if `out` is None, else written to `out`, which is
+    returned.
+
+    `out` is a Tensor; for a tuple of results it is a tuple of as many. Raises ShapeError for another shape than that of
+    the result, DTypeError where `out` holds no such values (floats in integers, numbers in bools), GradientError for an
+    `out` that requires a gradient, ArgumentError for another `out`; then nothing is written.
+    """
+    if out is None:
+        return value
+    is_one = not isinstance(value, tuple)
+    outs, values = ((out,), (value,)) if is_one else (out, value)
+    if not isinstance(outs, tuple) or len(outs) != len(values) or not all(isinstance(o, TensorBase) for o in outs):
+        expected = "a Tensor" if is_one else f"a tuple of {len(values)} Tensors"
+        raise ArgumentError(f"{name}: out", expected=expected, found=type(out).__name__)
+    for o, v in zip(outs, values, strict=True):
+        if o.shape != v.shape:
+            expected = f"{v.shape}, the shape of the result (PyTorch changes the shape of out, monolect does not)"
+            raise ShapeError(f"{name}: out", expected=expected, found=o.shape)
+        o._check_update(f"{name}(out=...)", v)
+    for o, v in zip(outs, values, strict=True):
+        o._store(None, cast(v._uop, o.dtype))
+    return out if is_one or type(value) is tuple else type(value)(*outs)
+
+
 @guard_methods
 class InPlaceMixin(TensorBase):
     """Methods that write to a Tensor and return it. A base class of Tensor."""
@@ -48,19 +73,24 @@ class InPlaceMixin(TensorBase):
     def _update(self, name: str, new: TensorBase) -> Self:
         """Write `new`, cast to the dtype of self, to all elements and return self; `name` is the operator in messages.
 
-        Raises GradientError for a leaf that requires a gradient, unless GRAD is 0; DTypeError for floats into integers
-        and numbers into bools, ShapeError for another shape than that of self.
+        Raises what `_check_update` raises.
+        """
+        self._check_update(name, new)
+        self._store(None, cast(new._uop, self.dtype))
+        return self
+
+    def _check_update(self, name: str, new: TensorBase) -> None:
+        """Raise GradientError for a leaf that requires a gradient, unless GRAD is 0; DTypeError for floats into
+        integers and numbers into bools, ShapeError for another shape than that of self.
         """
         if self._requires_grad and settings.GRAD:
             expected = "t.assign(value), which is not differentiated"
             raise GradientError(f"{name} writes to a leaf that requires a gradient", expected=expected, found=name)
-        if _kind_rank(new.dtype) > _kind_rank(self.dtype):
+        if kind_rank(new.dtype) > kind_rank(self.dtype):
             expected = f"a value that {self.dtype.name} holds"
             raise DTypeError(f"{name}: the result has another dtype", expected=expected, found=new.dtype.name)
         if new.shape != self.shape:
             raise refused_shape(name, self.shape, new.shape)
-        self._store(None, cast(new._uop, self.dtype))
-        return self
 
     def _written(self, name: str, *args: Any, **kwargs: Any) -> Self:
         """Write what the method `name` returns for the arguments to self, and return self: its in-place form."""
@@ -132,4 +162,4 @@ class InPlaceMixin(TensorBase):
         return self.fill_(0)
 
 
-__all__ = ["InPlaceMixin"]
+__all__ = ["InPlaceMixin", "into", "kind_rank"]

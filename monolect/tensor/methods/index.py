@@ -182,16 +182,28 @@ class IndexMixin(TensorBase):
         return self.flatten()[index]
 
     # ---- writing -----------------------------------------------------------------------------------------------------
-    def scatter(self, dim: int, index: TensorBase, src: TensorLike, reduce: str | None = None) -> Self:
+    def scatter(
+        self,
+        dim: int,
+        index: TensorBase,
+        src: TensorLike | None = None,
+        reduce: str | None = None,
+        *,
+        value: TensorLike | None = None,
+    ) -> Self:
         """Return a copy of self with `src`, a tensor or a number, written at the positions `index` along axis `dim`.
 
-        If positions are equal, any one of the values is written, or all are added with reduce="add". `index` has the
-        rank of self, and is at most as long on axes other than `dim`; `src` is at least as large as `index` and has the
-        dtype of self. Raises ShapeError or DTypeError otherwise, and ArgumentError for another `reduce`.
+        `value` is another name of `src`. If positions are equal, any one of the values is written, or all are added
+        with reduce="add". `index` has the rank of self, and is at most as long on axes other than `dim`; `src` is at
+        least as large as `index` and has the dtype of self. Raises ShapeError or DTypeError otherwise, and
+        ArgumentError for another `reduce`.
 
         >>> Tensor.zeros(2, 3).scatter(1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
         [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
         """
+        src = value if src is None else src
+        if src is None:
+            raise ArgumentError("scatter: src", expected="a tensor or a number", found=None)
         if reduce == "add":
             return self.scatter_add(dim, index, src)
         if reduce is not None:

@@ -17,8 +17,8 @@ from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.numpy import is_array, is_foreign_array
-from monolect.graphs.products import check_rank, contract, einsum, matmul, paired_axes, tensordot
-from monolect.tensor.base import TensorBase, TensorLike, node_of
+from monolect.graphs.products import check_rank, contract, einsum, in_dtype, matmul, paired_axes, tensordot
+from monolect.tensor.base import DTypeLike, TensorBase, TensorLike, node_of
 from monolect.tensor.guard import guard_methods
 
 
@@ -31,17 +31,18 @@ class LinalgMixin(TensorBase):
 
     __slots__ = ()
 
-    def matmul(self, other: TensorBase) -> Self:
+    def matmul(self, other: TensorBase, *, dtype: DTypeLike | None = None) -> Self:
         """Return the matrix product `self @ other`, (..., M, K) @ (..., K, N) -> (..., M, N).
 
         A 1-d operand is a row on the left or a column on the right, and its axis is dropped. Batch axes broadcast.
-        Dtypes promote; integers stay integers. Raises ShapeError for different K, batch axes that do not broadcast, and
-        scalars; DTypeError for two bool tensors or an `other` that is no Tensor.
+        Dtypes promote; integers stay integers. `dtype` casts the operands first: with int32, products of int8 are exact
+        and added in int32. Raises ShapeError for different K, batch axes that do not broadcast, and scalars; DTypeError
+        for two bool tensors, an `other` that is no Tensor, or floats and an integer `dtype`.
 
         >>> (Tensor([[1.0, 2.0], [3.0, 4.0]]) @ Tensor([1.0, 1.0])).tolist()
         [3.0, 7.0]
         """
-        return self._wrap(matmul(self._uop, node_of(self, other, "matmul")))
+        return self._wrap(matmul(*in_dtype("matmul", self._uop, node_of(self, other, "matmul"), dtype)))
 
     def __matmul__(self, other: TensorLike) -> Self:
         if not isinstance(other, TensorBase):
@@ -55,19 +56,23 @@ class LinalgMixin(TensorBase):
             return NotImplemented
         return self._scalar(other).matmul(self)
 
-    def mm(self, mat2: TensorBase) -> Self:
+    def mm(self, mat2: TensorBase, out_dtype: DTypeLike | None = None, *, dtype: DTypeLike | None = None) -> Self:
         """Return the matrix product `self @ mat2`, (M, K) @ (K, N) -> (M, N). Raises ShapeError for any other rank.
+
+        `dtype`, or `out_dtype` as PyTorch names it, is that of `matmul`.
 
         >>> Tensor([[1.0, 2.0]]).mm(Tensor([[3.0], [4.0]])).tolist()
         [[11.0]]
         """
         b = check_rank(node_of(self, mat2, "mm"), 2, "mm", "mat2")
-        return self._wrap(matmul(check_rank(self._uop, 2, "mm", "self"), b, "mm"))
+        a = check_rank(self._uop, 2, "mm", "self")
+        return self._wrap(matmul(*in_dtype("mm", a, b, dtype, out_dtype), "mm"))
 
-    def bmm(self, mat2: TensorBase) -> Self:
+    def bmm(self, mat2: TensorBase, out_dtype: DTypeLike | None = None, *, dtype: DTypeLike | None = None) -> Self:
         """Return the matrix products `self @ mat2` of two batches, (B, M, K) @ (B, K, N) -> (B, M, N).
 
-        Raises ShapeError for other ranks or unequal batch sizes.
+        `dtype`, or `out_dtype` as PyTorch names it, is that of `matmul`. Raises ShapeError for other ranks or
+        unequal batch sizes.
 
         >>> Tensor.ones(2, 1, 3).bmm(Tensor.ones(2, 3, 1)).tolist()
         [[[3.0]], [[3.0]]]
@@ -75,7 +80,7 @@ class LinalgMixin(TensorBase):
         a, b = check_rank(self._uop, 3, "bmm", "self"), check_rank(node_of(self, mat2, "bmm"), 3, "bmm", "mat2")
         if a.shape[0] != b.shape[0]:
             raise ShapeError("bmm: batch sizes differ", expected=a.shape[0], found=b.shape[0])
-        return self._wrap(matmul(a, b, "bmm"))
+        return self._wrap(matmul(*in_dtype("bmm", a, b, dtype, out_dtype), "bmm"))
 
     def mv(self, vec: TensorBase) -> Self:
         """Return the matrix-vector product `self @ vec`, (M, K) @ (K,) -> (M,). Raises ShapeError for other ranks.
@@ -86,16 +91,16 @@ class LinalgMixin(TensorBase):
         b = check_rank(node_of(self, vec, "mv"), 1, "mv", "vec")
         return self._wrap(matmul(check_rank(self._uop, 2, "mv", "self"), b, "mv"))
 
-    def dot(self, tensor: TensorBase) -> Self:
+    def dot(self, tensor: TensorBase, *, dtype: DTypeLike | None = None) -> Self:
         """Return the inner product of self and `tensor`, both 1-d of one size, of shape ().
 
-        Raises ShapeError for other ranks or different sizes.
+        `dtype` is that of `matmul`. Raises ShapeError for other ranks or different sizes.
 
         >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0])).item()
         11.0
         """
         b = check_rank(node_of(self, tensor, "dot"), 1, "dot", "the other operand")
-        return self._wrap(matmul(check_rank(self._uop, 1, "dot", "self"), b, "dot"))
+        return self._wrap(matmul(*in_dtype("dot", check_rank(self._uop, 1, "dot", "self"), b, dtype), "dot"))
 
     def outer(self, vec2: TensorBase) -> Self:
         """Return all products of an element of self, (M,), and an element of `vec2`, (N,): shape (M, N).
@@ -149,18 +154,18 @@ class LinalgMixin(TensorBase):
         nodes = [node_of(operands[0], x, "einsum") for x in operands]
         return cls._wrap(einsum(equation, nodes))
 
-    def tensordot(self, other: TensorBase, dims: int | Sequence[Sequence[int]] = 2) -> Self:
-        """Return the sum of products along pairs of axes: the last `dims` axes of self with the first of `other`, or
-        two lists of axes.
+    def tensordot(self, b: TensorBase, dims: int | Sequence[Sequence[int]] = 2) -> Self:
+        """Return the sum of products along pairs of axes: the last `dims` axes of self with the first of `b`, or two
+        lists of axes.
 
-        The result has the other axes of self, then those of `other`. Raises ShapeError if paired sizes differ,
+        The result has the other axes of self, then those of `b`. Raises ShapeError if paired sizes differ,
         AxisError for a wrong or repeated axis.
 
         >>> Tensor.ones(2, 3).tensordot(Tensor.ones(3, 2), dims=1).tolist()
         [[3.0, 3.0], [3.0, 3.0]]
         """
-        a, b = self._uop, node_of(self, other, "tensordot")
-        return self._wrap(tensordot(a, b, *paired_axes(dims, a, b)))
+        u, v = self._uop, node_of(self, b, "tensordot")
+        return self._wrap(tensordot(u, v, *paired_axes(dims, u, v)))
 
     def scaled_dot_product_attention(
         self,

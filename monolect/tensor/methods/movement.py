@@ -64,8 +64,6 @@ class MovementMixin(TensorBase):
             expected, found = f"{count(old)} elements, as {old} has", f"{count(new)} elements, in {new}"
             raise ShapeError("reshape changes the number of elements", expected=expected, found=found) from None
 
-    view = reshape
-
     def view_as(self, other: TensorBase) -> Self:
         """Return self reshaped to the shape of `other`. Raises ShapeError for another number of elements.
 
@@ -509,15 +507,18 @@ class MovementMixin(TensorBase):
         reps = as_sizes(dims, "repeat")
         return self.repeat(*(1,) * (self.ndim - len(reps)), *reps)
 
-    def cat(self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0) -> AnyTensor:
+    def cat(
+        self: OneOrMore[AnyTensor], *others: OneOrMore[AnyTensor] | int, dim: int = 0, axis: int | None = None
+    ) -> AnyTensor:
         """Return tensors concatenated along axis `dim`: `a.cat(b, c, dim=1)` or `Tensor.cat([a, b, c], dim=1)`.
 
-        Dtypes promote. Raises ShapeError for shapes that differ on another axis, ArgumentError for other objects.
+        `axis` is NumPy's name of `dim`. Dtypes promote. Raises ShapeError for shapes that differ on another axis,
+        ArgumentError for other objects.
 
         >>> Tensor.cat([Tensor([1, 2]), Tensor([3])]).tolist()
         [1, 2, 3]
         """
-        ts, dim = tensors_and_axis("cat", self, others, dim)
+        ts, dim = tensors_and_axis("cat", self, others, dim if axis is None else axis)
         return ts[0]._wrap(join([t._uop for t in ts], ts[0]._axis(dim)))
 
     concat = concatenate = cat

@@ -174,30 +174,35 @@ class ReduceMixin(TensorBase):
         v = self._variance(axis if dim is None else dim, keepdim or keepdims, c)
         return self._wrap(cast(build("SQRT", _zero_gradient_at_zero(v)), self.dtype))
 
-    def var_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
+    def var_mean(
+        self, dim: Axes = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
+    ) -> tuple[Self, Self]:
         """Return (variance, mean) along axes `dim`, by default all; the sum of squares is divided by n - correction.
 
-        `keepdim` keeps the axes with size 1.
+        `unbiased` True means correction 1, False 0; `keepdim` keeps the axes with size 1.
 
         Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 3.0]).var_mean()]
         [2.0, 2.0]
         """
-        dim, correction = _corrected(dim, None, correction)
+        dim, correction = _corrected(dim, unbiased, correction)
         return self.var(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
-    def std_mean(self, dim: Axes = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Self, Self]:
+    def std_mean(
+        self, dim: Axes = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
+    ) -> tuple[Self, Self]:
         """Return (standard deviation, mean) along axes `dim`, by default all; `keepdim` keeps them with size 1.
 
-        The sum of squared distances from the mean is divided by n - correction.
+        The sum of squared distances from the mean is divided by n - correction; `unbiased` True means correction 1,
+        False 0.
 
         Raises DTypeError for integers.
 
         >>> [t.item() for t in Tensor([1.0, 5.0]).std_mean(correction=0)]
         [2.0, 3.0]
         """
-        dim, correction = _corrected(dim, None, correction)
+        dim, correction = _corrected(dim, unbiased, correction)
         return self.std(dim, correction=correction, keepdim=keepdim), self.mean(dim, keepdim)
 
     def count_nonzero(self, dim: Axes = None) -> Self:
@@ -209,15 +214,26 @@ class ReduceMixin(TensorBase):
         return self.ne(0).sum(dim)
 
     @computes_in_float32
-    def norm(self, p: Number | str = 2, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
+    def norm(
+        self,
+        p: Number | str = 2,
+        dim: Axes = None,
+        keepdim: bool = False,
+        dtype: DTypeLike | None = None,
+        *,
+        axis: Axes = None,
+    ) -> Self:
         """Return the p-norm along axes `dim`, by default all; `p` is any number, inf, -inf, or "fro" for 2.
 
-        `axis` is NumPy's name of `dim`. Raises DTypeError for integers, ArgumentError for another `p`.
+        `dtype` casts before. `axis` is NumPy's name of `dim`. Raises DTypeError for integers, ArgumentError for another
+        `p`.
 
         >>> Tensor([3.0, 4.0]).norm().item()
         5.0
         """
         dim = axis if dim is None else dim
+        if dtype is not None:
+            return self.cast(dtype).norm(p, dim, keepdim)
         self._check_float("norm")
         if p in ("fro", 2, None):
             u = self._uop
@@ -273,6 +289,8 @@ class ReduceMixin(TensorBase):
     def max(self, dim: Sequence[int] | TensorBase, keepdim: bool = False, *, keepdims: bool = False) -> Self: ...
     @overload
     def max(self, dim: int, keepdim: bool = False, *, keepdims: bool = False) -> ValuesIndices[Self]: ...
+    @overload
+    def max(self, *, other: TensorBase) -> Self: ...
     def max(
         self,
         dim: Axes | TensorBase = None,
@@ -280,9 +298,10 @@ class ReduceMixin(TensorBase):
         *,
         axis: Axes = None,
         keepdims: bool = False,
+        other: TensorBase | None = None,
     ) -> Any:
         """Return the largest element: of all, as `amax`; along one axis `dim`, (values, indices); with a tensor as
-        `dim`, `maximum`.
+        `dim` or `other`, `maximum`.
 
         Along one axis the element at the index gets the gradient; otherwise equal elements share it. `axis` and
         `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
@@ -290,7 +309,7 @@ class ReduceMixin(TensorBase):
         >>> Tensor([3, 1, 2]).max(dim=0).indices.item()
         0
         """
-        return self._extreme("max", dim, keepdim or keepdims, axis)
+        return self._extreme("max", dim if other is None else other, keepdim or keepdims, axis)
 
     @overload
     def min(self, dim: None = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self: ...
@@ -298,6 +317,8 @@ class ReduceMixin(TensorBase):
     def min(self, dim: Sequence[int] | TensorBase, keepdim: bool = False, *, keepdims: bool = False) -> Self: ...
     @overload
     def min(self, dim: int, keepdim: bool = False, *, keepdims: bool = False) -> ValuesIndices[Self]: ...
+    @overload
+    def min(self, *, other: TensorBase) -> Self: ...
     def min(
         self,
         dim: Axes | TensorBase = None,
@@ -305,9 +326,10 @@ class ReduceMixin(TensorBase):
         *,
         axis: Axes = None,
         keepdims: bool = False,
+        other: TensorBase | None = None,
     ) -> Any:
         """Return the smallest element: of all, as `amin`; along one axis `dim`, (values, indices); with a tensor as
-        `dim`, `minimum`.
+        `dim` or `other`, `minimum`.
 
         Along one axis the element at the index gets the gradient; otherwise equal elements share it. `axis` and
         `keepdims` are NumPy's names of `dim` and `keepdim`. Raises ShapeError for no elements.
@@ -315,7 +337,7 @@ class ReduceMixin(TensorBase):
         >>> Tensor([3, 1, 2]).min().item(), Tensor([3, 1, 2]).min(dim=0).indices.item()
         (1, 1)
         """
-        return self._extreme("min", dim, keepdim or keepdims, axis)
+        return self._extreme("min", dim if other is None else other, keepdim or keepdims, axis)
 
     def _extreme(self, name: str, dim: Any, keepdim: bool, axis: Any) -> Any:
         """Return the result of `max` or `min`, as `name` says, for their arguments.
@@ -454,15 +476,15 @@ class ReduceMixin(TensorBase):
         out = build("SUB", x, special.log_e(_reduce(special.exp(x), "ADD", axes, True)))
         return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
 
-    def softmin(self, dim: Axes = -1) -> Self:
+    def softmin(self, dim: Axes = -1, dtype: DTypeLike | None = None) -> Self:
         """Return `softmax` of -self along `dim`, of the same shape: the smallest element has the largest share.
 
-        Raises DTypeError for integers.
+        `dtype` casts before. Raises DTypeError for integers.
 
         >>> [round(x, 4) for x in Tensor([0.0, 1.0]).softmin().tolist()]
         [0.7311, 0.2689]
         """
-        return (-self).softmax(dim)
+        return (-self).softmax(dim, dtype)
 
     def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
         """Return log(sum(exp(self))) along axes `dim`, by default all, without overflow; -inf if all elements are -inf.

@@ -78,6 +78,19 @@ class DropMixin(TensorBase):
         """
         return self._drop_channels(3, p, training)
 
+    def feature_dropout(self, p: float = 0.5, train: bool | None = None) -> Self:
+        """Return self, (N, C, ...), with each channel set to 0 with probability `p`, else divided by 1 - p.
+
+        `train` is by default the setting TRAINING. Raises ShapeError for fewer than two axes.
+
+        >>> Tensor.ones(2, 3, 4).feature_dropout(1.0, True).sum().item()
+        0.0
+        """
+        if self.ndim < 2:
+            raise ShapeError("feature_dropout: rank", expected="(batch, channels, ...)", found=self.shape)
+        keep = self._kept((*self.shape[:2], *(1,) * (self.ndim - 2)), p, train, "feature_dropout")
+        return self if keep is None else keep.where(self * (1.0 / (1.0 - p) if p < 1.0 else 0.0), 0.0)
+
     def _alpha_dropped(self, shape: tuple[Any, ...], p: float, training: bool | None, name: str) -> Self:
         """Return self with elements dropped to the limit of selu, scaled to keep mean 0 and variance 1."""
         keep = self._kept(shape, p, training, name)

@@ -48,6 +48,21 @@ def reduced(loss: Any, reduction: str, name: str) -> Any:
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
+def weighed(loss: Any, weight: Any, name: str) -> Any:
+    """Return the loss of each element times `weight`, if any. Raises ShapeError for another shape of `weight`."""
+    if weight is None:
+        return loss
+    same_shape(loss, weight, f"{name}: weight of the")
+    return loss * weight
+
+
+def averaged(loss: Any, weight: Any, reduction: str, name: str) -> Any:
+    """Return the loss times `weight`, if any, reduced as by `reduced`; a mean is divided by the sum of the weights."""
+    if weight is None or reduction != "mean":
+        return reduced(weighed(loss, weight, name), reduction, name)
+    return weighed(loss, weight, name).sum() / weight.sum()
+
+
 def same_shape(x: Any, target: Any, name: str) -> None:
     """Raise DTypeError unless `target` is a Tensor, ShapeError unless it has the shape of `x`; `name` is the method in
     the message.
@@ -186,28 +201,30 @@ class LossMixin(NormMixin):
         return reduced(-terms.sum(axis), reduction, "cross_entropy")
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
-    def mse_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
+    def mse_loss(self, target: TensorBase, reduction: str = "mean", weight: TensorBase | None = None) -> Self:
         """Return the squared difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
 
-        Raises ShapeError for another shape of `target`.
+        `weight` has a factor for each element; the mean is then divided by the sum of the factors. Raises ShapeError
+        for another shape of `target` or `weight`.
 
         >>> Tensor([1.0, 3.0]).mse_loss(Tensor([0.0, 0.0])).item()
         5.0
         """
         same_shape(self, target, "mse_loss")
         d = self - target
-        return reduced(d * d, reduction, "mse_loss")
+        return averaged(d * d, weight, reduction, "mse_loss")
 
-    def l1_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
+    def l1_loss(self, target: TensorBase, reduction: str = "mean", weight: TensorBase | None = None) -> Self:
         """Return the absolute difference from `target`, reduced by `reduction`: 'mean', 'sum' or 'none'.
 
-        Raises ShapeError for another shape of `target`.
+        `weight` has a factor for each element; the mean is then divided by the sum of the factors. Raises ShapeError
+        for another shape of `target` or `weight`.
 
         >>> Tensor([1.0, -3.0]).l1_loss(Tensor([0.0, 0.0])).item()
         2.0
         """
         same_shape(self, target, "l1_loss")
-        return reduced((self - target).abs(), reduction, "l1_loss")
+        return averaged((self - target).abs(), weight, reduction, "l1_loss")
 
     def smooth_l1_loss(self, target: TensorBase, reduction: str = "mean", beta: float = 1.0) -> Self:
         """Return d * d / (2 beta) where |d| < beta, else |d| - beta / 2, reduced by `reduction`.
@@ -224,11 +241,14 @@ class LossMixin(NormMixin):
         d = self - target
         return reduced(d.abs() if beta == 0 else _huber(d, beta, 0.5 / beta, 1.0), reduction, "smooth_l1_loss")
 
-    def huber_loss(self, target: TensorBase, reduction: str = "mean", delta: float = 1.0) -> Self:
+    def huber_loss(
+        self, target: TensorBase, reduction: str = "mean", delta: float = 1.0, weight: TensorBase | None = None
+    ) -> Self:
         """Return d * d / 2 where |d| < delta, else delta * (|d| - delta / 2), reduced by `reduction`.
 
-        d is self - target; `reduction` is 'mean', 'sum' or 'none'. Raises ArgumentError unless `delta` is positive,
-        ShapeError for another shape of `target`.
+        d is self - target; `reduction` is 'mean', 'sum' or 'none'. `weight` has a factor for each element, and the
+        mean is that of the products, as in PyTorch. Raises ArgumentError unless `delta` is positive, ShapeError for
+        another shape of `target` or `weight`.
 
         >>> Tensor([0.5, 3.0]).huber_loss(Tensor([0.0, 0.0]), reduction="none").tolist()
         [0.125, 2.5]
@@ -236,7 +256,7 @@ class LossMixin(NormMixin):
         same_shape(self, target, "huber_loss")
         if delta <= 0:
             raise ArgumentError("huber_loss: delta", expected="more than 0", found=delta)
-        return reduced(_huber(self - target, delta, 0.5, delta), reduction, "huber_loss")
+        return reduced(weighed(_huber(self - target, delta, 0.5, delta), weight, "huber_loss"), reduction, "huber_loss")
 
     # ---- probabilities -----------------------------------------------------------------------------------------------
     def binary_cross_entropy(

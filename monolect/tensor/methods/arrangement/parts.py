@@ -40,17 +40,25 @@ class PartsMixin(TensorBase):
         parts: tuple[Self, ...] = x.split(list(split_sizes), dim)
         return parts
 
-    def tensor_split(self, indices_or_sections: int | Sequence[int] | TensorBase, dim: int = 0) -> tuple[Self, ...]:
+    def tensor_split(
+        self,
+        indices_or_sections: int | Sequence[int] | TensorBase | None = None,
+        dim: int = 0,
+        *,
+        indices: Sequence[int] | None = None,
+        sections: int | None = None,
+    ) -> tuple[Self, ...]:
         """Return parts along axis `dim`: as many as a number says, the first ones longer by one, or between indices.
 
-        A tensor of indices is computed. Raises ArgumentError for no parts, ShapeError without an axis.
+        `indices` and `sections` are other names of the first argument. A tensor of indices is computed. Raises
+        ArgumentError for no parts, ShapeError without an axis.
 
         >>> [t.tolist() for t in Tensor([1, 2, 3]).tensor_split(2)]
         [[1, 2], [3]]
         """
         if not self.ndim:
             raise ShapeError("tensor_split", expected="at least 1 axis", found=self.shape)
-        a, given = self._axis(dim), indices_or_sections
+        a, given = self._axis(dim), _one_given("tensor_split", indices_or_sections, indices, sections)
         n = self.shape[a]
         given = given.tolist() if isinstance(given, TensorBase) else given  # type: ignore[attr-defined]
         if isinstance(given, Sequence):
@@ -65,7 +73,13 @@ class PartsMixin(TensorBase):
         key = (slice(None),) * a
         return tuple(self[(*key, slice(i, max(i, j)))] for i, j in zip(starts, ends, strict=True))
 
-    def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
+    def hsplit(
+        self,
+        indices_or_sections: int | Sequence[int] | None = None,
+        *,
+        indices: Sequence[int] | None = None,
+        sections: int | None = None,
+    ) -> tuple[Self, ...]:
         """Return equal parts, or parts between indices, along axis 1; of a vector, along axis 0.
 
         Raises ShapeError where parts are not equal or self has no axis.
@@ -73,9 +87,16 @@ class PartsMixin(TensorBase):
         >>> [t.tolist() for t in Tensor([[1, 2], [3, 4]]).hsplit(2)]
         [[[1], [3]], [[2], [4]]]
         """
-        return _split_equally(self, "hsplit", 1, indices_or_sections, min(1, self.ndim - 1))
+        given = _one_given("hsplit", indices_or_sections, indices, sections)
+        return _split_equally(self, "hsplit", 1, given, min(1, self.ndim - 1))
 
-    def vsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
+    def vsplit(
+        self,
+        indices_or_sections: int | Sequence[int] | None = None,
+        *,
+        indices: Sequence[int] | None = None,
+        sections: int | None = None,
+    ) -> tuple[Self, ...]:
         """Return equal parts, or parts between indices, along axis 0 of a matrix or more axes.
 
         Raises ShapeError where parts are not equal or self has fewer axes.
@@ -83,9 +104,16 @@ class PartsMixin(TensorBase):
         >>> [t.tolist() for t in Tensor([[1, 2], [3, 4]]).vsplit(2)]
         [[[1, 2]], [[3, 4]]]
         """
-        return _split_equally(self, "vsplit", 2, indices_or_sections, 0)
+        given = _one_given("vsplit", indices_or_sections, indices, sections)
+        return _split_equally(self, "vsplit", 2, given, 0)
 
-    def dsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
+    def dsplit(
+        self,
+        indices_or_sections: int | Sequence[int] | None = None,
+        *,
+        indices: Sequence[int] | None = None,
+        sections: int | None = None,
+    ) -> tuple[Self, ...]:
         """Return equal parts, or parts between indices, along axis 2.
 
         Raises ShapeError where parts are not equal or self has fewer than three axes.
@@ -93,7 +121,19 @@ class PartsMixin(TensorBase):
         >>> [t.shape for t in Tensor.zeros(1, 2, 4).dsplit(2)]
         [(1, 2, 2), (1, 2, 2)]
         """
-        return _split_equally(self, "dsplit", 3, indices_or_sections, 2)
+        given = _one_given("dsplit", indices_or_sections, indices, sections)
+        return _split_equally(self, "dsplit", 3, given, 2)
+
+    def constant_pad_nd(self, pad: Sequence[int], value: Number = 0) -> Self:
+        """Return self with `value` before and after its axes: widths (before, after) of the last axis, then of the axis
+        before it, and so on; negative widths crop.
+
+        >>> Tensor([1, 2]).constant_pad_nd((1, 2), 9).tolist()
+        [9, 1, 2, 9, 9]
+        """
+        x: Any = self
+        out: Self = x.pad(tuple(pad), value=value)
+        return out
 
     def fliplr(self) -> Self:
         """Return self with the order of axis 1 reversed. Raises ShapeError for fewer than two axes.
@@ -270,23 +310,41 @@ class PartsMixin(TensorBase):
         made = made.clone() if isinstance(data, TensorBase) else made
         return made.requires_grad_() if requires_grad else made
 
-    def new_zeros(self, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
+    def new_zeros(
+        self,
+        *size: Sizes,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Return zeros of `size` with the dtype and on the device of self, unless others are given.
 
         >>> Tensor([1.5]).new_zeros(2).tolist()
         [0.0, 0.0]
         """
-        return self.new_full(as_sizes(size), 0, dtype=dtype, device=device)
+        return self.new_full(as_sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def new_ones(self, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
+    def new_ones(
+        self,
+        *size: Sizes,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Return ones of `size` with the dtype and on the device of self, unless others are given.
 
         >>> Tensor([1.5]).new_ones((1, 2)).tolist()
         [[1.0, 1.0]]
         """
-        return self.new_full(as_sizes(size), 1, dtype=dtype, device=device)
+        return self.new_full(as_sizes(size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def new_empty(self, *size: Sizes, dtype: DTypeLike | None = None, device: DeviceLike | None = None) -> Self:
+    def new_empty(
+        self,
+        *size: Sizes,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Return a tensor of `size` for values that are written later, with the dtype and on the device of self.
 
         >>> Tensor([1.5]).new_empty(2, 3).shape
@@ -294,11 +352,17 @@ class PartsMixin(TensorBase):
         """
         x: Any = self
         d = self.dtype if dtype is None else dtype
-        made: Self = x._kind.empty(*as_sizes(size), dtype=d, device=device or self.device)
+        made: Self = x._kind.empty(*as_sizes(size), dtype=d, device=device or self.device, requires_grad=requires_grad)
         return made
 
     def new_full(
-        self, size: Sizes, fill_value: Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+        self,
+        size: Sizes,
+        fill_value: Number,
+        *,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
     ) -> Self:
         """Return a tensor of `size` that holds `fill_value`, with the dtype and on the device of self.
 
@@ -307,7 +371,9 @@ class PartsMixin(TensorBase):
         """
         x: Any = self
         d = self.dtype if dtype is None else dtype
-        made: Self = x._kind.full(as_sizes((size,)), fill_value, dtype=d, device=device or self.device)
+        made: Self = x._kind.full(
+            as_sizes((size,)), fill_value, dtype=d, device=device or self.device, requires_grad=requires_grad
+        )
         return made
 
     # ---- queries -----------------------------------------------------------------------------------------------------
@@ -368,6 +434,14 @@ class PartsMixin(TensorBase):
     def __reversed__(self) -> Self:
         x: Any = self
         return x.flip(0) if self.ndim else x
+
+
+def _one_given(name: str, *values: Any) -> Any:
+    """Return the only one of `values` that is not None. Raises ArgumentError for none or several."""
+    given = [v for v in values if v is not None]
+    if len(given) != 1:
+        raise ArgumentError(f"{name}: parts", expected="one of indices_or_sections, indices, sections", found=given)
+    return given[0]
 
 
 def _split_equally(t: Any, name: str, least: int, given: Any, a: int) -> tuple[Any, ...]:

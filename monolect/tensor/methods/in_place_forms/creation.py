@@ -1,4 +1,5 @@
-"""Forms that write to self, of the methods that make and join tensors, and random numbers; written by `make surface`.
+"""Forms that write to self, of the methods that make tensors, convert to them and ask about dtypes, and random
+numbers; written by `make surface`.
 
 Invariant: a form writes what its method returns to self, as an augmented assignment does: shape, dtype stay.
 """

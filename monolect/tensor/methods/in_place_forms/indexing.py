@@ -83,13 +83,21 @@ class IndexingForms(InPlaceMixin):
         """
         return self._written("put", index, source, accumulate)
 
-    def scatter_(self, dim: int, index: TensorBase, src: TensorLike, reduce: str | None = None) -> Self:
+    def scatter_(
+        self,
+        dim: int,
+        index: TensorBase,
+        src: TensorLike | None = None,
+        reduce: str | None = None,
+        *,
+        value: TensorLike | None = None,
+    ) -> Self:
         """Write the result of `scatter` to self and return self.
 
         >>> Tensor.zeros(2, 3).scatter_(1, Tensor([[2], [0]]), Tensor([[5.0], [6.0]])).tolist()
         [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
         """
-        return self._written("scatter", dim, index, src, reduce)
+        return self._written("scatter", dim, index, src, reduce, value=value)
 
     def scatter_add_(self, dim: int, index: TensorBase, src: TensorLike) -> Self:
         """Write the result of `scatter_add` to self and return self.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from monolect.tensor.base import Number, TensorBase
+from monolect.tensor.base import DTypeLike, Number, TensorBase
 from monolect.tensor.methods.in_place import InPlaceMixin
 
 
@@ -25,13 +25,21 @@ class ProductsForms(InPlaceMixin):
         """
         return self._written("addbmm", batch1, batch2, beta=beta, alpha=alpha)
 
-    def addmm_(self, mat1: TensorBase, mat2: TensorBase, *, beta: Number = 1, alpha: Number = 1) -> Self:
+    def addmm_(
+        self,
+        mat1: TensorBase,
+        mat2: TensorBase,
+        out_dtype: DTypeLike | None = None,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
+    ) -> Self:
         """Write the result of `addmm` to self and return self.
 
         >>> Tensor([[1.0, 2.0]]).addmm_(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]])).tolist()
         [[14.0, 18.0]]
         """
-        return self._written("addmm", mat1, mat2, beta=beta, alpha=alpha)
+        return self._written("addmm", mat1, mat2, out_dtype, beta=beta, alpha=alpha)
 
     def addmv_(self, mat: TensorBase, vec: TensorBase, *, beta: Number = 1, alpha: Number = 1) -> Self:
         """Write the result of `addmv` to self and return self.
@@ -49,13 +57,21 @@ class ProductsForms(InPlaceMixin):
         """
         return self._written("addr", vec1, vec2, beta=beta, alpha=alpha)
 
-    def baddbmm_(self, batch1: TensorBase, batch2: TensorBase, *, beta: Number = 1, alpha: Number = 1) -> Self:
+    def baddbmm_(
+        self,
+        batch1: TensorBase,
+        batch2: TensorBase,
+        out_dtype: DTypeLike | None = None,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
+    ) -> Self:
         """Write the result of `baddbmm` to self and return self.
 
         >>> Tensor([[[1.0]]]).baddbmm_(Tensor([[[2.0]]]), Tensor([[[3.0]]]), beta=2).tolist()
         [[[8.0]]]
         """
-        return self._written("baddbmm", batch1, batch2, beta=beta, alpha=alpha)
+        return self._written("baddbmm", batch1, batch2, out_dtype, beta=beta, alpha=alpha)
 
 
 __all__ = ["ProductsForms"]

@@ -40,6 +40,22 @@ class SpecialFunctionsForms(InPlaceMixin):
         """
         return self._written("i0")
 
+    def igamma_(self, other: TensorLike) -> Self:
+        """Write the result of `igamma` to self and return self.
+
+        >>> round(Tensor(2.0).igamma_(3.0).item(), 4)
+        0.8009
+        """
+        return self._written("igamma", other)
+
+    def igammac_(self, other: TensorLike) -> Self:
+        """Write the result of `igammac` to self and return self.
+
+        >>> round(Tensor(2.0).igammac_(3.0).item(), 4)
+        0.1991
+        """
+        return self._written("igammac", other)
+
     def lgamma_(self) -> Self:
         """Write the result of `lgamma` to self and return self.
 

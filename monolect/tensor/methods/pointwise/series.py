@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from monolect.autograd.closed_forms import closed_alone
 from monolect.autograd.graph import cast
 from monolect.base.dtype import dtypes
+from monolect.base.errors import GradientError
 from monolect.ir.uop import UOp, build
 from monolect.tensor.base import TensorBase
 from monolect.tensor.methods.elementwise import float_pair, floating
@@ -69,4 +70,13 @@ def with_slope(y: Any, x: Any, slope: Callable[[Any, Any], Any]) -> Any:
     return x._wrap(closed_alone(y._uop, (x._uop,), derivative))
 
 
-__all__ = ["chebyshev", "in_float64", "polynomial", "with_slope"]
+def refuse_gradient(x: Any, what: str) -> Any:
+    """Return the tensor `x`, whose gradient raises GradientError: `what`, such as "zeta by self", has no derivative."""
+
+    def derivative(g: UOp, y: UOp, x: UOp) -> tuple[UOp]:
+        raise GradientError(f"{what} has no derivative", expected="detach() of the argument", found="a backward()")
+
+    return x._wrap(closed_alone(x._uop, (x._uop,), derivative))
+
+
+__all__ = ["chebyshev", "in_float64", "polynomial", "refuse_gradient", "with_slope"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
-from monolect.tensor.base import AnyTensor, Number, TensorBase, as_int
+from monolect.tensor.base import AnyTensor, DTypeLike, Number, TensorBase, as_int
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.movement import OneOrMore, tensors_and_axis
 
@@ -21,15 +21,24 @@ class AddedProductsMixin(TensorBase):
 
     __slots__ = ()
 
-    def addmm(self, mat1: TensorBase, mat2: TensorBase, *, beta: Number = 1, alpha: Number = 1) -> Self:
-        """Return `beta * self + alpha * (mat1 @ mat2)` of matrices; self broadcasts.
+    def addmm(
+        self,
+        mat1: TensorBase,
+        mat2: TensorBase,
+        out_dtype: DTypeLike | None = None,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
+    ) -> Self:
+        """Return `beta * self + alpha * (mat1 @ mat2)` of matrices; self broadcasts. `out_dtype` casts all first.
 
         Raises ShapeError for other ranks, DTypeError for dtypes that differ.
 
         >>> Tensor([[1.0, 2.0]]).addmm(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]])).tolist()
         [[14.0, 18.0]]
         """
-        return _added(self, "addmm", mat1, mat2, (2, 2), lambda a, b: a.mm(b), beta, alpha)
+        t, a, b = (_cast(x, out_dtype) for x in (self, mat1, mat2))
+        return _added(t, "addmm", a, b, (2, 2), lambda a, b: a.mm(b), beta, alpha)
 
     def addmv(self, mat: TensorBase, vec: TensorBase, *, beta: Number = 1, alpha: Number = 1) -> Self:
         """Return `beta * self + alpha * (mat @ vec)` of a matrix and a vector; self broadcasts.
@@ -51,15 +60,24 @@ class AddedProductsMixin(TensorBase):
         """
         return _added(self, "addr", vec1, vec2, (1, 1), lambda a, b: a.unsqueeze(1) * b, beta, alpha, mixed=True)
 
-    def baddbmm(self, batch1: TensorBase, batch2: TensorBase, *, beta: Number = 1, alpha: Number = 1) -> Self:
+    def baddbmm(
+        self,
+        batch1: TensorBase,
+        batch2: TensorBase,
+        out_dtype: DTypeLike | None = None,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
+    ) -> Self:
         """Return `beta * self + alpha * (batch1 @ batch2)` of batches of matrices; self broadcasts.
 
-        Raises ShapeError for other ranks, DTypeError for dtypes that differ.
+        `out_dtype` casts all operands first. Raises ShapeError for other ranks, DTypeError for dtypes that differ.
 
         >>> Tensor([[[1.0]]]).baddbmm(Tensor([[[2.0]]]), Tensor([[[3.0]]]), beta=2).tolist()
         [[[8.0]]]
         """
-        return _added(self, "baddbmm", batch1, batch2, (3, 3), lambda a, b: a.bmm(b), beta, alpha)
+        t, a, b = (_cast(x, out_dtype) for x in (self, batch1, batch2))
+        return _added(t, "baddbmm", a, b, (3, 3), lambda a, b: a.bmm(b), beta, alpha)
 
     def addbmm(self, batch1: TensorBase, batch2: TensorBase, *, beta: Number = 1, alpha: Number = 1) -> Self:
         """Return `beta * self + alpha * (batch1 @ batch2).sum(0)` of batches of matrices; self broadcasts.
@@ -117,6 +135,15 @@ class AddedProductsMixin(TensorBase):
             k >>= 1
             power = power @ power if k else power
         return out  # type: ignore[return-value]
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    """Return the tensor `x` as `dtype`, if any. Raises DTypeError for a float tensor and an integer dtype."""
+    if dtype is None:
+        return x
+    if x.dtype.is_float and not as_dtype(dtype).is_float:
+        raise DTypeError("out_dtype of floats", expected="a float dtype", found=as_dtype(dtype).name)
+    return x.cast(dtype)
 
 
 def _added(

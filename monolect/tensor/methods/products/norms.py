@@ -55,15 +55,15 @@ class NormsMixin(TensorBase):
         x: Any = self
         return x.dot(other)
 
-    def vecdot(self, other: TensorBase, *, dim: int = -1) -> Self:
-        """Return the sums of `self * other` along axis `dim`, broadcast.
+    def vecdot(self, y: TensorBase, *, dim: int = -1) -> Self:
+        """Return the sums of `self * y` along axis `dim`, broadcast.
 
         >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 1])).tolist()
         [3, 7]
         """
         x: Any = self
-        y = x * other
-        return y.sum(dim, dtype=y.dtype)
+        products = x * y
+        return products.sum(dim, dtype=products.dtype)
 
     def cross(self, other: TensorBase, dim: int | None = None) -> Self:
         """Return the vector products along axis `dim` of size 3, by default the first such axis; others broadcast.
@@ -166,6 +166,72 @@ class NormsMixin(TensorBase):
         sums = x.abs().sum(inner, keepdim=True)
         found = sums.amax(outer, keepdim=True) if ord in (1, inf) else sums.amin(outer, keepdim=True)
         return found if keepdim else found.squeeze((a, b))
+
+    def frobenius_norm(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """Return the square root of the sum of squares along axes `dim`, by default all.
+
+        Raises DTypeError for integers.
+
+        >>> Tensor([[1.0, 2.0], [2.0, 4.0]]).frobenius_norm().item()
+        5.0
+        """
+        x: Any = self
+        return x.norm(2, dim, keepdim)
+
+    # ---- other defaults ----------------------------------------------------------------------------------------------
+    def linalg_norm(
+        self,
+        ord: Number | str | None = None,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> Self:
+        """Return a norm of vectors or matrices: that of `vector_norm` along one axis `dim`, of `matrix_norm` along two.
+
+        Without `dim`, a matrix has a `matrix_norm` and a vector a `vector_norm`; without `ord` too, the result is the
+        2-norm of all elements. Raises DTypeError for integers, ArgumentError for another order, ShapeError for more
+        axes and no `dim`.
+
+        >>> Tensor([[3.0], [4.0]]).linalg_norm().item(), Tensor([[1.0, 2.0], [3.0, 4.0]]).linalg_norm(1).item()
+        (5.0, 6.0)
+        """
+        x: Any = self
+        if ord is None and (dim is None or isinstance(dim, int) or len(dim) in (1, 2)):
+            return x.vector_norm(2, dim, keepdim, dtype=dtype)
+        axes = (dim,) if isinstance(dim, int) else tuple(range(x.ndim) if dim is None else dim)
+        if len(axes) == 1:
+            return x.vector_norm(ord, axes, keepdim, dtype=dtype)
+        if len(axes) != 2:
+            raise ShapeError("linalg.norm", expected="1 or 2 axes, or dim", found=x.shape if dim is None else dim)
+        return x.matrix_norm("fro" if ord is None else ord, axes, keepdim, dtype=dtype)
+
+    def linalg_cross(self, other: TensorBase, *, dim: int = -1) -> Self:
+        """Return the vector products along axis `dim` of size 3, by default the last one; others broadcast.
+
+        Raises ShapeError for another size.
+
+        >>> Tensor([1, 0, 0]).linalg_cross(Tensor([0, 1, 0])).tolist()
+        [0, 0, 1]
+        """
+        return self.cross(other, dim)
+
+    def linalg_diagonal(self, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
+        """Return the diagonals of the matrices of two axes, by default the last two.
+
+        >>> Tensor([[[1, 2], [3, 4]]]).linalg_diagonal().tolist()
+        [[1, 4]]
+        """
+        x: Any = self
+        return x.diagonal(offset, dim1, dim2)
+
+    def linalg_vander(self, *, N: int | None = None) -> Self:
+        """Return the powers of each element as a row, from 0 up to N - 1; N is the size of the last axis by default.
+
+        >>> Tensor([1, 2]).linalg_vander(N=3).tolist()
+        [[1, 1, 1], [1, 2, 4]]
+        """
+        return self.vander(N, increasing=True)
 
     # ---- distances ---------------------------------------------------------------------------------------------------
     @computes_in_float32

@@ -11,7 +11,7 @@ from typing import Any, Self
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import is_array, np
-from monolect.tensor.base import TensorBase
+from monolect.tensor.base import TensorBase, as_int
 from monolect.tensor.guard import guard_methods
 
 
@@ -32,6 +32,35 @@ class MasksMixin(TensorBase):
         if as_tuple:
             return tuple(_on_device_of(self, v) for v in found) if self.ndim else (_on_device_of(self, found[0]),)
         return _on_device_of(self, np.stack(found, 1) if self.ndim else np.zeros((len(found[0]), 0), np.int64))
+
+    def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
+        """Return the int64 indices of the first `size` elements that are not zero, shape (size, ndim); rows that are
+        left hold `fill_value`. It is lazy, and can be part of a captured step.
+
+        Raises ArgumentError for a negative size.
+
+        >>> Tensor([[0, 5], [7, 0]]).nonzero_static(size=3).tolist()
+        [[0, 1], [1, 0], [-1, -1]]
+        """
+        n = as_int(size, "size")
+        if n < 0:
+            raise ArgumentError("nonzero_static: size", expected="at least 0", found=n)
+        x: Any = self
+        count = x.numel()
+        if not x.ndim or not n or not count:
+            return x._kind.full((n, x.ndim), fill_value, dtype=dtypes.int64, device=self.device)
+        is_found = x.ne(0).reshape(-1)
+        row = is_found.cumsum(0) - 1
+        row = (is_found & (row < n)).where(row, n)  # others are written behind the end
+        firsts = x._kind.full((n + 1,), count, dtype=dtypes.int64, device=self.device)
+        at = firsts.scatter(0, row, x._kind.arange(count, dtype=dtypes.int64, device=self.device))[:n]
+        columns, left = [], at
+        for k in reversed(self.shape):
+            columns.append(left % k)
+            left = left // k
+        found = x._kind.stack(columns[::-1], dim=1)
+        out: Self = at.eq(count).unsqueeze(1).where(fill_value, found)
+        return out
 
     def argwhere(self) -> Self:
         """Return the int64 indices of the elements that are not zero, shape (n, ndim), as `nonzero`.
