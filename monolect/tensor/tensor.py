@@ -83,6 +83,8 @@ from monolect.tensor.view import (
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 _paused: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()  # of frozen tensors
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
+# the dicts inside of them: to ask a weak dictionary whether it is empty is a call of Python's
+_leaf_refs, _paused_refs = _leaf_tensors.data, _paused.data  # type: ignore[attr-defined]
 
 
 def leaf_nodes() -> dict[UOp, Tensor]:
@@ -145,24 +147,30 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
 
 def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     """Compute `tensors` in one batch; return the node with the value of the first. The caller holds `running.lock`."""
-    wanted = [computed_by(t) if t._is_view else t for t in tensors]
-    if len(wanted) > 1:
-        wanted = [*{id(t): t for t in wanted}.values()]
-    batch: list[Tensor] = []
-    before: list[UOp] = []
-    for t in wanted:
-        if not is_realized(u := t._uop):
-            batch.append(t)
-            before.append(u)
-        elif t is wanted[0]:
-            value = u
-    nodes_of_leaves = leaf_nodes()
-    leaves: Collection[UOp] = nodes_of_leaves
-    if watched.nodes or _paused:
-        leaves = {*nodes_of_leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
     is_part = bool(under_way and (changes.captures or changes.is_inside))  # part of a captured step
     also: list[tuple[UOp, UOp]] | None = None if is_part else []
-    new = compute(before, also=also)
+    leaves: Collection[UOp] = leaf_nodes() if _leaf_refs else ()
+    if watched.nodes or _paused_refs:
+        leaves = {*leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
+    first = tensors[0]
+    if len(tensors) == 1 and not first._is_view and not is_realized(value := first._uop):
+        wanted, batch, before = [first], [first], [value]
+        new = compute(before, also=also)
+        if not (leaves or also or under_way) and new[0].op == "BUFFER":
+            (u,) = new
+            if first._uop is value:  # else another thread has assigned to it meanwhile
+                first._uop = u  # it is no leaf
+            return u
+    else:
+        wanted = [*{id(t): t for t in [computed_by(t) if t._is_view else t for t in tensors]}.values()]
+        batch, before = [], []
+        for t in wanted:
+            if not is_realized(u := t._uop):
+                batch.append(t)
+                before.append(u)
+            elif t is wanted[0]:
+                value = u
+        new = compute(before, also=also)
     rows: Iterable[tuple[Tensor, UOp, UOp]] = zip(batch, before, new, strict=True)
     if also:
         rows = [*rows, *((t, old, u) for old, u in also if (t := old.holder()) is not None)]
@@ -184,7 +192,6 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
         for t in wanted
         if (u := t._uop).op != "BUFFER" and is_realized(u) and not is_computed(t, u)
     }
-    first = tensors[0]
     if wanted[0] is first:
         value = new[0] if batch and batch[0] is first else value
         return selected.get(value, value)
@@ -440,9 +447,11 @@ class Tensor(
         """
         for t in others:
             _check_tensor("realize", t)
-        if not is_computed(self, self._uop) or any(not is_computed(t, t._uop) for t in others):
+        if all([is_computed(t, t._uop) for t in others]):
+            self._value()
+        else:
             running.wait()
-            with running.lock:  # so that no other thread's batch takes the pending states
+            with running.lock:
                 self._realize_with(others)
         return self
 
@@ -470,8 +479,7 @@ class Tensor(
         If that fails outside of a capture, the deferred tensors are excluded and the rest is computed without them.
         """
         requested = (self, *others, *random_state.pending())
-        late = deferred()
-        if not late:
+        if not (late := deferred()):
             return _computed(requested)
         named = {*map(id, requested)}
         late = [t for t in late if id(t) not in named]
@@ -491,8 +499,9 @@ class Tensor(
         u = self._uop
         if is_computed(self, u):
             return u
-        running.wait()
-        with running.lock:
+        if running.user is not None:
+            running.wait()
+        with running.lock:  # so that no other thread's batch takes the pending states
             return self._realize_with(())
 
     def numpy(self) -> np.ndarray:

@@ -28,10 +28,12 @@ class Plan(NamedTuple):
     n_inputs: int
     outputs: tuple[int, ...]  # for each root, the position of its buffer
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
-    fresh_bytes: tuple[int, ...]  # bytes of each output
+    results: tuple[tuple[UOp, int], ...]  # each of `fresh` with its bytes
     owned: tuple[UOp, ...]  # BUFFERs that each run allocates: arenas, and destinations of copies
     variables: tuple[UOp, ...]  # PARAMs of the sizes
     reads: frozenset[int]  # inputs that are an operand of some item
+    is_plain: bool  # memory of its device alone, without sizes and `owned`, which one call binds before it runs
+    is_new: bool  # the roots are `fresh`, in order
 
 
 def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:

@@ -111,6 +111,9 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
     """Realize values that have no memory; return a BUFFER or view for each. The caller holds `running`; the arguments
     are those of `realize`.
     """
+    found = structure(todo) if len(todo) == 1 else None
+    if found is not None and (plan := _known_plan(todo, *found)) is not None:
+        return run_plan(plan, found[1], as_symbolic, todo)
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
     for r in dict.fromkeys(todo):
@@ -126,8 +129,8 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
             if not dev or engine(dev) != dev:
                 groups.setdefault("", []).append(r)
                 continue
-            if len(todo) == 1:  # fast path: grouping would cost 0.5 us
-                return _run_batch(todo, dev, as_symbolic, also)
+            if found is not None:
+                return _run_batch(todo, dev, as_symbolic, also, found=found)
             groups.setdefault(dev, []).append(r)
     if "" in groups:
         sharded = groups.pop("")
@@ -138,18 +141,36 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
     return [done.get(r, r) for r in todo]
 
 
+def _known_plan(batch: list[UOp], key: Any, buffers: list[UOp], known: list[UOp]) -> Plan | None:
+    """Return the plan of `batch`, one value with this `structure`, if it has been computed before and nothing besides
+    is to be stored; None where `compute` has to find out.
+
+    This is the path of eager programs. The key tells all else: on which device the value is, that it is no memory, and
+    that it has elements.
+    """
+    if not buffers:
+        return None
+    plan = _cached((key, buffers[0].arg.device, settings.choices))
+    for u in known:
+        if u is not batch[0] and (u.recomputed or ((holder := u.holder) is not None and holder() is not None)):
+            return None  # `to_store` chooses
+    return plan
+
+
 def _run_batch(
     batch: list[UOp],
     dev: str,
     as_symbolic: bool,
     also: list[tuple[UOp, UOp]] | None = None,
     may_vary: bool = True,
+    found: tuple[Any, list[UOp], list[UOp]] | None = None,
 ) -> list[UOp]:
     """Run values of one device as one batch, from a cached or a new plan; return a BUFFER with storage for each.
 
-    With `may_vary`, numbers that differ from those of earlier batches may become inputs.
+    With `may_vary`, numbers that differ from those of earlier batches may become inputs. `found`: the `structure` of
+    the batch, if known.
     """
-    batch_key, buffers, known = structure(batch)
+    batch_key, buffers, known = found or structure(batch)
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
         return _with_held(batch, more, lambda values: _run_batch(values, dev, as_symbolic), also)
     plan_key = (batch_key, dev, settings.choices)
@@ -229,7 +250,7 @@ def _prepare(batch: list[UOp], device: Any) -> None:
 def _cached(key: tuple) -> Plan | None:
     """Return the cached plan of `key` and mark it most recently used; None if there is none."""
     plan = plans.get(key)
-    if plan is not None and plan is not next(reversed(plans.values())):  # hashing a long key again is slow
+    if plan is not None and len(plans) > MAX_PLANS // 2:  # before, none is dropped soon; hashing a key again is slow
         plans.move_to_end(key)
     return plan
 
@@ -321,14 +342,36 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
 
     `batch`: the values that the plan computes, for VERIFY; empty if unknown.
     """
-    device = Device[plan.device]
-    sizes = [value_of(v) for v in plan.variables] if plan.variables else []
     try:
         addresses = [b.storage.address for b in buffers]
     except AttributeError:  # an input without storage
         addresses = [_input_address(b, i in plan.reads) for i, b in enumerate(buffers)]
+    if plan.is_plain and settings.VERIFY < 2 and not settings.tracing and not profile.recording:
+        new = []
+        alloc = Device[plan.device].alloc
+        for template, n_bytes in plan.results:
+            b = new_buffer_like(template)
+            b.storage = memory = alloc(n_bytes)
+            addresses.append(memory.address)
+            new.append(b)
+        plan.commands.run(*addresses)
+    else:
+        new = _run_unusual(plan, buffers, addresses, as_symbolic, batch)
+    for capture in listening.captures:
+        capture.append(Run(plan, tuple(buffers), tuple(new), tuple(buffers), tuple(new)))
+    return new if plan.is_new else [(buffers + new)[i] for i in plan.outputs]
+
+
+def _run_unusual(
+    plan: Plan, buffers: list[UOp], addresses: list[int], as_symbolic: bool, batch: Sequence[UOp]
+) -> list[UOp]:
+    """Run a plan, as `run_plan` does, with sizes, with further memory, on several devices, or under a setting that
+    looks at the run. Return the new BUFFERs.
+    """
+    device = Device[plan.device]
+    sizes = [value_of(v) for v in plan.variables] if plan.variables else []
     new = []
-    for template, n_bytes in zip(plan.fresh, plan.fresh_bytes, strict=True):
+    for template, n_bytes in plan.results:
         is_bound = bool(sizes) and not as_symbolic
         name = template.arg.device
         b = new_buffer(concrete(template.shape), template.dtype, name) if is_bound else new_buffer_like(template)
@@ -348,10 +391,7 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
             for n, memory in enumerate(every):
                 plan.commands.bind_memory(n, memory)
         run(plan.commands, addresses, plan.items)
-    outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
-    for capture in listening.captures:
-        capture.append(Run(plan, tuple(buffers), tuple(new), tuple(buffers), tuple(new)))
-    return outs
+    return new
 
 
 def run(commands: Any, addresses: list[int], items: tuple[UOp, ...], replayed: bool = False) -> None:

@@ -28,6 +28,7 @@ from monolect.command.forms import (
 )
 from monolect.command.passes import Pass, joined, planned, services
 from monolect.ir.ops import ParamArg, StepInfo
+from monolect.ir.placement import placement
 from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import as_written
@@ -94,6 +95,8 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
     target = target_of(dev)
     linear, outputs = schedule_of(schedule)
     fresh = [b for b in dict.fromkeys(outputs) if b.op == "BUFFER"]
+    for b in fresh:
+        placement(b)  # known now, it is known of each result
     variables = _variables(linear.src)
     step = batch_step(schedule, n_inputs, fresh, variables, dev)
     scheduled = time.perf_counter_ns()
@@ -105,6 +108,9 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
     commands = encode(items_of(program), number, dev)
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(items), n_programs)
     at = {b: n_inputs + k for k, b in enumerate(fresh)}
+    roots = tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs])
+    owned = tuple([b for b in number if b.op == "BUFFER"])
+    is_one_call = hasattr(commands, "run") and not hasattr(commands, "bind_memory")
     return Plan(
         dev,
         commands,
@@ -112,12 +118,14 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
         items,
         number,
         n_inputs,
-        tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs]),
+        roots,
         tuple(fresh),
-        tuple(map(buffer_bytes, fresh)),
-        tuple([b for b in number if b.op == "BUFFER"]),
+        tuple([(b, buffer_bytes(b)) for b in fresh]),
+        owned,
         variables,
         frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
+        is_one_call and not variables and not owned and all(b.arg.device == dev for b in fresh),
+        roots == tuple(range(n_inputs, n_inputs + len(fresh))),
     )
 
 
