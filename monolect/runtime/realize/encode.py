@@ -30,9 +30,10 @@ class Plan(NamedTuple):
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
     results: tuple[tuple[UOp, int], ...]  # each of `fresh` with its bytes
     owned: tuple[UOp, ...]  # BUFFERs that each run allocates: arenas, and destinations of copies
+    owned_bytes: tuple[int, ...]
     variables: tuple[UOp, ...]  # PARAMs of the sizes
     reads: frozenset[int]  # inputs that are an operand of some item
-    is_plain: bool  # memory of its device alone, without sizes and `owned`, which one call binds before it runs
+    is_plain: bool  # it has memory of its device alone and no sizes, and one call binds it and runs
     is_new: bool  # the roots are `fresh`, in order
 
 

@@ -354,6 +354,9 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
             b.storage = memory = alloc(n_bytes)
             addresses.append(memory.address)
             new.append(b)
+        owned = [alloc(n_bytes) for n_bytes in plan.owned_bytes]
+        if owned:
+            addresses += [memory.address for memory in owned]
         plan.commands.run(*addresses)
     else:
         new = _run_unusual(plan, buffers, addresses, as_symbolic, batch)

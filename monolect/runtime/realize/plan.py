@@ -20,6 +20,7 @@ from monolect.command.forms import (
     buffer_bytes,
     calls_in,
     has_loops,
+    home,
     is_size,
     items_of,
     once_of,
@@ -122,9 +123,10 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
         tuple(fresh),
         tuple([(b, buffer_bytes(b)) for b in fresh]),
         owned,
+        tuple(map(buffer_bytes, owned)),
         variables,
         frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
-        is_one_call and not variables and not owned and all(b.arg.device == dev for b in fresh),
+        is_one_call and not variables and all(home(b, dev) == dev for b in (*fresh, *owned)),
         roots == tuple(range(n_inputs, n_inputs + len(fresh))),
     )
 
