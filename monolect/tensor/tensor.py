@@ -32,7 +32,7 @@ from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, idx, new_buffer, substitute
 from monolect.runtime.binding import bound_to, value_of, variables
-from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy, with_storage
+from monolect.runtime.buffer import VIEWS, aliased_memory, element, is_realized, to_list, to_numpy, with_storage
 from monolect.runtime.realize.execute import compute, realize
 from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import (
@@ -85,6 +85,9 @@ _paused: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDi
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
 # the dicts inside of them: to ask a weak dictionary whether it is empty is a call of Python's
 _leaf_refs, _paused_refs = _leaf_tensors.data, _paused.data  # type: ignore[attr-defined]
+
+
+_MAYBE_REALIZED = VIEWS | {"BUFFER"}  # the op of each node that is realized is one of these
 
 
 def leaf_nodes() -> dict[UOp, Tensor]:
@@ -153,7 +156,7 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     if watched.nodes or _paused_refs:
         leaves = {*leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
     first = tensors[0]
-    if len(tensors) == 1 and not first._is_view and not is_realized(value := first._uop):
+    if len(tensors) == 1 and not first._is_view and (value := first._uop).op not in _MAYBE_REALIZED:
         wanted, batch, before = [first], [first], [value]
         new = compute(before, also=also)
         if not (leaves or also or under_way) and new[0].op == "BUFFER":
@@ -445,11 +448,12 @@ class Tensor(
         >>> total, twice
         (Tensor(3.), Tensor([2., 4.]))
         """
+        if not others:
+            self._value()
+            return self
         for t in others:
             _check_tensor("realize", t)
-        if all([is_computed(t, t._uop) for t in others]):
-            self._value()
-        else:
+        if not all(is_computed(t, t._uop) for t in (self, *others)):
             running.wait()
             with running.lock:
                 self._realize_with(others)
