@@ -33,6 +33,7 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, idx, new_buffer, substitute
 from monolect.runtime.binding import bound_to, value_of, variables
 from monolect.runtime.buffer import VIEWS, aliased_memory, element, is_realized, to_list, to_numpy, with_storage
+from monolect.runtime.known import run_known
 from monolect.runtime.realize.execute import compute, realize
 from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import (
@@ -155,25 +156,18 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     leaves: Collection[UOp] = leaf_nodes() if _leaf_refs else ()
     if watched.nodes or _paused_refs:
         leaves = {*leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
-    first = tensors[0]
-    if len(tensors) == 1 and not first._is_view and (value := first._uop).op not in _MAYBE_REALIZED:
-        wanted, batch, before = [first], [first], [value]
-        new = compute(before, also=also)
-        if not (leaves or also or under_way) and new[0].op == "BUFFER":
-            (u,) = new
-            if first._uop is value:  # else another thread has assigned to it meanwhile
-                first._uop = u  # it is no leaf
-            return u
-    else:
-        wanted = [*{id(t): t for t in [computed_by(t) if t._is_view else t for t in tensors]}.values()]
-        batch, before = [], []
-        for t in wanted:
-            if not is_realized(u := t._uop):
-                batch.append(t)
-                before.append(u)
-            elif t is wanted[0]:
-                value = u
-        new = compute(before, also=also)
+    wanted = [computed_by(t) if t._is_view else t for t in tensors]
+    if len(wanted) > 1:
+        wanted = [*{id(t): t for t in wanted}.values()]
+    batch: list[Tensor] = []
+    before: list[UOp] = []
+    for t in wanted:
+        if not is_realized(u := t._uop):
+            batch.append(t)
+            before.append(u)
+        elif t is wanted[0]:
+            value = u
+    new = compute(before, also=also)
     rows: Iterable[tuple[Tensor, UOp, UOp]] = zip(batch, before, new, strict=True)
     if also:
         rows = [*rows, *((t, old, u) for old, u in also if (t := old.holder()) is not None)]
@@ -195,6 +189,7 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
         for t in wanted
         if (u := t._uop).op != "BUFFER" and is_realized(u) and not is_computed(t, u)
     }
+    first = tensors[0]
     if wanted[0] is first:
         value = new[0] if batch and batch[0] is first else value
         return selected.get(value, value)
@@ -482,8 +477,16 @@ class Tensor(
 
         If that fails outside of a capture, the deferred tensors are excluded and the rest is computed without them.
         """
-        requested = (self, *others, *random_state.pending())
-        if not (late := deferred()):
+        pending, late = random_state.pending(), deferred()
+        is_alone = not (others or pending or late or self._is_view)
+        if is_alone and not (_leaf_refs or _paused_refs or watched.nodes or under_way):
+            u = self._uop
+            if u.op not in _MAYBE_REALIZED and (value := run_known(u)) is not None:
+                if self._uop is u:  # else another thread has assigned to it meanwhile
+                    self._uop = value
+                return value
+        requested = (self, *others, *pending)
+        if not late:
             return _computed(requested)
         named = {*map(id, requested)}
         late = [t for t in late if id(t) not in named]

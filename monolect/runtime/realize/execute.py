@@ -14,10 +14,11 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Preparing
-from monolect.backend.registry import Device, is_here
+from monolect.backend.registry import Device, is_here, is_on_disk
 from monolect.base.errors import AllocationError, InternalError, IRError, JitError
 from monolect.base.settings import settings
 from monolect.command.forms import buffer_bytes, home
@@ -111,9 +112,8 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
     """Realize values that have no memory; return a BUFFER or view for each. The caller holds `running`; the arguments
     are those of `realize`.
     """
-    found = structure(todo) if len(todo) == 1 else None
-    if found is not None and (plan := _known_plan(todo, *found)) is not None:
-        return run_plan(plan, found[1], as_symbolic, todo)
+    if len(todo) == 1 and _is_usual(todo[0]):  # what follows would find the same, in 5 us
+        return _run_batch(todo, device(todo[0]), as_symbolic, also)
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
     for r in dict.fromkeys(todo):
@@ -129,8 +129,6 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
             if not dev or engine(dev) != dev:
                 groups.setdefault("", []).append(r)
                 continue
-            if found is not None:
-                return _run_batch(todo, dev, as_symbolic, also, found=found)
             groups.setdefault(dev, []).append(r)
     if "" in groups:
         sharded = groups.pop("")
@@ -141,20 +139,15 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
     return [done.get(r, r) for r in todo]
 
 
-def _known_plan(batch: list[UOp], key: Any, buffers: list[UOp], known: list[UOp]) -> Plan | None:
-    """Return the plan of `batch`, one value with this `structure`, if it has been computed before and nothing besides
-    is to be stored; None where `compute` has to find out.
+def _is_usual(u: UOp) -> bool:
+    """Whether `u` has elements, and is computed by a device that is its own engine."""
+    name = device(u)
+    return name.__class__ is str and _is_engine(name) and 0 not in u.shape and base_of(u).op != "BUFFER"
 
-    This is the path of eager programs. The key tells all else: on which device the value is, that it is no memory, and
-    that it has elements.
-    """
-    if not buffers:
-        return None
-    plan = _cached((key, buffers[0].arg.device, settings.choices))
-    for u in known:
-        if u is not batch[0] and (u.recomputed or ((holder := u.holder) is not None and holder() is not None)):
-            return None  # `to_store` chooses
-    return plan
+
+@lru_cache(maxsize=64)
+def _is_engine(name: str) -> bool:
+    return engine(name) == name and not is_on_disk(name)
 
 
 def _run_batch(
@@ -163,18 +156,16 @@ def _run_batch(
     as_symbolic: bool,
     also: list[tuple[UOp, UOp]] | None = None,
     may_vary: bool = True,
-    found: tuple[Any, list[UOp], list[UOp]] | None = None,
 ) -> list[UOp]:
     """Run values of one device as one batch, from a cached or a new plan; return a BUFFER with storage for each.
 
-    With `may_vary`, numbers that differ from those of earlier batches may become inputs. `found`: the `structure` of
-    the batch, if known.
+    With `may_vary`, numbers that differ from those of earlier batches may become inputs.
     """
-    batch_key, buffers, known = found or structure(batch)
+    batch_key, buffers, known = structure(batch)
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
         return _with_held(batch, more, lambda values: _run_batch(values, dev, as_symbolic), also)
     plan_key = (batch_key, dev, settings.choices)
-    plan = None if batch_key is None else _cached(plan_key)
+    plan = None if batch_key is None else cached(plan_key)
     if plan is None:
         if any(b.arg.device.__class__ is str and engine(b.arg.device) != b.arg.device for b in buffers):
             return _run_sharded(batch, as_symbolic)
@@ -182,7 +173,7 @@ def _run_batch(
             if (general := with_inputs(batch, dev)) is not None:
                 try:
                     with bound_all(general.sizes):
-                        plan = _cached((general.key, dev, settings.choices)) if settings.VERIFY < 2 else None
+                        plan = cached((general.key, dev, settings.choices)) if settings.VERIFY < 2 else None
                         if plan is not None:
                             return run_plan(plan, general.buffers, as_symbolic)
                         return _run_batch(general.built(), dev, as_symbolic, may_vary=False)
@@ -247,7 +238,7 @@ def _prepare(batch: list[UOp], device: Any) -> None:
         device.prepare([buffer_bytes(r) for r in batch if base_of(r).op not in ("BUFFER", "AFTER")])
 
 
-def _cached(key: tuple) -> Plan | None:
+def cached(key: tuple) -> Plan | None:
     """Return the cached plan of `key` and mark it most recently used; None if there is none."""
     plan = plans.get(key)
     if plan is not None and len(plans) > MAX_PLANS // 2:  # before, none is dropped soon; hashing a key again is slow
@@ -257,7 +248,7 @@ def _cached(key: tuple) -> Plan | None:
 
 def _plan_for(key: tuple, make: str, *args: Any) -> Any:
     """Return the plan of `key`: cached, or from the function `make` of `runtime.realize.plan`, called with `args`."""
-    if (plan := _cached(key)) is not None:
+    if (plan := cached(key)) is not None:
         return plan
     from monolect.runtime.realize import plan as compiler  # imported only if a plan must be made
 
@@ -439,6 +430,7 @@ def refuse_placeholder(b: UOp) -> None:
 
 __all__ = [
     "Run",
+    "cached",
     "compute",
     "from_numpy",
     "launch",

@@ -111,7 +111,10 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
     at = {b: n_inputs + k for k, b in enumerate(fresh)}
     roots = tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs])
     owned = tuple([b for b in number if b.op == "BUFFER"])
+    results = tuple([(b, buffer_bytes(b)) for b in fresh])
     is_one_call = hasattr(commands, "run") and not hasattr(commands, "bind_memory")
+    is_plain = is_one_call and not variables and all(home(b, dev) == dev for b in (*fresh, *owned))
+    is_new = roots == tuple(range(n_inputs, n_inputs + len(fresh)))
     return Plan(
         dev,
         commands,
@@ -121,13 +124,14 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
         n_inputs,
         roots,
         tuple(fresh),
-        tuple([(b, buffer_bytes(b)) for b in fresh]),
+        results,
         owned,
         tuple(map(buffer_bytes, owned)),
         variables,
         frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
-        is_one_call and not variables and all(home(b, dev) == dev for b in (*fresh, *owned)),
-        roots == tuple(range(n_inputs, n_inputs + len(fresh))),
+        is_plain,
+        is_new,
+        (commands.run, *results[0]) if is_plain and is_new and len(fresh) == 1 and not owned else None,
     )
 
 
