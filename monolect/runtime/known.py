@@ -11,7 +11,6 @@ nothing has changed.
 
 from __future__ import annotations
 
-from monolect.backend.registry import Device
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer_like
 from monolect.runtime import profile
@@ -30,20 +29,19 @@ def run_known(u: UOp) -> UOp | None:
     key, buffers, inspected = structure([u])
     if not buffers:
         return None
-    dev = buffers[0].arg.device
-    plan = cached((key, dev, settings.choices))
+    plan = cached((key, buffers[0].arg.device, settings.choices))
     if plan is None or plan.one is None:
         return None
     for x in inspected:
         if x is not u and (x.recomputed or ((holder := x.holder) is not None and holder() is not None)):
             return None  # `held.to_store` chooses what to store besides
-    run, template, n_bytes = plan.one
+    run, alloc, template, n_bytes = plan.one
     try:
         addresses = [b.storage.address for b in buffers]
     except AttributeError:  # a declared buffer, without memory yet
         return None
     new = new_buffer_like(template)
-    new.storage = memory = Device[dev].alloc(n_bytes)
+    new.storage = memory = alloc(n_bytes)
     run(*addresses, memory.address)
     return new
 

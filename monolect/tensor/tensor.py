@@ -149,13 +149,19 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
     return [t for t in found.values() if getattr(t, "_uop", None) is not None]  # another thread may be making one
 
 
+def _followed() -> Collection[UOp]:
+    """Return the nodes that gradients are passed to: a value that is computed keeps its graph if that leads to one."""
+    leaves: Collection[UOp] = leaf_nodes() if _leaf_refs else ()
+    if watched.nodes or _paused_refs:
+        return {*leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
+    return leaves
+
+
 def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     """Compute `tensors` in one batch; return the node with the value of the first. The caller holds `running.lock`."""
     is_part = bool(under_way and (changes.captures or changes.is_inside))  # part of a captured step
     also: list[tuple[UOp, UOp]] | None = None if is_part else []
-    leaves: Collection[UOp] = leaf_nodes() if _leaf_refs else ()
-    if watched.nodes or _paused_refs:
-        leaves = {*leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
+    leaves = _followed()
     wanted = [computed_by(t) if t._is_view else t for t in tensors]
     if len(wanted) > 1:
         wanted = [*{id(t): t for t in wanted}.values()]
@@ -478,12 +484,13 @@ class Tensor(
         If that fails outside of a capture, the deferred tensors are excluded and the rest is computed without them.
         """
         pending, late = random_state.pending(), deferred()
-        is_alone = not (others or pending or late or self._is_view)
-        if is_alone and not (_leaf_refs or _paused_refs or watched.nodes or under_way):
-            u = self._uop
-            if u.op not in _MAYBE_REALIZED and (value := run_known(u)) is not None:
-                if self._uop is u:  # else another thread has assigned to it meanwhile
-                    self._uop = value
+        if not (others or pending or late or under_way or self._is_view or self._requires_grad):
+            old = self._uop
+            if old.op not in _MAYBE_REALIZED and (value := run_known(old)) is not None:
+                leaves = _followed()
+                kept = remember([(value, old)], leaves, binding=bound_to)[0] if leaves else value
+                if self._uop is old:  # else another thread has assigned to it meanwhile
+                    self.uop = kept
                 return value
         requested = (self, *others, *pending)
         if not late:

@@ -35,8 +35,8 @@ class Plan(NamedTuple):
     reads: frozenset[int]  # inputs that are an operand of some item
     is_plain: bool  # it has memory of its device alone and no sizes, and one call binds it and runs
     is_new: bool  # the roots are `fresh`, in order
-    one: tuple[Any, UOp, int] | None  # of a plain plan of one root and no further memory: the function of its command
-    # buffer that binds and runs, the template of the root's BUFFER, and its bytes
+    one: tuple[Any, Any, UOp, int] | None  # of a plain plan of one root and no further memory: the function of its
+    # command buffer that binds and runs, that of its device that allocates, the template of the BUFFER, and its bytes
 
 
 def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:

@@ -131,7 +131,7 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
         frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
         is_plain,
         is_new,
-        (commands.run, *results[0]) if is_plain and is_new and len(fresh) == 1 and not owned else None,
+        (commands.run, Device[dev].alloc, *results[0]) if is_plain and is_new and len(fresh) == 1 and not owned else None,
     )
 
 
