@@ -95,13 +95,17 @@ def _placement(u: UOp) -> Placement:
     """
     stack = [u]
     while stack:
-        v = stack.pop()
-        unknown = [s for s in v.src if s._placement is None]
-        if unknown:
-            stack += (v, *unknown)
-        elif v._placement is None:
+        v = stack[-1]
+        if v._placement is None:
+            n = len(stack)
+            for s in v.src:
+                if s._placement is None:
+                    stack.append(s)
+            if len(stack) > n:
+                continue
             derived = _derive(v)
             v._placement = _known_placements.setdefault(derived, derived)
+        stack.pop()
     known: Placement = u._placement
     return known
 
@@ -151,9 +155,16 @@ def _combine(u: UOp) -> Placement:
     resharded. Axes are counted from the right, because shapes are right-aligned. Raises DeviceError for operands on
     different devices or meshes.
     """
-    first: Placement = u.src[0]._placement if u.src else NOWHERE
-    if first[1] is None and first[2] is None and all([s._placement is first for s in u.src]):
-        return first
+    one = NOWHERE
+    for s in u.src:
+        p = s._placement
+        if p is not one and p is not NOWHERE:
+            if one is not NOWHERE and p[0] is not one[0]:
+                break
+            one = p
+    else:
+        if one[2] is None and one[0].__class__ is not tuple:  # the most common case: all operands on one device
+            return one if one[1] is None else (one[0], None, None)
     d: Any = None
     sharded: tuple[UOp, ...] = ()
     for s in u.src:
