@@ -21,7 +21,9 @@ from benchmarks.cpu.peers import PEERS, installed, speaks
 from benchmarks.cpu.worker import Mismatch, Session, check
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.rows import rows as gpu_rows
-from benchmarks.host.__main__ import PEERED, agreed
+from benchmarks.eager.rows import ROWS as EAGER_ROWS
+from benchmarks.host.__main__ import PEERED
+from benchmarks.host.turns import agreed
 
 TINY = [
     *[matmul.matmul(5, 7, 3, layout) for layout in ("A·B", "A·Bᵀ", "Aᵀ·B")],
