@@ -21,7 +21,7 @@ MAX_HEIGHT = 32  # of a value; that of a larger one would often be walked here i
 
 
 def run_known(u: UOp) -> UOp | None:
-    """Compute `u`, which has no memory, if that is one call of a program that ran before, and return its BUFFER; None if
+    """Compute `u`, which is not realized, if that is one call of a program that ran before, and return its BUFFER; None if
     it is not. The caller holds `running`.
     """
     if u.height > MAX_HEIGHT or listening.captures or settings.VERIFY > 1 or settings.tracing or profile.recording:

@@ -32,7 +32,7 @@ from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, idx, new_buffer, substitute
 from monolect.runtime.binding import bound_to, value_of, variables
-from monolect.runtime.buffer import VIEWS, aliased_memory, element, is_realized, to_list, to_numpy, with_storage
+from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy, with_storage
 from monolect.runtime.known import run_known
 from monolect.runtime.realize.execute import compute, realize
 from monolect.runtime.realize.locks import running
@@ -86,9 +86,6 @@ _paused: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDi
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
 # the dicts inside of them: to ask a weak dictionary whether it is empty is a call of Python's
 _leaf_refs, _paused_refs = _leaf_tensors.data, _paused.data  # type: ignore[attr-defined]
-
-
-_MAYBE_REALIZED = VIEWS | {"BUFFER"}  # the op of each node that is realized is one of these
 
 
 def leaf_nodes() -> dict[UOp, Tensor]:
@@ -486,7 +483,7 @@ class Tensor(
         pending, late = random_state.pending(), deferred()
         if not (others or pending or late or under_way or self._is_view or self._requires_grad):
             old = self._uop
-            if old.op not in _MAYBE_REALIZED and (value := run_known(old)) is not None:
+            if not is_realized(old) and (value := run_known(old)) is not None:
                 leaves = _followed()
                 kept = remember([(value, old)], leaves, binding=bound_to)[0] if leaves else value
                 if self._uop is old:  # else another thread has assigned to it meanwhile
