@@ -17,7 +17,7 @@ from monolect.runtime import profile
 from monolect.runtime.realize.execute import cached, listening
 from monolect.schedule.callify import structure
 
-MAX_HEIGHT = 32  # of a value; that of a larger one would often be walked here in vain, and takes longer to run
+MAX_HEIGHT = 100  # of a value; a larger one would often be walked here in vain, and takes longer to run
 
 
 def run_known(u: UOp) -> UOp | None:
@@ -35,14 +35,18 @@ def run_known(u: UOp) -> UOp | None:
     for x in inspected:
         if x is not u and (x.recomputed or ((holder := x.holder) is not None and holder() is not None)):
             return None  # `held.to_store` chooses what to store besides
-    run, alloc, template, n_bytes = plan.one
+    run, alloc, template, n_bytes, owned_bytes = plan.one
     try:
         addresses = [b.storage.address for b in buffers]
     except AttributeError:  # a declared buffer, without memory yet
         return None
     new = new_buffer_like(template)
     new.storage = memory = alloc(n_bytes)
-    run(*addresses, memory.address)
+    if owned_bytes:
+        owned = [alloc(n) for n in owned_bytes]
+        run(*addresses, memory.address, *[m.address for m in owned])
+    else:
+        run(*addresses, memory.address)
     return new
 
 

@@ -7,7 +7,7 @@ program).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Commands
@@ -15,6 +15,18 @@ from monolect.backend.registry import Device
 from monolect.command.forms import calls_in, device_of, has_loops, is_allreduce
 from monolect.ir.uop import UOp
 from monolect.runtime.realize.programs import loaded
+
+
+class One(NamedTuple):
+    """What runs a plan of one new root: the function of its command buffer that binds and runs, that of its device that
+    allocates, the template of the root's BUFFER, its bytes, and the bytes of further memory.
+    """
+
+    run: Callable[..., None]
+    alloc: Callable[[int], Any]
+    template: UOp
+    n_bytes: int
+    owned_bytes: tuple[int, ...]
 
 
 class Plan(NamedTuple):
@@ -35,8 +47,7 @@ class Plan(NamedTuple):
     reads: frozenset[int]  # inputs that are an operand of some item
     is_plain: bool  # it has memory of its device alone and no sizes, and one call binds it and runs
     is_new: bool  # the roots are `fresh`, in order
-    one: tuple[Any, Any, UOp, int] | None  # of a plain plan of one root and no further memory: the function of its
-    # command buffer that binds and runs, that of its device that allocates, the template of the BUFFER, and its bytes
+    one: One | None  # what runs a plain plan of one root that is new
 
 
 def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:
@@ -55,4 +66,4 @@ def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Command
     return HostCommands(items, number, programs, dev)
 
 
-__all__ = ["Plan", "encode"]
+__all__ = ["One", "Plan", "encode"]

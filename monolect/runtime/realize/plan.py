@@ -34,7 +34,7 @@ from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import as_written
 from monolect.runtime.realize import schedule_cache
-from monolect.runtime.realize.encode import Plan, encode
+from monolect.runtime.realize.encode import One, Plan, encode
 from monolect.schedule.result import schedule_of
 
 
@@ -111,6 +111,7 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
     at = {b: n_inputs + k for k, b in enumerate(fresh)}
     roots = tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs])
     owned = tuple([b for b in number if b.op == "BUFFER"])
+    owned_bytes = tuple(map(buffer_bytes, owned))
     results = tuple([(b, buffer_bytes(b)) for b in fresh])
     is_one_call = hasattr(commands, "run") and not hasattr(commands, "bind_memory")
     is_plain = is_one_call and not variables and all(home(b, dev) == dev for b in (*fresh, *owned))
@@ -126,12 +127,12 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
         tuple(fresh),
         results,
         owned,
-        tuple(map(buffer_bytes, owned)),
+        owned_bytes,
         variables,
         frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
         is_plain,
         is_new,
-        (commands.run, Device[dev].alloc, *results[0]) if is_plain and is_new and len(fresh) == 1 and not owned else None,
+        One(commands.run, Device[dev].alloc, *results[0], owned_bytes) if is_plain and is_new and len(roots) == 1 else None,
     )
 
 
