@@ -365,6 +365,7 @@ class Tensor(
         elif self._uop.op != "BUFFER" or self._uop in _leaves:
             # equal expressions are one node; a leaf needs a node that nothing else equals
             self._uop = copied(self._uop)
+            self._uop.holder = ref  # so that it is stored when it is used again, as any value that is held
         else:
             self._part_from_graphs()
         self._requires_grad = True
