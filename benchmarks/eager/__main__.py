@@ -10,8 +10,8 @@ the clock of the machine: a busy one slows all of them alike.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from importlib.util import find_spec
 
 from benchmarks.eager.rows import ROWS
 from benchmarks.host.turns import measured
@@ -29,7 +29,7 @@ def main(words: list[str]) -> None:
             ratio = f"{got['torch'] / got['monolect']:10.2f}x" if "torch" in got else ""
             print(f"{name:44}{goal:>7}{cells}{ratio}", flush=True)
     for library in LIBRARIES:
-        if importlib.util.find_spec(library) is None:
+        if find_spec(library) is None:
             print(f"{library}: not installed")
 
 

@@ -172,8 +172,8 @@ def _trained(optimizer: Any, forward: Callable[[], Any]) -> Any:
 
 
 def policy_gradient() -> Calls:
-    """Two episodes in an environment of NumPy's, each followed by a step of Adam: one that was never seen, then one that
-    is the same at each call. The actions are drawn from the network's own probabilities.
+    """Two episodes in an environment of NumPy's, each followed by a step of Adam: one that was never seen, then one
+    that is the same at each call. The actions are drawn from the network's own probabilities.
     """
 
     def of(w1: Any, w2: Any, tensor: Callable[[np.ndarray], Any], optimizer: Any) -> Call:

@@ -1,8 +1,8 @@
 """Run a value whose program ran before: one key, one look-up, one native call.
 
-What it is for: the operations of an eager program take microseconds, and less than one of them is the kernel's. The key
-of such a value (`callify.structure`) and the settings tell all that `execute.compute` finds out step by step: the device,
-that nothing is to be stored besides, that no number becomes an input.
+What it is for: an operation of an eager program takes microseconds, and less than one of them is the kernel's. The key
+of such a value (`callify.structure`) and the settings tell all that `execute.compute` finds out step by step: the
+device, that nothing is to be stored besides, that no number becomes an input.
 What it is not: another cache. The plans are those of `execute`, which makes them; whatever is unusual is left to it.
 
 Invariant: the result, and what changes besides, are those of `execute.compute([u], also=[])`; where None is returned,
@@ -21,8 +21,8 @@ MAX_HEIGHT = 100  # of a value; a larger one would often be walked here in vain,
 
 
 def run_known(u: UOp) -> UOp | None:
-    """Compute `u`, which is not realized, if that is one call of a program that ran before, and return its BUFFER; None if
-    it is not. The caller holds `running`.
+    """Compute `u`, which is not realized, if that is one call of a program that ran before, and return its BUFFER; None
+    if it is not. The caller holds `running`.
     """
     if u.height > MAX_HEIGHT or listening.captures or settings.VERIFY > 1 or settings.tracing or profile.recording:
         return None

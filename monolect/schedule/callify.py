@@ -52,9 +52,9 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
 
     The key spells the graph out from the roots on, a node before its sources: op, arg, tag and number of sources of a
     node where the walk meets it first, its number in the walk where it meets it again. Constant shapes and other leaves
-    are listed as nodes. The BUFFERs are in the order of `over_params`. The inspected nodes may have to be stored besides
-    the roots (`runtime.realize.held`): nodes that were the value of a Tensor, and BUFFERs of loop-carried state. Making
-    a key is much cheaper than `over_params`. The key is None for graphs that contain a FUNCTION or a CALL.
+    are listed as nodes. The BUFFERs are in the order of `over_params`. The inspected nodes may have to be stored
+    besides the roots (`runtime.realize.held`): nodes that were the value of a Tensor, and BUFFERs of loop-carried
+    state. Making a key is much cheaper than `over_params`. The key is None for graphs that contain a FUNCTION or a CALL.
     """
     if len(roots) == 1 and roots[0].height <= 3 and (found := _of_one_op(roots[0])) is not None:
         return found
@@ -88,8 +88,8 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
 
 
 def _of_one_op(u: UOp) -> tuple[tuple, list[UOp], list[UOp]] | None:
-    """Return the `structure` of a value computed by one op from BUFFERs and constants, without a walk, which takes twice
-    as long; None for another value.
+    """Return the `structure` of a value computed by one op from BUFFERs and constants, without a walk, which takes
+    twice as long; None for another value.
     """
     op, src = u.op, u.src
     if op == "BUFFER" or op in _CALLS:

@@ -452,7 +452,7 @@ class Tensor(
             return self
         for t in others:
             _check_tensor("realize", t)
-        if not all(is_computed(t, t._uop) for t in (self, *others)):
+        if not is_computed(self, self._uop) or any(not is_computed(t, t._uop) for t in others):
             running.wait()
             with running.lock:
                 self._realize_with(others)

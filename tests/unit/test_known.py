@@ -1,4 +1,4 @@
-"""Single values whose program ran before: which take the short way of `runtime/known.py`, and that nothing else differs."""
+"""Single values whose program ran before: which take the short way of `runtime/known.py`; nothing else differs."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -132,7 +132,9 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
         frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
         is_plain,
         is_new,
-        One(commands.run, Device[dev].alloc, *results[0], owned_bytes) if is_plain and is_new and len(roots) == 1 else None,
+        One(commands.run, Device[dev].alloc, *results[0], owned_bytes)
+        if is_plain and is_new and len(roots) == 1
+        else None,
     )
 
 

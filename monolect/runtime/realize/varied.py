@@ -351,7 +351,7 @@ def _read(batch: Sequence[UOp], may_have_other_shapes: bool = True) -> _Reading:
         number[u] = len(number)
         if op == "BUFFER":
             buffers.append(u)
-            sizes = src[0].src
+            sizes: tuple[Any, ...] = src[0].src
             if may_have_other_shapes:
                 shapes.append((u, 0))
                 sizes = tuple([None if c.op == "CONST" else c for c in sizes])
