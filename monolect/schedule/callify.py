@@ -54,7 +54,7 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
     node where the walk meets it first, its number in the walk where it meets it again. Constant shapes and other leaves
     are listed as nodes. The BUFFERs are in the order of `over_params`. The inspected nodes may have to be stored
     besides the roots (`runtime.realize.held`): nodes that were the value of a Tensor, and BUFFERs of loop-carried
-    state. Making a key is much cheaper than `over_params`. The key is None for graphs that contain a FUNCTION or a CALL.
+    state. Making a key is much cheaper than `over_params`. The key is None for graphs with a FUNCTION or a CALL.
     """
     if len(roots) == 1 and roots[0].height <= 3 and (found := _of_one_op(roots[0])) is not None:
         return found
