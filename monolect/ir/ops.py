@@ -290,11 +290,7 @@ def _float(src: tuple, arg: Any) -> DType:
 
 
 def _number(src: tuple, arg: Any) -> DType:
-    d: DType = src[0].dtype
-    for s in src:
-        if s.dtype is not d:
-            _agree(src, arg)  # raises; most nodes of tensors come through here, and a call costs as much as the rest
-    if d.kind in "vs":
+    if (d := _agree(src, arg)).kind in "vs":
         raise _fail("operand must be a number", "a numeric dtype", d.name)
     return d
 
