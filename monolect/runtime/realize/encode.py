@@ -18,8 +18,8 @@ from monolect.runtime.realize.programs import loaded
 
 
 class One(NamedTuple):
-    """What runs a plan of one new root: the function of its command buffer that binds and runs, that of its device that
-    allocates, the template of the root's BUFFER, its bytes, and the bytes of further memory.
+    """Hold what runs a plan of one new root: the function of its command buffer that binds and runs, that of its device
+    that allocates, the template of the root's BUFFER, its bytes, and the bytes of further memory.
     """
 
     run: Callable[..., None]
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     reads: frozenset[int]  # inputs that are an operand of some item
     is_plain: bool  # it has memory of its device alone and no sizes, and one call binds it and runs
     is_new: bool  # the roots are `fresh`, in order
-    one: One | None  # what runs a plain plan of one root that is new
+    one: One | None  # of a plain plan with one root, which is new
 
 
 def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:
