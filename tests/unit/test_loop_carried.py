@@ -147,10 +147,10 @@ def test_large_values_of_small_inputs_get_none() -> None:
 def test_what_has_no_room_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     run = execute._run_batch
 
-    def full(batch: Any, dev: str, as_symbolic: bool = False, also: Any = None, **more: Any) -> Any:
+    def full(batch: Any, dev: str, as_symbolic: bool = False, also: Any = None) -> Any:
         if len(batch) > 1:
             raise AllocationError("no memory")
-        return run(batch, dev, as_symbolic, also, **more)
+        return run(batch, dev, as_symbolic, also)
 
     monkeypatch.setattr(execute, "_run_batch", full)
     y = Tensor(X).exp()
