@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-mpi test-targets test-units compiled test-compiled check surface bench bench-quick bench-against bench-host bench-export bench-devices bench-cuda golden choices corpus docs site clean
+.PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-mpi test-targets test-units compiled test-compiled check surface bench bench-quick bench-against bench-host bench-eager bench-export bench-devices bench-cuda golden choices corpus docs site clean
 .PHONY: clang emulators node pocl vulkan
 .DELETE_ON_ERROR:
 
@@ -138,6 +138,9 @@ bench-against: .venv/.stamp-test ## the table against that of another commit of 
 
 bench-host: .venv/.stamp-bench ## what the host does beside the kernels, beside other libraries, a minute
 	$(BIN)/python -m benchmarks.host
+
+bench-eager: .venv/.stamp-bench ## single operations and small steps without jit, beside other libraries, a minute
+	$(BIN)/python -m benchmarks.eager
 
 bench-export: .venv/.stamp-test ## exported steps against the devices c and cpu, some minutes
 	$(BIN)/python -m benchmarks.export

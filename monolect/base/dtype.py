@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
+from functools import lru_cache
 from typing import Any
 
 from monolect.base.compiled import mypyc_attr
@@ -219,6 +220,7 @@ def _odd_singles(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return (cut | (back != wide)).astype(np.uint32).view(np.float32)
 
 
+@lru_cache(maxsize=64)  # NumPy makes the text of a name at each use
 def from_numpy(n: np.dtype) -> DType:
     """Return the DType of a NumPy dtype. Raises DTypeError if there is none."""
     name = n.name

@@ -73,13 +73,20 @@ def axis(u: UOp) -> Layout:
     return (u._placement or _placement(u))[2]
 
 
+def placement(u: UOp) -> Placement:
+    """Return the placement of `u`. Equal placements are one object."""
+    known: Placement = u._placement or _placement(u)
+    return known
+
+
 def param_like(u: UOp, slot: int) -> UOp:
     """Return a PARAM with slot `slot` in global memory, with the shape, dtype, device and sharded axis of `u`."""
     devices, divided = device(u), axis(u) if isinstance(device(u), tuple) else 0
     return node("PARAM", (shape_source(u.shape),), ParamArg(slot, u.dtype, devices, "GLOBAL", axis=divided))
 
 
-_known_placements: dict[tuple, tuple] = {}  # interned triples, because each node keeps one
+NOWHERE: Placement = (None, None, None)  # of constants
+_known_placements: dict[tuple, tuple] = {NOWHERE: NOWHERE}  # interned triples, because each node keeps one
 
 
 def _placement(u: UOp) -> Placement:
@@ -88,13 +95,17 @@ def _placement(u: UOp) -> Placement:
     """
     stack = [u]
     while stack:
-        v = stack.pop()
-        unknown = [s for s in v.src if s._placement is None]
-        if unknown:
-            stack += (v, *unknown)
-        elif v._placement is None:
+        v = stack[-1]
+        if v._placement is None:
+            n = len(stack)
+            for s in v.src:
+                if s._placement is None:
+                    stack.append(s)
+            if len(stack) > n:
+                continue
             derived = _derive(v)
             v._placement = _known_placements.setdefault(derived, derived)
+        stack.pop()
     known: Placement = u._placement
     return known
 
@@ -120,7 +131,7 @@ def _derive(u: UOp) -> Placement:
     if op in ELEMENTWISE or op == "STACK":  # both keep the position of the axis from the right
         return _combine(u)
     if not u.src:
-        return None, None, None
+        return NOWHERE
     if op == "GETTUPLE" and u.src[0].op in ("FUNCTION", "CALL"):  # the first argument may be on another device
         d, _, ax = u.src[0].src[0].src[u.arg]._placement
         if d is not None:
@@ -144,6 +155,16 @@ def _combine(u: UOp) -> Placement:
     resharded. Axes are counted from the right, because shapes are right-aligned. Raises DeviceError for operands on
     different devices or meshes.
     """
+    one = NOWHERE
+    for s in u.src:
+        p = s._placement
+        if p is not one and p is not NOWHERE:
+            if one is not NOWHERE and p[0] is not one[0]:
+                break
+            one = p
+    else:
+        if one[2] is None and one[0].__class__ is not tuple:  # the most common case: all operands on one device
+            return one if one[1] is None else (one[0], None, None)
     d: Any = None
     sharded: tuple[UOp, ...] = ()
     for s in u.src:
@@ -290,4 +311,14 @@ def _moved(u: UOp, ax: int, expected: str) -> DeviceError:
     return DeviceError(f"{u.op} moves the shard boundary", expected=f"{expected}; or {copy}", found=found)
 
 
-__all__ = ["VIEWS", "addrspace", "axis", "device", "is_memory", "joint_device", "memory_of", "on_one_mesh"]
+__all__ = [
+    "VIEWS",
+    "addrspace",
+    "axis",
+    "device",
+    "is_memory",
+    "joint_device",
+    "memory_of",
+    "on_one_mesh",
+    "placement",
+]

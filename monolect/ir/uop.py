@@ -348,7 +348,8 @@ def new_buffer_like(template: UOp) -> UOp:
     _, dtype, device, space, axis = template.arg
     u.height = template.height
     u.arg = _new_tuple(BufferArg, (next(_slots), dtype, device, space, axis))
-    u._min_max = u._ranges = u._placement = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
+    u._placement = template._placement
+    u._min_max = u._ranges = u._linear = u._sizes = u.origin = u.storage = u.holder = u.recomputed = None
     u.serial = next_serial()
     return u
 

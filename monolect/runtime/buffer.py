@@ -91,7 +91,8 @@ def from_numpy(array: np.ndarray, device_name: str) -> UOp:
     native.
     """
     dtype = dtype_of(array.dtype)
-    if not array.flags.c_contiguous or array.ctypes.data % ALIGN_BYTES or not array.dtype.isnative:
+    address = array.__array_interface__["data"][0]  # `array.ctypes` makes an object
+    if not array.flags.c_contiguous or address % ALIGN_BYTES or not array.dtype.isnative:
         native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
         array = native.reshape(array.shape)  # ascontiguousarray adds an axis to scalars
     dev = Device[device_name]

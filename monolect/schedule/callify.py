@@ -10,13 +10,14 @@ from typing import Any
 
 from monolect.base.errors import IRError
 from monolect.ir.ops import MOVEMENT
-from monolect.ir.placement import param_like
+from monolect.ir.placement import param_like, placement
 from monolect.ir.rewrite.calls import inlined, is_body, is_opaque
 from monolect.ir.uop import UOp, node, rebuild, toposort
 
 MAX_BATCH = 512  # requested values; a batch up to this size is never divided
 SUB_BATCH = 64  # requested values in each part of a divided batch, at most, unless they share work
-_LITERALS = ("SINK", "STACK")  # nodes that are one item of a structure when all their sources are CONSTs
+_LITERALS = ("SINK", "STACK")  # nodes that are one item of a structure; a STACK if its sources have no sources
+_CALLS = ("FUNCTION", "CALL")
 # nodes that two batches may both use without computing anything twice
 _FREE = frozenset(("CONST", "IOTA", "BUFFER", "PARAM"))
 
@@ -49,40 +50,67 @@ def resolve_functions(roots: list[UOp]) -> list[UOp]:
 def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
     """Return (key, BUFFERs, inspected nodes) of a graph. Graphs that differ only in their BUFFERs have equal keys.
 
-    The key lists op, arg, tag and source numbers of each node in walk order; constant shapes and other leaves are
-    listed as nodes. The BUFFERs are in walk order. The inspected nodes may have to be stored besides the roots
-    (`runtime.realize.held`): nodes that were the value of a Tensor, and BUFFERs of loop-carried state. Making a key is
-    much cheaper than `over_params`. The key is None for graphs that contain a FUNCTION or a CALL.
+    The key spells the graph out from the roots on, a node before its sources: op, arg, tag and number of sources of a
+    node where the walk meets it first, its number in the walk where it meets it again. Constant shapes and other leaves
+    are listed as nodes. The BUFFERs are in the order of `over_params`. The inspected nodes may have to be stored
+    besides the roots (`runtime.realize.held`): nodes that were the value of a Tensor, and BUFFERs of loop-carried
+    state. Making a key is much cheaper than `over_params`. The key is None for graphs with a FUNCTION or a CALL.
     """
+    if len(roots) == 1 and roots[0].height <= 3 and (found := _of_one_op(roots[0])) is not None:
+        return found
     key: list[Any] = []
     buffers: list[UOp] = []
     known: list[UOp] = []
-    order = toposort(*roots, stop=_is_leaf)
-    number = {u: i for i, u in enumerate(order)}
-    for u in order:
-        op = u.op
-        if op == "BUFFER":
-            key += (op, u.src[0], *u.arg[1:])
+    number: dict[UOp, int] = {}
+    stack = roots[::-1]
+    while stack:
+        u = stack.pop()
+        op, src = u.op, u.src
+        if not src or (op in _LITERALS and (op == "SINK" or u.height == 1)):
+            key.append(u)
+        elif (n := number.get(u)) is not None:
+            key.append(n)
+        elif op == "BUFFER":
+            number[u] = len(number)
+            key += (op, src[0], u.dtype, u._placement or placement(u))
             buffers.append(u)
             if u.recomputed:
                 known.append(u)
-        elif not u.src or (op in _LITERALS and _is_leaf(u)):
-            key.append(u)
-        elif op in ("FUNCTION", "CALL"):
-            return None, [], [u for u in order if u.recomputed or u.holder is not None]
+        elif op in _CALLS:
+            return None, [], [u for u in toposort(*roots) if u.recomputed or u.holder is not None]
         else:
+            number[u] = len(number)
             if u.holder is not None:
                 known.append(u)
-            key += (op, u.arg, u.tag)
-            for s in u.src:
-                key.append(number[s])
-    key += ("SINK", *[number[r] for r in roots])
+            key += (op, u.arg, u.tag, len(src))
+            stack += src[::-1]
     return tuple(key), buffers, known
 
 
-def _is_leaf(u: UOp) -> bool:
-    """Whether `structure` does not look below the node: a BUFFER, a SINK, or a STACK of CONSTs such as a shape."""
-    return u.op == "BUFFER" or u.op == "SINK" or (u.op == "STACK" and all([s.op == "CONST" for s in u.src]))
+def _of_one_op(u: UOp) -> tuple[tuple, list[UOp], list[UOp]] | None:
+    """Return the `structure` of a value computed by one op from BUFFERs and constants, without a walk, which takes
+    twice as long; None for another value.
+    """
+    op, src = u.op, u.src
+    if op == "BUFFER" or op in _CALLS:
+        return None
+    key: list[Any] = [op, u.arg, u.tag, len(src)]
+    buffers: list[UOp] = []
+    known = [] if u.holder is None else [u]
+    for s in src:
+        if s.op == "BUFFER":
+            if s in buffers:
+                key.append(1 + buffers.index(s))
+                continue
+            key += ("BUFFER", s.src[0], s.dtype, s._placement or placement(s))
+            buffers.append(s)
+            if s.recomputed:
+                known.append(s)
+        elif not s.src or (s.op == "STACK" and s.height == 1):
+            key.append(s)
+        else:
+            return None
+    return (tuple(key), buffers, known) if src else None
 
 
 def independent(roots: list[UOp]) -> list[list[UOp]]:

@@ -33,6 +33,7 @@ from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, idx, new_buffer, substitute
 from monolect.runtime.binding import bound_to, value_of, variables
 from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy, with_storage
+from monolect.runtime.known import run_known
 from monolect.runtime.realize.execute import compute, realize
 from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import (
@@ -83,6 +84,8 @@ from monolect.tensor.view import (
 _leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 _paused: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()  # of frozen tensors
 _leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
+# the dicts inside of them: to ask a weak dictionary whether it is empty is a call of Python's
+_leaf_refs, _paused_refs = _leaf_tensors.data, _paused.data  # type: ignore[attr-defined]
 
 
 def leaf_nodes() -> dict[UOp, Tensor]:
@@ -143,8 +146,19 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
     return [t for t in found.values() if getattr(t, "_uop", None) is not None]  # another thread may be making one
 
 
+def _followed() -> Collection[UOp]:
+    """Return the nodes that gradients are passed to: a value that is computed keeps its graph if that leads to one."""
+    leaves: Collection[UOp] = leaf_nodes() if _leaf_refs else ()
+    if watched.nodes or _paused_refs:
+        return {*leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
+    return leaves
+
+
 def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     """Compute `tensors` in one batch; return the node with the value of the first. The caller holds `running.lock`."""
+    is_part = bool(under_way and (changes.captures or changes.is_inside))  # part of a captured step
+    also: list[tuple[UOp, UOp]] | None = None if is_part else []
+    leaves = _followed()
     wanted = [computed_by(t) if t._is_view else t for t in tensors]
     if len(wanted) > 1:
         wanted = [*{id(t): t for t in wanted}.values()]
@@ -156,12 +170,6 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
             before.append(u)
         elif t is wanted[0]:
             value = u
-    nodes_of_leaves = leaf_nodes()
-    leaves: Collection[UOp] = nodes_of_leaves
-    if watched.nodes or _paused:
-        leaves = {*nodes_of_leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
-    is_part = bool(under_way and (changes.captures or changes.is_inside))  # part of a captured step
-    also: list[tuple[UOp, UOp]] | None = None if is_part else []
     new = compute(before, also=also)
     rows: Iterable[tuple[Tensor, UOp, UOp]] = zip(batch, before, new, strict=True)
     if also:
@@ -357,6 +365,7 @@ class Tensor(
         elif self._uop.op != "BUFFER" or self._uop in _leaves:
             # equal expressions are one node; a leaf needs a node that nothing else equals
             self._uop = copied(self._uop)
+            self._uop.holder = ref  # so that it is stored when it is used again, as any value that is held
         else:
             self._part_from_graphs()
         self._requires_grad = True
@@ -438,11 +447,14 @@ class Tensor(
         >>> total, twice
         (Tensor(3.), Tensor([2., 4.]))
         """
+        if not others:
+            self._value()
+            return self
         for t in others:
             _check_tensor("realize", t)
         if not is_computed(self, self._uop) or any(not is_computed(t, t._uop) for t in others):
             running.wait()
-            with running.lock:  # so that no other thread's batch takes the pending states
+            with running.lock:
                 self._realize_with(others)
         return self
 
@@ -469,8 +481,16 @@ class Tensor(
 
         If that fails outside of a capture, the deferred tensors are excluded and the rest is computed without them.
         """
-        requested = (self, *others, *random_state.pending())
-        late = deferred()
+        pending, late = random_state.pending(), deferred()
+        if not (others or pending or late or under_way or self._is_view or self._requires_grad):
+            old = self._uop
+            if not is_realized(old) and (value := run_known(old)) is not None:
+                leaves = _followed()
+                kept = remember([(value, old)], leaves, binding=bound_to)[0] if leaves else value
+                if self._uop is old:  # else another thread has assigned to it meanwhile
+                    self.uop = kept
+                return value
+        requested = (self, *others, *pending)
         if not late:
             return _computed(requested)
         named = {*map(id, requested)}
@@ -491,8 +511,9 @@ class Tensor(
         u = self._uop
         if is_computed(self, u):
             return u
-        running.wait()
-        with running.lock:
+        if running.user is not None:
+            running.wait()
+        with running.lock:  # so that no other thread's batch takes the pending states
             return self._realize_with(())
 
     def numpy(self, *, force: bool = False) -> np.ndarray:

@@ -23,7 +23,7 @@ from monolect.base.origin import provenance
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, build, new_buffer, node
 from monolect.runtime.binding import variables
-from monolect.runtime.buffer import base_of, contiguous_part, is_realized, is_steered
+from monolect.runtime.buffer import VIEWS, base_of, contiguous_part, is_realized, is_steered
 from monolect.runtime.realize.execute import realize
 from monolect.tensor.base import AnyTensor, TensorBase, check_count, without_graph
 
@@ -204,7 +204,7 @@ def is_computed(t: Any, u: UOp) -> bool:
     """
     if u.op == "BUFFER":
         return u.storage is not None
-    return is_realized(u) and not (is_steered(u) if not t._is_view else shows_steered(t))
+    return u.op in VIEWS and is_realized(u) and not (is_steered(u) if not t._is_view else shows_steered(t))
 
 
 def has_known_size(t: Any) -> bool:

@@ -19,9 +19,13 @@ from benchmarks.cpu.machine import Limits, measured
 from benchmarks.cpu.measure import Bench, Failed, Row
 from benchmarks.cpu.peers import PEERS, installed, speaks
 from benchmarks.cpu.worker import Mismatch, Session, check
+from benchmarks.eager import __main__ as eager
+from benchmarks.eager.rows import ROWS as EAGER_ROWS
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.rows import rows as gpu_rows
-from benchmarks.host.__main__ import PEERED, agreed
+from benchmarks.host import turns
+from benchmarks.host.__main__ import PEERED
+from benchmarks.host.turns import agreed
 
 TINY = [
     *[matmul.matmul(5, 7, 3, layout) for layout in ("A·B", "A·Bᵀ", "Aᵀ·B")],
@@ -243,6 +247,24 @@ def test_every_row_of_the_host_gives_all_libraries_the_same_work(name: str) -> N
     assert {"monolect", "torch"} <= agreed(calls).keys() or "beside" in name
     with pytest.raises(AssertionError):
         agreed({**calls, "wrong": lambda: -1.0})
+
+
+@pytest.mark.parametrize("name", EAGER_ROWS)
+def test_every_row_of_eager_programs_gives_all_libraries_the_same_work(name: str) -> None:
+    calls = EAGER_ROWS[name][0]()
+    assert {"monolect", "torch"} <= agreed(calls).keys()
+    with pytest.raises(AssertionError):
+        agreed({**calls, "wrong": lambda: -1.0})
+
+
+def test_the_table_of_eager_programs_says_what_is_not_installed(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(turns, "ROUNDS", 1)
+    monkeypatch.setattr(turns, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(eager, "find_spec", lambda library: None if library == "jax" else library)
+    eager.main(["x.sum"])
+    head, row, note = capsys.readouterr().out.splitlines()
+    assert head.split()[-2:] == ["of", "torch"] and row.startswith("x.sum()") and row.endswith("x")
+    assert note == "jax: not installed"
 
 
 # ---- the table of a GPU, on the processor ----------------------------------------------------------------------------

@@ -139,9 +139,13 @@ def test_debug_names_what_moves_on_a_mesh(capsys: pytest.CaptureFixture[str]) ->
     with Context(DEBUG=2):
         (x @ w).realize()
     assert not any(word in capsys.readouterr().err for word in ("gather", "reduce:", "alltoall"))
+    other = x.shard(MESH, {"data": 1}).realize()
     with Context(DEBUG=2):
-        (x + x.shard(MESH, {"data": 1})).realize()
+        (x + other).realize()
     assert "alltoall" in capsys.readouterr().err
+    with Context(DEBUG=2):
+        (x + x.shard(MESH, {"data": 1})).realize()  # each device has what it needs of the sum
+    assert "alltoall" not in capsys.readouterr().err
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------

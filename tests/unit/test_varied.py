@@ -53,7 +53,7 @@ def test_numbers_that_stay_are_constants() -> None:
     before = {*execute.plans}
     ((x * 0.9 + 0.5) * 0.25).realize()
     assert {*execute.plans} == before
-    assert {0} in [p.varied_floats for p in varied._programs.values()]
+    assert {2} in [p.varied_floats for p in varied._programs.values()]  # the innermost comes last
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

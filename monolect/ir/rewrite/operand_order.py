@@ -25,7 +25,7 @@ def compare(a: UOp, b: UOp) -> int:
             return -1 if a.height < b.height else 1
         if a.op != b.op:
             return -1 if a.op < b.op else 1
-        if a.op in _NUMBERED and (m := _number(a)) != (n := _number(b)):
+        if a.op in _NUMBERED and (m := a.arg[0]) != (n := b.arg[0]):  # of a RANGE; the slot of a PARAM or BUFFER
             return -1 if m < n else 1
         if len(a.src) != len(b.src):
             return -1 if len(a.src) < len(b.src) else 1
@@ -39,11 +39,6 @@ def compare(a: UOp, b: UOp) -> int:
 
 
 in_order = cmp_to_key(compare)  # the key of a node for `sorted`
-
-
-def _number(u: UOp) -> int:
-    """Return the number of a RANGE, or the slot of a PARAM or BUFFER."""
-    return u.arg[0]
 
 
 def _argument(u: UOp) -> tuple:

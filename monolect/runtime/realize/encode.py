@@ -7,7 +7,7 @@ program).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from monolect.backend.base import Commands
@@ -15,6 +15,18 @@ from monolect.backend.registry import Device
 from monolect.command.forms import calls_in, device_of, has_loops, is_allreduce
 from monolect.ir.uop import UOp
 from monolect.runtime.realize.programs import loaded
+
+
+class One(NamedTuple):
+    """Hold what runs a plan of one new root: the function of its command buffer that binds and runs, that of its device
+    that allocates, the template of the root's BUFFER, its bytes, and the bytes of further memory.
+    """
+
+    run: Callable[..., None]
+    alloc: Callable[[int], Any]
+    template: UOp
+    n_bytes: int
+    owned_bytes: tuple[int, ...]
 
 
 class Plan(NamedTuple):
@@ -28,10 +40,14 @@ class Plan(NamedTuple):
     n_inputs: int
     outputs: tuple[int, ...]  # for each root, the position of its buffer
     fresh: tuple[UOp, ...]  # BUFFER templates to allocate: the outputs
-    fresh_bytes: tuple[int, ...]  # bytes of each output
+    results: tuple[tuple[UOp, int], ...]  # each of `fresh` with its bytes
     owned: tuple[UOp, ...]  # BUFFERs that each run allocates: arenas, and destinations of copies
+    owned_bytes: tuple[int, ...]
     variables: tuple[UOp, ...]  # PARAMs of the sizes
     reads: frozenset[int]  # inputs that are an operand of some item
+    is_plain: bool  # it has memory of its device alone and no sizes, and one call binds it and runs
+    is_new: bool  # the roots are `fresh`, in order
+    one: One | None  # of a plain plan with one root, which is new
 
 
 def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:
@@ -50,4 +66,4 @@ def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Command
     return HostCommands(items, number, programs, dev)
 
 
-__all__ = ["Plan", "encode"]
+__all__ = ["One", "Plan", "encode"]

@@ -14,10 +14,11 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monolect.backend.base import Preparing
-from monolect.backend.registry import Device, is_here
+from monolect.backend.registry import Device, is_here, is_on_disk
 from monolect.base.errors import AllocationError, InternalError, IRError, JitError
 from monolect.base.settings import settings
 from monolect.command.forms import buffer_bytes, home
@@ -111,6 +112,8 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
     """Realize values that have no memory; return a BUFFER or view for each. The caller holds `running`; the arguments
     are those of `realize`.
     """
+    if len(todo) == 1 and _is_usual(todo[0]):  # what follows would find the same, in 5 us
+        return _run_batch(todo, device(todo[0]), as_symbolic, also)
     done: dict[UOp, UOp] = {}
     groups: dict[str, list[UOp]] = {}
     for r in dict.fromkeys(todo):
@@ -126,8 +129,6 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
             if not dev or engine(dev) != dev:
                 groups.setdefault("", []).append(r)
                 continue
-            if len(todo) == 1:  # fast path: grouping would cost 0.5 us
-                return _run_batch(todo, dev, as_symbolic, also)
             groups.setdefault(dev, []).append(r)
     if "" in groups:
         sharded = groups.pop("")
@@ -136,6 +137,17 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
         for batch in independent(values):
             done.update(zip(batch, _run_batch(batch, dev, as_symbolic, also), strict=True))
     return [done.get(r, r) for r in todo]
+
+
+def _is_usual(u: UOp) -> bool:
+    """Whether `u` has elements, and is computed by a device that is its own engine."""
+    name = device(u)
+    return name.__class__ is str and _is_engine(name) and 0 not in u.shape and base_of(u).op != "BUFFER"
+
+
+@lru_cache(maxsize=64)
+def _is_engine(name: str) -> bool:
+    return engine(name) == name and not is_on_disk(name)
 
 
 def _run_batch(
@@ -153,7 +165,7 @@ def _run_batch(
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
         return _with_held(batch, more, lambda values: _run_batch(values, dev, as_symbolic), also)
     plan_key = (batch_key, dev, settings.choices)
-    plan = None if batch_key is None else _cached(plan_key)
+    plan = None if batch_key is None else cached(plan_key)
     if plan is None:
         if any(b.arg.device.__class__ is str and engine(b.arg.device) != b.arg.device for b in buffers):
             return _run_sharded(batch, as_symbolic)
@@ -161,7 +173,7 @@ def _run_batch(
             if (general := with_inputs(batch, dev)) is not None:
                 try:
                     with bound_all(general.sizes):
-                        plan = _cached((general.key, dev, settings.choices)) if settings.VERIFY < 2 else None
+                        plan = cached((general.key, dev, settings.choices)) if settings.VERIFY < 2 else None
                         if plan is not None:
                             return run_plan(plan, general.buffers, as_symbolic)
                         return _run_batch(general.built(), dev, as_symbolic, may_vary=False)
@@ -226,17 +238,17 @@ def _prepare(batch: list[UOp], device: Any) -> None:
         device.prepare([buffer_bytes(r) for r in batch if base_of(r).op not in ("BUFFER", "AFTER")])
 
 
-def _cached(key: tuple) -> Plan | None:
+def cached(key: tuple) -> Plan | None:
     """Return the cached plan of `key` and mark it most recently used; None if there is none."""
     plan = plans.get(key)
-    if plan is not None and plan is not next(reversed(plans.values())):  # hashing a long key again is slow
+    if plan is not None and len(plans) > MAX_PLANS // 2:  # before, none is dropped soon; hashing a key again is slow
         plans.move_to_end(key)
     return plan
 
 
 def _plan_for(key: tuple, make: str, *args: Any) -> Any:
     """Return the plan of `key`: cached, or from the function `make` of `runtime.realize.plan`, called with `args`."""
-    if (plan := _cached(key)) is not None:
+    if (plan := cached(key)) is not None:
         return plan
     from monolect.runtime.realize import plan as compiler  # imported only if a plan must be made
 
@@ -321,14 +333,39 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
 
     `batch`: the values that the plan computes, for VERIFY; empty if unknown.
     """
-    device = Device[plan.device]
-    sizes = [value_of(v) for v in plan.variables] if plan.variables else []
     try:
         addresses = [b.storage.address for b in buffers]
     except AttributeError:  # an input without storage
         addresses = [_input_address(b, i in plan.reads) for i, b in enumerate(buffers)]
+    if plan.is_plain and settings.VERIFY < 2 and not settings.tracing and not profile.recording:
+        new = []
+        alloc = Device[plan.device].alloc
+        for template, n_bytes in plan.results:
+            b = new_buffer_like(template)
+            b.storage = memory = alloc(n_bytes)
+            addresses.append(memory.address)
+            new.append(b)
+        owned = [alloc(n_bytes) for n_bytes in plan.owned_bytes]
+        if owned:
+            addresses += [memory.address for memory in owned]
+        plan.commands.run(*addresses)
+    else:
+        new = _run_unusual(plan, buffers, addresses, as_symbolic, batch)
+    for capture in listening.captures:
+        capture.append(Run(plan, tuple(buffers), tuple(new), tuple(buffers), tuple(new)))
+    return new if plan.is_new else [(buffers + new)[i] for i in plan.outputs]
+
+
+def _run_unusual(
+    plan: Plan, buffers: list[UOp], addresses: list[int], as_symbolic: bool, batch: Sequence[UOp]
+) -> list[UOp]:
+    """Run a plan, as `run_plan` does, with sizes, with further memory, on several devices, or under a setting that
+    looks at the run. Return the new BUFFERs.
+    """
+    device = Device[plan.device]
+    sizes = [value_of(v) for v in plan.variables] if plan.variables else []
     new = []
-    for template, n_bytes in zip(plan.fresh, plan.fresh_bytes, strict=True):
+    for template, n_bytes in plan.results:
         is_bound = bool(sizes) and not as_symbolic
         name = template.arg.device
         b = new_buffer(concrete(template.shape), template.dtype, name) if is_bound else new_buffer_like(template)
@@ -348,10 +385,7 @@ def run_plan(plan: Plan, buffers: list[UOp], as_symbolic: bool = False, batch: S
             for n, memory in enumerate(every):
                 plan.commands.bind_memory(n, memory)
         run(plan.commands, addresses, plan.items)
-    outs = [buffers[i] if i < plan.n_inputs else new[i - plan.n_inputs] for i in plan.outputs]
-    for capture in listening.captures:
-        capture.append(Run(plan, tuple(buffers), tuple(new), tuple(buffers), tuple(new)))
-    return outs
+    return new
 
 
 def run(commands: Any, addresses: list[int], items: tuple[UOp, ...], replayed: bool = False) -> None:
@@ -396,6 +430,7 @@ def refuse_placeholder(b: UOp) -> None:
 
 __all__ = [
     "Run",
+    "cached",
     "compute",
     "from_numpy",
     "launch",

@@ -20,6 +20,7 @@ from monolect.command.forms import (
     buffer_bytes,
     calls_in,
     has_loops,
+    home,
     is_size,
     items_of,
     once_of,
@@ -28,11 +29,12 @@ from monolect.command.forms import (
 )
 from monolect.command.passes import Pass, joined, planned, services
 from monolect.ir.ops import ParamArg, StepInfo
+from monolect.ir.placement import placement
 from monolect.ir.uop import UOp, node, shape_source, toposort
 from monolect.runtime import profile
 from monolect.runtime.binding import as_written
 from monolect.runtime.realize import schedule_cache
-from monolect.runtime.realize.encode import Plan, encode
+from monolect.runtime.realize.encode import One, Plan, encode
 from monolect.schedule.result import schedule_of
 
 
@@ -94,6 +96,8 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
     target = target_of(dev)
     linear, outputs = schedule_of(schedule)
     fresh = [b for b in dict.fromkeys(outputs) if b.op == "BUFFER"]
+    for b in fresh:
+        placement(b)  # known now, it is known of each result
     variables = _variables(linear.src)
     step = batch_step(schedule, n_inputs, fresh, variables, dev)
     scheduled = time.perf_counter_ns()
@@ -105,6 +109,13 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
     commands = encode(items_of(program), number, dev)
     profile.compiled(scheduled - start, time.perf_counter_ns() - scheduled, len(items), n_programs)
     at = {b: n_inputs + k for k, b in enumerate(fresh)}
+    roots = tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs])
+    owned = tuple([b for b in number if b.op == "BUFFER"])
+    owned_bytes = tuple(map(buffer_bytes, owned))
+    results = tuple([(b, buffer_bytes(b)) for b in fresh])
+    is_one_call = hasattr(commands, "run") and not hasattr(commands, "bind_memory")
+    is_plain = is_one_call and not variables and all(home(b, dev) == dev for b in (*fresh, *owned))
+    is_new = roots == tuple(range(n_inputs, n_inputs + len(fresh)))
     return Plan(
         dev,
         commands,
@@ -112,12 +123,18 @@ def _plan_of_schedule(schedule: UOp, n_inputs: int, dev: str, start: int) -> Pla
         items,
         number,
         n_inputs,
-        tuple([b.arg.slot if b.op == "PARAM" else at[b] for b in outputs]),
+        roots,
         tuple(fresh),
-        tuple(map(buffer_bytes, fresh)),
-        tuple([b for b in number if b.op == "BUFFER"]),
+        results,
+        owned,
+        owned_bytes,
         variables,
         frozenset(b.arg.slot for c in linear.src for b in operands_of(c) if b.op == "PARAM" and not is_size(b)),
+        is_plain,
+        is_new,
+        One(commands.run, Device[dev].alloc, *results[0], owned_bytes)
+        if is_plain and is_new and len(roots) == 1
+        else None,
     )
 
 

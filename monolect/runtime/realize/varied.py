@@ -29,6 +29,7 @@ from monolect.base.errors import InternalError, MonolectError
 from monolect.base.numpy import np
 from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
+from monolect.ir.placement import placement
 from monolect.ir.rewrite.normal import is_mark
 from monolect.ir.rewrite.padding import pad_mask
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
@@ -48,20 +49,35 @@ _SHAPED = _OFFSETS | {"RESHAPE", "EXPAND"}
 _programs: OrderedDict[tuple, _Program] = OrderedDict()  # by the key of a batch without the numbers that may vary
 
 
-class _Float(NamedTuple):
-    """A float constant of a batch: source `k` of node number `at` of the walk."""
+class _Reading(NamedTuple):
+    """A batch as a program and its numbers. Two batches with equal keys are one program: they share all but their
+    numbers and BUFFERs.
 
-    at: int
-    k: int
-    value: UOp
+    `floats`: (node, source) of each use of a float constant; a number is a part of the node that uses it, as two uses
+    of equal numbers are one node. `shapes`: (node, source) of each shape whose integers are numbers, and not in the
+    key.
+    """
+
+    key: tuple
+    floats: list[tuple[UOp, int]]
+    shapes: list[tuple[UOp, int]]
+    buffers: list[UOp]
+
+    def integers(self) -> Iterator[_Integer]:
+        """Yield the integers in `shapes`: offsets, and sizes."""
+        for u, k in self.shapes:
+            is_offset = u.op in _OFFSETS and k == 1
+            for i, c in enumerate(u.src[k].src):
+                if c.op == "CONST":
+                    yield _Integer(u, k, i, c.value, _bound(u, i) if is_offset else None)
 
 
 class _Integer(NamedTuple):
-    """An integer in a shape of a batch: source `k` of node number `at` of the walk, item `i`. `value`: its value.
-    `bound`: for an offset the largest that is legal; None for a size.
+    """An integer in a shape of a batch: source `k` of the node `user`, item `i`. `value`: its value. `bound`: for an
+    offset the largest that is legal; None for a size.
     """
 
-    at: int
+    user: UOp
     k: int
     i: int
     value: int
@@ -135,39 +151,42 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
 
     `may_know`: whether the batch with inputs may be left out if its key is known.
     """
-    order, masked = _walk(batch)
-    buffers = [u for u in order if u.op == "BUFFER"]
-    # The parts of several processes differ in offsets and sizes, and all processes must make the same plans.
-    is_local = not any(_is_of_a_process(u) for u in buffers)
-    content, numbers, values = _read(order, masked, batch, is_local)
+    found = _read(batch)
+    if any([_is_of_a_process(u) for u in found.buffers]):
+        # The parts of several processes differ in offsets and sizes, and all processes must make the same plans.
+        found = _read(batch, may_have_other_shapes=False)
+    numbers = [u.src[k] for u, k in found.floats]
+    values = [c.arg[0] for u, k in found.shapes for c in u.src[k].src if c.op == "CONST"]
     if not numbers and not values:
         return None
-    key = (dev, *content)
+    key = (dev, found.key)
     program = _programs.get(key)
     if program is None:
         _programs[key] = _Program(numbers, values)
         if len(_programs) > MAX_PROGRAMS:
             _programs.popitem(last=False)
         return None
-    _programs.move_to_end(key)
+    if len(_programs) > MAX_PROGRAMS // 2:  # before, none is dropped soon; hashing a key again is slow
+        _programs.move_to_end(key)
     program.see(numbers, values)
     if program.is_refused or program.n < MIN_PLANS or not (program.varied or program.varied_floats):
         return None
     form = program.form
     if may_know and form is not None and form.numbers == program.inputs():
-        given = [buffers[i] if i >= 0 else _input(numbers[-1 - i], dev) for i in form.sources]
+        given = [found.buffers[i] if i >= 0 else _input(numbers[-1 - i], dev) for i in form.sources]
         return Inputs(
             lambda: _build_again(batch, dev), form.key, given, {v: values[i] for v, i in form.offsets}, program
         )
-    floats, integers = [*_floats(order)], [*_integers(order)] if is_local else []
-    found = _symbolic(program, integers, order) if program.varied else ({}, {})
-    if found is None:
+    order, masked = _walk(batch)
+    integers = [*found.integers()]
+    symbolic = _symbolic(program, integers, order) if program.varied else ({}, {})
+    if symbolic is None:
         return None
-    sizes, new = found
+    sizes, new = symbolic
     made: dict[int, UOp] = {}
-    inputs: dict[tuple[int, int], UOp] = {}
+    inputs: dict[tuple[UOp, int], UOp] = {}
     for i in sorted(program.varied_floats):
-        inputs[floats[i].at, floats[i].k] = made.setdefault(program.label[i], _input(numbers[i], dev))
+        inputs[found.floats[i]] = made.setdefault(program.label[i], _input(numbers[i], dev))
     try:
         general = _rebuilt(batch, order, masked, inputs, new)
     except MonolectError:  # a symbolic size where an op needs a number
@@ -177,7 +196,7 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
     general_key, given, _ = structure(general)
     program.form = None
     if general_key is not None and all(integers[i].bound is not None for i in program.varied):
-        number = {u: i for i, u in enumerate(buffers)}
+        number = {u: i for i, u in enumerate(found.buffers)}
         number |= {made[program.label[i]]: -1 - i for i in program.varied_floats}
         offsets = list(zip(sizes, sorted(program.varied), strict=True))
         program.form = _Form(program.inputs(), general_key, [number[b] for b in given], offsets)
@@ -185,10 +204,10 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
 
 
 def _build_again(batch: list[UOp], dev: str) -> list[UOp]:
-    found = with_inputs(batch, dev, may_know=False)
-    if found is None:
+    general = with_inputs(batch, dev, may_know=False)
+    if general is None:
         raise InternalError("a batch with inputs cannot be built again", found=batch)
-    return found.built()
+    return general.built()
 
 
 def _input(number: UOp, dev: str) -> UOp:
@@ -198,12 +217,12 @@ def _input(number: UOp, dev: str) -> UOp:
 
 def _symbolic(
     program: _Program, integers: Sequence[_Integer], order: Sequence[UOp]
-) -> tuple[dict[UOp, int], dict[tuple[int, int], dict[int, Any]]] | None:
+) -> tuple[dict[UOp, int], dict[tuple[UOp, int], dict[int, Any]]] | None:
     """Return the values of Variables, and for (node, source) the items that become symbolic; None if that is not
     possible.
     """
     values: dict[UOp, int] = {}
-    new: dict[tuple[int, int], dict[int, Any]] = {}
+    new: dict[tuple[UOp, int], dict[int, Any]] = {}
     varied = [integers[p] for p in sorted(program.varied)]
     sizes = [p for p in sorted(program.varied) if integers[p].bound is None]
     if len(varied) - len(sizes) >= MAX_VARIABLES:
@@ -220,13 +239,13 @@ def _symbolic(
             line = _line(program.samples, sizes[0], p)
             if line is None or line[0] * n + line[1] != x.value:
                 return None
-            new.setdefault((x.at, x.k), {})[x.i] = size * line[0] + line[1]
+            new.setdefault((x.user, x.k), {})[x.i] = size * line[0] + line[1]
     for number, x in enumerate(v for v in varied if v.bound is not None):
         assert x.bound is not None
         limit = 1 << x.bound.bit_length() if sizes else x.bound  # with sizes, one for all between two powers of two
         offset = _variable(f"offset{number}", 0, max(limit, 1))
         values[offset] = x.value
-        new.setdefault((x.at, x.k), {})[x.i] = offset
+        new.setdefault((x.user, x.k), {})[x.i] = offset
     return values, new
 
 
@@ -260,17 +279,17 @@ def _rebuilt(
     batch: Sequence[UOp],
     order: Sequence[UOp],
     masked: Collection[UOp],
-    inputs: dict[tuple[int, int], UOp],
-    new: dict[tuple[int, int], dict[int, Any]],
+    inputs: dict[tuple[UOp, int], UOp],
+    new: dict[tuple[UOp, int], dict[int, Any]],
 ) -> list[UOp]:
     """Return `batch` with its float constants replaced by `inputs`, and items of shapes by `new`; the keys of both are
     (node, source). The masks of the nodes `masked` are built again.
     """
     done: dict[UOp, UOp] = {}
-    for at, u in enumerate(order):
-        src = [inputs.get((at, k)) or done.get(s, s) for k, s in enumerate(u.src)]
+    for u in order:
+        src = [inputs.get((u, k)) or done.get(s, s) for k, s in enumerate(u.src)]
         for k in range(len(src)):
-            if items := new.get((at, k)):
+            if items := new.get((u, k)):
                 src[k] = shape_source([items.get(i, c.value) for i, c in enumerate(u.src[k].src)])
         if u.op == "BUFFER":
             done[u] = u if src[0] is u.src[0] else with_storage(_sizes(src[0]), u.dtype, u.arg.device, u.storage)
@@ -309,73 +328,62 @@ def _is_of_a_process(u: UOp) -> bool:
     return u.op == "BUFFER" and u.arg.device.__class__ is str and is_of_a_process(u.arg.device)
 
 
-def _read(
-    order: Sequence[UOp], masked: Collection[UOp], batch: Sequence[UOp], may_have_other_shapes: bool
-) -> tuple[list[Any], list[UOp], list[int]]:
-    """Return (key, float constants, integers in shapes) of a batch. Two batches with equal keys are one program: they
-    share all but their numbers and BUFFERs. The integers are listed, and not in the key, if shapes may differ.
+def _read(batch: Sequence[UOp], may_have_other_shapes: bool = True) -> _Reading:
+    """Read a batch. The integers of shapes are in the key unless batches of the program may have other shapes.
 
-    The numbers are in the order of `_floats` and `_integers`. A number is a part of the node that uses it, as two uses
-    of equal numbers are one node.
+    The key spells the batch out as that of `structure` does. A shape or number is a part of the node that uses it.
     """
     key: list[Any] = []
-    floats: list[UOp] = []
-    integers: list[int] = []
+    floats: list[tuple[UOp, int]] = []
+    shapes: list[tuple[UOp, int]] = []
+    buffers: list[UOp] = []
     number: dict[UOp, int] = {}
-    for u in order:
-        if _is_number(u) or _is_shape(u):
+    stack = [*reversed(batch)]
+    while stack:
+        u = stack.pop()
+        op, src = u.op, u.src
+        if not src:
+            key.append(u)
+            continue
+        if (n := number.get(u)) is not None:
+            key.append(n)
             continue
         number[u] = len(number)
-        op, src = u.op, u.src
         if op == "BUFFER":
-            sizes = src[0].src
+            buffers.append(u)
+            sizes: tuple[Any, ...] = src[0].src
             if may_have_other_shapes:
-                key += (op, *[None if c.op == "CONST" else c for c in sizes], *u.arg[1:])
-                integers += [c.value for c in sizes if c.op == "CONST"]
-            else:
-                key += (op, *sizes, *u.arg[1:])
-        elif not src:
-            key.append(u)
-        else:
-            key += ("PADDED" if u in masked else op, u.arg, u.tag)
-            for s in src[1:] if u in masked else src:
-                if _is_shape(s):
-                    key.append(-1 - len(s.src) if may_have_other_shapes else s)  # a number of a node is >= 0
-                elif _is_number(s):
+                shapes.append((u, 0))
+                sizes = tuple([None if c.op == "CONST" else c for c in sizes])
+            key += (op, sizes, u.dtype, placement(u))
+            continue
+        first = 0
+        if op == "WHERE" and src[1].op == "PAD" and src[0] is _mask_of(src[1]):
+            op, first = "PADDED", 1
+        key += (op, u.arg, u.tag, len(src))
+        below: list[UOp] = []
+        for k in range(first, len(src)):
+            s = src[k]
+            if s.op == "CONST":
+                if _is_number(s):
                     key.append(s.dtype)
-                    floats.append(s)
+                    floats.append((u, k))
                 else:
-                    key.append(number[s])
-            if op in _SHAPED and may_have_other_shapes:
-                for s in src[1:]:
-                    if s.op == "STACK":
-                        integers += s.sizes if _is_shape(s) else [c.value for c in s.src if c.op == "CONST"]
-    key += [number.get(r, r) for r in batch]
-    return key, floats, integers
-
-
-def _floats(order: Sequence[UOp]) -> Iterator[_Float]:
-    """Yield the uses of float constants in the nodes `order`."""
-    for at, u in enumerate(order):
-        if u.op != "BUFFER":
-            yield from (_Float(at, k, s) for k, s in enumerate(u.src) if _is_number(s))
+                    key.append(s)
+                continue
+            if k and may_have_other_shapes and op in _SHAPED and s.op == "STACK":
+                shapes.append((u, k))
+                if _is_shape(s):
+                    key.append(len(s.src))
+                    continue
+            key.append(None)
+            below.append(s)
+        stack += reversed(below)
+    return _Reading(tuple(key), floats, shapes, buffers)
 
 
 def _sizes(shape: UOp) -> tuple[Any, ...]:
     return tuple([s.value if s.op == "CONST" else s for s in shape.src])
-
-
-def _integers(order: Sequence[UOp]) -> Iterator[_Integer]:
-    """Yield the integers in the shapes of the nodes `order`: offsets, and sizes."""
-    for at, u in enumerate(order):
-        if u.op == "BUFFER":
-            yield from (_Integer(at, 0, i, c.value, None) for i, c in enumerate(u.src[0].src) if c.op == "CONST")
-        elif u.op in _SHAPED:
-            for k, s in enumerate(u.src[1:], 1):
-                is_offset = u.op in _OFFSETS and k == 1
-                for i, c in enumerate(s.src if s.op == "STACK" else ()):
-                    if c.op == "CONST":
-                        yield _Integer(at, k, i, c.value, _bound(u, i) if is_offset else None)
 
 
 def _bound(u: UOp, i: int) -> int | None:

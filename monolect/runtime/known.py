@@ -1,0 +1,53 @@
+"""Run a value whose program ran before: one key, one look-up, one native call.
+
+What it is for: an operation of an eager program takes microseconds, and less than one of them is the kernel's. The key
+of such a value (`callify.structure`) and the settings tell all that `execute.compute` finds out step by step: the
+device, that nothing is to be stored besides, that no number becomes an input.
+What it is not: another cache. The plans are those of `execute`, which makes them; whatever is unusual is left to it.
+
+Invariant: the result, and what changes besides, are those of `execute.compute([u], also=[])`; where None is returned,
+nothing has changed.
+"""
+
+from __future__ import annotations
+
+from monolect.base.settings import settings
+from monolect.ir.uop import UOp, new_buffer_like
+from monolect.runtime import profile
+from monolect.runtime.realize.execute import cached, listening
+from monolect.schedule.callify import structure
+
+MAX_HEIGHT = 100  # of a value; a larger one would often be walked here in vain, and takes longer to run
+
+
+def run_known(u: UOp) -> UOp | None:
+    """Compute `u`, which is not realized, if that is one call of a program that ran before, and return its BUFFER; None
+    if it is not. The caller holds `running`.
+    """
+    if u.height > MAX_HEIGHT or listening.captures or settings.VERIFY > 1 or settings.tracing or profile.recording:
+        return None
+    key, buffers, inspected = structure([u])
+    if not buffers:
+        return None
+    plan = cached((key, buffers[0].arg.device, settings.choices))
+    if plan is None or plan.one is None:
+        return None
+    for x in inspected:
+        if x is not u and (x.recomputed or ((holder := x.holder) is not None and holder() is not None)):
+            return None  # `held.to_store` chooses what to store besides
+    run, alloc, template, n_bytes, owned_bytes = plan.one
+    try:
+        addresses = [b.storage.address for b in buffers]
+    except AttributeError:  # a declared buffer, without memory yet
+        return None
+    new = new_buffer_like(template)
+    new.storage = memory = alloc(n_bytes)
+    if owned_bytes:
+        owned = [alloc(n) for n in owned_bytes]
+        run(*addresses, memory.address, *[m.address for m in owned])
+    else:
+        run(*addresses, memory.address)
+    return new
+
+
+__all__ = ["MAX_HEIGHT", "run_known"]
