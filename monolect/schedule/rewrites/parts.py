@@ -201,9 +201,13 @@ def is_copy(u: UOp) -> bool:
 
 
 def copy(v: UOp, name: str) -> UOp:
-    """Return `v` on the device `name`. The copy is below views that repeat or reorder elements."""
+    """Return `v` on the device `name`. The copy is below views that repeat or reorder elements; a copy of what came
+    from there is what it came from.
+    """
     if device_of(v) == name:
         return v
+    if is_copy(v) and device_of(v.src[0]) == name:
+        return v.src[0]
     if v.op in ("EXPAND", "RESHAPE", "PERMUTE"):
         return rebuild(v, (copy(v.src[0], name), *v.src[1:]))
     return build("LOAD", v, arg=LoadArg(name, "GLOBAL"))
