@@ -654,6 +654,10 @@ class Tensor(
         With `part` None, all elements are replaced and the tensor's memory need not be reused. Raises ShapeError or
         DeviceError if `value` does not fit, ArgumentError for a view whose elements share memory.
         """
+        written = self._uop if part is None else part(self._uop)
+        if 0 in written.shape:  # also of a view whose elements share memory
+            self._fitting(written, value)
+            return
         root, window = target_of(self)
         u = root._uop
         on_disk = is_on_disk(root.device) and is_realized(u)

@@ -275,3 +275,14 @@ def test_a_view_that_is_computed_when_it_is_read_is_computed_again_after_a_step(
     assert shared.tolist() == [0.0, 0.0, 0.0]
     array[0, 0] = 7.0
     assert shared.tolist() == [7.0, 0.0, 0.0]
+
+
+def test_a_write_of_no_elements_changes_nothing_also_where_elements_share_memory() -> None:
+    t = Tensor(np.ones((3, 1), np.float32)).expand(3, 4)
+    t[:, 4:] = 5.0
+    t[:, :0].add_(1)
+    assert t.tolist() == [[1.0] * 4] * 3
+    with pytest.raises(ShapeError):
+        t[:, 4:] = np.ones((3, 2), np.float32)
+    with pytest.raises(ArgumentError, match="a view that repeats elements"):
+        t[:, 3:] = 5.0

@@ -70,8 +70,19 @@ def agreed_schedule(values: UOp, shared: str, make: Callable[[], UOp]) -> UOp:
         raise DistributedError(
             f"rank {link.rank}: the processes run different programs", expected=expected, found=found
         )
-    made = make() if link.rank == 0 else None
+    made: UOp | None = None
+    failure: Exception | None = None
+    if link.rank == 0:
+        try:
+            made = make()
+        except Exception as e:  # the others wait for an answer
+            failure = e
     data = link.gather(b"" if made is None else pack(made))[0]
+    if failure is not None:
+        raise failure
+    if not data:
+        found = "no schedule"
+        raise DistributedError(f"rank {link.rank}: rank 0 failed", expected="its error says why", found=found)
     return unpack(data) if made is None else made
 
 
