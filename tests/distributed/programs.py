@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import re
@@ -11,10 +12,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from monolect import Context, DistributedError, Tensor, distributed, jit, nn
+from monolect import Context, Device, DistributedError, Tensor, distributed, jit, nn
 from monolect.backend.mpi import messages
 from monolect.backend.mpi import shared as memory
 from monolect.backend.mpi import transport as transport_module
@@ -23,6 +25,8 @@ from monolect.backend.mpi.transport import transport
 from monolect.cli.explain import explain
 from monolect.command.timeline import Span
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
+from monolect.ir.text import show
+from monolect.ir.uop import UOp
 from monolect.runtime.realize import host_commands
 from monolect.runtime.realize.host_commands import InFlight
 
@@ -285,6 +289,36 @@ def ring() -> None:
         for _ in range(3):
             captured = step(*(Tensor(a).shard(d, 1) for a in arrays))
             np.testing.assert_allclose(captured.numpy(), wanted[0], rtol=1e-10, atol=1e-12)
+
+
+def compiles() -> None:
+    """Each kernel is compiled in one process, and all that need it load it."""
+    d, link = distributed.devices(), transport()
+    device = Device[d[link.rank]]
+    made: list[str] = []
+    dumps, compiled = type(device).dumps, type(device).compile
+
+    def counted(self: Any, linear: UOp) -> bytes:
+        made.append(hashlib.sha256(show(linear).encode()).hexdigest())
+        return dumps(self, linear)
+
+    def alone(self: Any, kernels: Any) -> Any:
+        raise AssertionError(f"{[name for name, _, _ in kernels]} compiled by rank {link.rank} for itself")
+
+    type(device).dumps, type(device).compile = counted, alone
+    with Context(COMPILE_CACHE=0):
+        x = Tensor.ones(len(d) * 3, 37).shard(d)
+        found = [(x * 3 + k).exp().sum(1) for k in range(5)] + [(x + 1).log().tanh(), x.cumsum(1)]
+        values = [t.realize().to("cpu") for t in found]
+        for t in values:
+            t.realize()
+    type(device).dumps, type(device).compile = dumps, compiled
+    np.testing.assert_allclose(values[0].numpy(), np.full(len(d) * 3, 37 * np.exp(3)), rtol=1e-5)
+    np.testing.assert_allclose(values[-1].numpy(), np.tile(np.arange(1.0, 38), (len(d) * 3, 1)))
+    counts = [int(n) for n in link.gather(str(len(made)).encode())]
+    assert max(counts) < sum(counts), counts  # several processes compile
+    all_made = b" ".join(link.gather(" ".join(made).encode())).split()
+    assert len(all_made) == len({*all_made}) >= 4
 
 
 def pipeline() -> None:

@@ -14,11 +14,9 @@ from collections.abc import Callable, Sequence
 from itertools import count, zip_longest
 
 from monolect.backend.registry import Device, is_on_disk
-from monolect.base.disk.hashing import blake2b
-from monolect.base.errors import DeviceError, DistributedError
+from monolect.base.errors import DeviceError
 from monolect.command.forms import base_of, is_allreduce, operands_of
 from monolect.command.rewrites.join import items_of_run
-from monolect.ir.binary import pack, unpack
 from monolect.ir.bounds import size_max
 from monolect.ir.check.custom_kernels import admit_called
 from monolect.ir.ops import BufferArg, LoadArg, ParamArg
@@ -53,37 +51,6 @@ def compound_schedule(values: UOp, n_inputs: int, dev: str, schedule: Schedule) 
     outs = [parts.memory[b] for b in found]
     written = {o for c in parts.items for o in (c.src[1:] if c.op == "CALL" else c.src[:1])}
     return node("TUPLE", tuple([node("AFTER", (o, linear)) if o.op == "BUFFER" and o in written else o for o in outs]))
-
-
-def agreed_schedule(values: UOp, shared: str, make: Callable[[], UOp]) -> UOp:
-    """Return the schedule of `values` that all processes of a job run: rank 0 calls `make`, the others receive it.
-
-    So the copies between processes have one order. `shared`: a device of one of the processes. Raises DistributedError
-    if the processes compute different values.
-    """
-    link = Device[shared].transport
-    outline = "\n".join(sorted(f"{u.op} {u.dtype.name}{u.shape}@{device_of(u)}" for u in toposort(values)))
-    sums = link.gather(blake2b(outline.encode(), digest_size=16).digest())
-    if other := [rank for rank, s in enumerate(sums) if s != sums[link.rank]]:
-        expected = "all ranks to run one program: equal shapes, operations in one order"
-        found = f"other values on rank {', '.join(map(str, other))}"
-        raise DistributedError(
-            f"rank {link.rank}: the processes run different programs", expected=expected, found=found
-        )
-    made: UOp | None = None
-    failure: Exception | None = None
-    if link.rank == 0:
-        try:
-            made = make()
-        except Exception as e:  # the others wait for an answer
-            failure = e
-    data = link.gather(b"" if made is None else pack(made))[0]
-    if failure is not None:
-        raise failure
-    if not data:
-        found = "no schedule"
-        raise DistributedError(f"rank {link.rank}: rank 0 failed", expected="its error says why", found=found)
-    return unpack(data) if made is None else made
 
 
 def with_binaries_loaded(batch: list[UOp], dev: str) -> list[UOp]:
@@ -342,4 +309,4 @@ class _Parts:
         return [buffers[o.arg.slot] if o.op == "PARAM" else fresh[o] for o in outputs], items
 
 
-__all__ = ["agreed_schedule", "compound_schedule", "needs_copy", "with_binaries_loaded"]
+__all__ = ["compound_schedule", "needs_copy", "with_binaries_loaded"]

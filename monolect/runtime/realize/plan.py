@@ -71,7 +71,7 @@ def target_of(dev: str) -> Target:
 
 def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
     """Return the plan of a TUPLE of values over PARAMs that contains calls or copies between devices."""
-    from monolect.runtime.realize.compound import agreed_schedule, compound_schedule  # imported only for copies
+    from monolect.runtime.realize.compound import compound_schedule  # imported only for copies
 
     start = time.perf_counter_ns()
 
@@ -85,7 +85,13 @@ def make_compound_plan(values: UOp, n_inputs: int, dev: str) -> Plan:
     with collection_paused():
         devices = [u.arg.device for u in toposort(values) if u.op in ("PARAM", "LOAD") and u.arg is not None]
         shared = next((d for d in devices if d is not None and process_of(d) is not None), None)
-        found = make() if shared is None else agreed_schedule(values, shared, make)
+        if shared is None:
+            found = make()
+        else:
+            from monolect.runtime.agreed import agreed_schedule, compile_once  # imported only in jobs
+
+            found = agreed_schedule(values, shared, make)
+            compile_once(schedule_of(found)[0].src, shared)
         return _plan_of_schedule(found, n_inputs, dev, start)
 
 

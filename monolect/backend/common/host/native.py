@@ -158,6 +158,18 @@ class NativeDevice(ProgramDevice):
         head, _, obj = built.partition(b"\n")
         return self.program(json.loads(head), load_object(obj), "")
 
+    def keep(self, key: str, built: bytes) -> None:
+        """Load the program that `dumps` of an equal device returned, and cache it by `key` in memory and on disk.
+        Raises ObjectFileError if it is damaged.
+        """
+        head, _, code = built.partition(b"\n")
+        info, name = json.loads(head), blake2b(code, digest_size=16).hexdigest()
+        self._modules[name] = self.load(code)
+        self.programs[key] = self.program(info, self._modules[name], "")
+        if settings.COMPILE_CACHE:
+            self.cache.put(f"code/{self.target.key}/{name}", code)
+            self.cache.put(f"kernel/{self.target.key}/{key}", json.dumps({**info, "code": name}).encode())
+
     def encode(
         self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program]
     ) -> NativeCommands:
