@@ -29,7 +29,7 @@ from monolect.base.errors import InternalError, MonolectError
 from monolect.base.numpy import np
 from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
-from monolect.ir.placement import placement
+from monolect.ir.placement import device, placement
 from monolect.ir.rewrite.normal import is_mark
 from monolect.ir.rewrite.padding import pad_mask
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
@@ -62,6 +62,16 @@ class _Reading(NamedTuple):
     floats: list[tuple[UOp, int]]
     shapes: list[tuple[UOp, int]]
     buffers: list[UOp]
+
+    def home(self, i: int, dev: str) -> str:
+        """Return the device of the node that uses float `i`; `dev` for a node on none."""
+        d = device(self.floats[i][0])
+        return d if isinstance(d, str) else dev
+
+    def input(self, i: int, dev: str) -> UOp:
+        """Return a BUFFER of one element that holds float `i`, on the device of the node that uses it."""
+        u, k = self.floats[i]
+        return from_numpy(np.array(u.src[k].value, u.src[k].dtype.numpy), self.home(i, dev))
 
     def integers(self) -> Iterator[_Integer]:
         """Yield the integers in `shapes`: offsets, and sizes."""
@@ -173,20 +183,25 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
         return None
     form = program.form
     if may_know and form is not None and form.numbers == program.inputs():
-        given = [found.buffers[i] if i >= 0 else _input(numbers[-1 - i], dev) for i in form.sources]
+        given = [found.buffers[i] if i >= 0 else found.input(-1 - i, dev) for i in form.sources]
         return Inputs(
             lambda: _build_again(batch, dev), form.key, given, {v: values[i] for v, i in form.offsets}, program
         )
+    if any(b.arg.device != dev for b in found.buffers) and any(
+        device(found.floats[i][0]) is None for i in program.varied_floats
+    ):
+        return None  # it is not known on which of several devices the number is used
     order, masked = _walk(batch)
     integers = [*found.integers()]
     symbolic = _symbolic(program, integers, order) if program.varied else ({}, {})
     if symbolic is None:
         return None
     sizes, new = symbolic
-    made: dict[int, UOp] = {}
+    made: dict[tuple[int, str], UOp] = {}
     inputs: dict[tuple[UOp, int], UOp] = {}
     for i in sorted(program.varied_floats):
-        inputs[found.floats[i]] = made.setdefault(program.label[i], _input(numbers[i], dev))
+        there = program.label[i], found.home(i, dev)
+        inputs[found.floats[i]] = made[there] = made.get(there) or found.input(i, dev)
     try:
         general = _rebuilt(batch, order, masked, inputs, new)
     except MonolectError:  # a symbolic size where an op needs a number
@@ -197,7 +212,7 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
     program.form = None
     if general_key is not None and all(integers[i].bound is not None for i in program.varied):
         number = {u: i for i, u in enumerate(found.buffers)}
-        number |= {made[program.label[i]]: -1 - i for i in program.varied_floats}
+        number |= {made[program.label[i], found.home(i, dev)]: -1 - i for i in program.varied_floats}
         offsets = list(zip(sizes, sorted(program.varied), strict=True))
         program.form = _Form(program.inputs(), general_key, [number[b] for b in given], offsets)
     return Inputs(lambda: general, general_key, given, sizes, program)
@@ -208,11 +223,6 @@ def _build_again(batch: list[UOp], dev: str) -> list[UOp]:
     if general is None:
         raise InternalError("a batch with inputs cannot be built again", found=batch)
     return general.built()
-
-
-def _input(number: UOp, dev: str) -> UOp:
-    """Return a BUFFER of one element on `dev` that holds the float CONST `number`."""
-    return from_numpy(np.array(number.value, number.dtype.numpy), dev)
 
 
 def _symbolic(
