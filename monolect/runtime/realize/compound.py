@@ -10,7 +10,7 @@ Invariant: the schedule has the form that the pass `order` leaves. Only a copy m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, zip_longest
 
 from monolect.backend.registry import Device, is_on_disk
@@ -87,6 +87,8 @@ class Levels:
     def __init__(self, roots: Sequence[UOp], is_cut: Callable[[UOp], bool]) -> None:
         order = toposort(*roots, stop=is_body)
         self.cuts = {u for u in order if is_cut(u)}
+        # an effect writes to its target and not to a copy of it, and others read what was there before
+        self.targets = {v for u in order if u.op in ("STORE", "ATOMICADD") for v in _chain(u.src[0])}
         self.level: dict[UOp, int] = {}
         self.has_reduction: dict[UOp, bool] = {}  # of what its level computes
         self.has_effect: dict[UOp, bool] = {}
@@ -121,12 +123,21 @@ class Levels:
     def _is_value(self, u: UOp) -> bool:
         """Return whether `u` is a value on a device that kernels compute."""
         d = device_of(u)
-        return isinstance(d, str) and u.op not in ("BUFFER", "PARAM") and u.dtype.kind != "v" and not is_on_disk(d)
+        is_computed = u.op not in ("BUFFER", "PARAM") and u.dtype.kind != "v" and u not in self.targets
+        return is_computed and isinstance(d, str) and not is_on_disk(d)
 
 
 def _bytes(u: UOp) -> int:
     """Return the bytes of the value `u`, at the largest values of symbolic sizes."""
     return size_max(n_elements(u.shape)) * u.dtype.itemsize
+
+
+def _chain(u: UOp) -> Iterator[UOp]:
+    """Yield `u` and the first sources below it, to memory or to a computed value that views show."""
+    yield u
+    while u.op in _VIEWS or u.op in ("INDEX", "AFTER", "BITCAST", "CONTIGUOUS"):
+        u = u.src[0]
+        yield u
 
 
 def _operands(u: UOp) -> tuple[UOp, ...]:

@@ -129,8 +129,8 @@ class DevicesMixin(TensorBase):
         >>> x.roll(1, 0).shard(x.device, x.shard_axis).shard_axis  # a row moves from each device to the next
         0
         """
-        names = as_devices(devices)
         layout = self._layout_on(devices, axis)
+        names = as_devices(devices)
         for a in axes_of(layout):
             if self._uop.shape[a].__class__ is not int:
                 raise DeviceError("shard", expected=f"axis {a} of a constant size", found=self.shape)

@@ -203,6 +203,7 @@ class IndexMixin(TensorBase):
         """
         src = value if src is None else src
         if src is None:
+            self._axis(dim)
             raise ArgumentError("scatter: src", expected="a tensor or a number", found=None)
         if reduce == "add":
             return self.scatter_add(dim, index, src)
