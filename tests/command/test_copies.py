@@ -174,9 +174,18 @@ def test_writes_and_copies_in_any_order() -> None:
 def check_program(rng: np.random.Generator) -> None:
     a = rng.integers(-3, 4, (4, 4)).astype(np.float32)
     t, out, wanted = Tensor(a).realize(), [], []
-    for _ in range(6):
+    for _ in range(7):
         k = int(rng.integers(4))
-        match int(rng.integers(5)):
+        match int(rng.integers(8)):
+            case 5:
+                out.append(t[k].to("apart"))
+                wanted.append(a[k])
+            case 6:
+                t[k], a = t[k].to("apart").to("cpu") * 2, a.copy()
+                a[k] *= 2
+            case 7:
+                t, a = swapped(t, k), a.copy()
+                a[:2] = a[:2][::-1] + k
             case 0:
                 t[k], a = k, a.copy()
                 a[k] = k
@@ -195,6 +204,13 @@ def check_program(rng: np.random.Generator) -> None:
     out[0].realize(*out[1:])
     for found, right in zip(out, [*wanted, a], strict=True):
         np.testing.assert_allclose(found.numpy(), right, rtol=1e-4, atol=1e-4)
+
+
+@function(precompile=True)
+def swapped(t: Tensor, k: int) -> Tensor:
+    """The first two rows exchanged, plus k, written to the argument; the result is a copy."""
+    t[:2] = t[:2].flip(0) + k
+    return t * 1
 
 
 NUMBERS: dict[str, Callable[[Tensor, float], list[Tensor]]] = {
