@@ -241,3 +241,13 @@ def test_the_example_trains_over_a_mesh_as_on_one_device(capsys: pytest.CaptureF
     for over in (["--mesh", "data=2,model=2"], ["--mesh", "data=2,model=2", "--shard"], ["--mesh", "model=2"]):
         assert example.main(small + over) == pytest.approx(wanted, rel=1e-4)
     assert "step 2: loss" in capsys.readouterr().out
+
+
+def test_a_part_of_a_sum_over_a_mesh_is_divided_again() -> None:
+    """Parts of unequal sizes are cut again, and joined with views that differ from device to device."""
+    six = DEVICES[:6]
+    a = np.arange(64.0).reshape(8, 8)
+    total = Tensor(a).shard(Mesh(("a", "b"), (2, 3), six), (0, 1)).realize().sum(0)
+    part = total.shard(six, 0)
+    found = Tensor.cat(part, part * 2, dim=0)
+    np.testing.assert_array_equal(found.numpy(), np.concatenate([a.sum(0), a.sum(0) * 2]))

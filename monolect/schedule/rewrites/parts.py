@@ -233,12 +233,14 @@ def joined(values: Sequence[UOp], axis: int) -> UOp:
     if any(v.shape != first.shape for v in values):
         return _of_pieces(graph.joined([v for v in values if v.shape[axis] != 0], axis), axis, values)
     shape = (*first.shape[:axis], first.shape[axis] * len(values), *first.shape[axis + 1 :])
-    if all(v.op == "EXPAND" for v in values) and first.src[0].shape[axis] == first.shape[axis]:
-        return build("EXPAND", joined([v.src[0] for v in values], axis), shape_source(shape))
-    if all(v.op == "PERMUTE" and v.arg == first.arg for v in values):
-        return build("PERMUTE", joined([v.src[0] for v in values], first.arg[axis]), arg=first.arg)
-    if all(v.op == "RESHAPE" for v in values) and (below := _same_axis(first, axis)) is not None:
-        return build("RESHAPE", joined([v.src[0] for v in values], below), shape_source(shape))
+    if first.src and all(v.op == first.op and v.src and v.src[0].shape == first.src[0].shape for v in values):
+        below = [v.src[0] for v in values]
+        if first.op == "EXPAND" and below[0].shape[axis] == first.shape[axis]:
+            return build("EXPAND", joined(below, axis), shape_source(shape))
+        if first.op == "PERMUTE" and all(v.arg == first.arg for v in values):
+            return build("PERMUTE", joined(below, first.arg[axis]), arg=first.arg)
+        if first.op == "RESHAPE" and (at := _same_axis(first, axis)) is not None:
+            return build("RESHAPE", joined(below, at), shape_source(shape))
     order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
     stacked = build("PERMUTE", build("STACK", *values), arg=tuple(order))
     return _of_pieces(build("RESHAPE", stacked, shape_source(shape)), axis, values)
