@@ -15,7 +15,7 @@ from itertools import count, zip_longest
 
 from monolect.backend.registry import Device, is_on_disk
 from monolect.base.errors import DeviceError
-from monolect.command.forms import base_of, is_allreduce, operands_of
+from monolect.command.forms import base_of, is_allreduce, is_scalar, operands_of
 from monolect.command.rewrites.join import items_of_run
 from monolect.ir.bounds import size_max
 from monolect.ir.check.custom_kernels import admit_called
@@ -125,6 +125,14 @@ class Levels:
         d = device_of(u)
         is_computed = u.op not in ("BUFFER", "PARAM") and u.dtype.kind != "v" and u not in self.targets
         return is_computed and isinstance(d, str) and not is_on_disk(d)
+
+
+def _goes_by_messages(item: UOp) -> bool:
+    """Return whether an allreduce waits for messages. In shared memory it is work of all processes, which waits least
+    where they meet least often.
+    """
+    devices = [Device[str(base_of(u).arg.device)] for u in operands_of(item) if not is_scalar(u)]
+    return bool(devices[0].transport.is_remote([*dict.fromkeys(d.rank for d in devices)]))
 
 
 def _bytes(u: UOp) -> int:
@@ -267,7 +275,7 @@ class _Parts:
         given = self.stored([self.whole(a, dev) for a in args[n:]])
         operands = [self.memory[b] for b in (*results, *given)]
         item = node("CALL", (body, *operands))
-        if is_allreduce(item):  # as early as possible: its results take the memory of its operands
+        if is_allreduce(item) and _goes_by_messages(item):  # early: its results take the memory of its operands
             self.moved(item, operands, 0)
         else:
             self.items.append(item)
