@@ -25,6 +25,7 @@ from monolect.ir.text import parse, show
 from monolect.ir.uop import node
 from monolect.pipeline import COMMAND, FAMILIES, GRAPH, MACHINE, PIPELINE
 from monolect.pipeline import KERNEL as KERNEL_ROWS
+from monolect.runtime.realize import varied
 from monolect.runtime.realize.execute import plans
 from tests.passes.conftest import assert_same_graph
 
@@ -264,8 +265,10 @@ SIZES = itertools.count()
 @pytest.fixture
 def program(tmp_path):
     file = tmp_path / "program.py"
-    # Equal kernels of one process are one kernel, from the line that was first: each test has a size of its own.
-    file.write_text(PROGRAM.replace("SIZE", str(20 + next(SIZES))))
+    # Equal kernels of one process are one kernel, from the line that was first: each test has a size of its own, which
+    # no other file has. Numbers that differed in other tests would be inputs here.
+    varied._programs.clear()
+    file.write_text(PROGRAM.replace("SIZE", str(4507 + next(SIZES))))
     return str(file)
 
 
