@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from monolect.base.errors import ArgumentError
+from monolect.base.dtype import accumulator, promote
+from monolect.base.errors import ArgumentError, DTypeError
+from monolect.graphs.attention import MASKED_SCORE
 from monolect.ir.layout import pairs_of
 from monolect.nn.layers.linear import Linear
 from monolect.nn.module import Module
@@ -22,8 +24,6 @@ from monolect.nn.state import all_tensors
 from monolect.tensor.base import DeviceLike, as_device
 from monolect.tensor.devices.mesh import Mesh
 from monolect.tensor.tensor import Tensor
-
-HIDDEN_SCORE = -1e30  # score of a key that a query does not see: far below others, and finite, so that no nan arises
 
 
 def move(model: object, to: Callable[[Tensor], Tensor]) -> None:
@@ -139,9 +139,10 @@ def ring_attention(
     E), (..., S, Ev) -> (..., L, Ev), divided as `query` is.
 
     All operands are divided along axis -2 over the same devices. A device keeps its queries and takes one part of the
-    keys and values after the other from its neighbour, so it never holds more than two parts. The default scale is
-    1 / sqrt(E). `is_causal`: query i sees the keys 0 to i; then L equals S. Raises ArgumentError for operands that are
-    not divided so, or into unequal parts.
+    keys and values after the other from its neighbour, so it never holds more than two parts; gradients keep all of
+    them. The default scale is 1 / sqrt(E). `is_causal`: query i sees the keys 0 to i; then L equals S. Scores and sums
+    are float32 at least; the result has the dtype of `value`. Raises ArgumentError for operands that are not divided
+    so, or into unequal parts, and DTypeError for integers.
 
     >>> q = Tensor.ones(1, 4, 8).shard(("cpu", "cpu:1"), 1)
     >>> nn.parallel.ring_attention(q, q, q, is_causal=True).shard_axis
@@ -151,17 +152,18 @@ def ring_attention(
     n = _parts_along(key, key.ndim - 2)
     q, k, v = (_blocks(t, n) for t in (query, key, value))
     factor = query.shape[-1] ** -0.5 if scale is None else scale
+    wide = accumulator(promote(query.dtype, key.dtype))
     rows = Tensor.arange(query.shape[-2]).reshape(n, -1, 1)
     columns = Tensor.arange(key.shape[-2]).reshape(n, 1, -1)
     total: _Attended | None = None
     for _ in range(n):
-        scores = (q @ k.transpose(-2, -1)) * factor
-        block = _attended((rows >= columns).where(scores, HIDDEN_SCORE) if is_causal else scores, v)
+        scores = q.matmul(k.transpose(-2, -1), dtype=wide) * factor
+        block = _attended((rows >= columns).where(scores, MASKED_SCORE) if is_causal else scores, v)
         total = block if total is None else _merged(total, block)
         k, v = (t.roll(1, -3).shard(t.device, t.shard_axis) for t in (k, v))
         columns = columns.roll(1, 0)
     assert total is not None
-    return total.out.reshape(*query.shape[:-1], value.shape[-1])
+    return total.out.cast(value.dtype).reshape(*query.shape[:-1], value.shape[-1])
 
 
 class _Attended(NamedTuple):
@@ -181,7 +183,7 @@ def _attended(scores: Tensor, v: Tensor) -> _Attended:
     top = scores.detach().amax(-1, keepdim=True).contiguous()
     e = (scores - top).exp()
     weight = e.sum(-1, keepdim=True).contiguous()
-    return _Attended(((e / weight) @ v).contiguous(), top, weight)
+    return _Attended((e / weight).matmul(v, dtype=scores.dtype).contiguous(), top, weight)
 
 
 def _merged(a: _Attended, b: _Attended) -> _Attended:
@@ -195,6 +197,9 @@ def _merged(a: _Attended, b: _Attended) -> _Attended:
 
 def _check_ring(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) -> None:
     """Check that the operands of ring attention are divided into equal parts along axis -2 over the same devices."""
+    if not all(t.dtype.is_float for t in (query, key, value)):
+        names = [t.dtype.name for t in (query, key, value)]
+        raise DTypeError("ring_attention needs floats", expected="float dtypes", found=names)
     expected = "tensors on the same devices, divided along axis -2 into equal parts"
     for name, t in (("query", query), ("key", key), ("value", value)):
         is_divided = t.ndim > 1 and isinstance(t.device, tuple) and t.device == query.device

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from monolect import ArgumentError, Mesh, Tensor, jit, nn
+from monolect import ArgumentError, DTypeError, Mesh, Tensor, jit, nn
 from monolect.nn.state import get_state_dict, load_state_dict
 from monolect.schedule.rewrites.shard import moves
 
@@ -181,6 +181,24 @@ def test_ring_attention_stores_no_scores_and_moves_each_part_to_the_next_device(
     found = moves([nn.parallel.ring_attention(q, k, v).uop])
     assert {m.collective for m in found} == {"parts"}
     assert sum(m.n_bytes for m in found) == 3 * (k.nbytes + v.nbytes)  # each part passes the three other devices
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("dtype", "value"), [("float16", "float16"), ("bfloat16", "bfloat16"), ("float16", "float32")])
+def test_ring_attention_of_narrow_floats_has_wide_scores(dtype: str, value: str, is_causal: bool) -> None:
+    rng = np.random.default_rng(1)
+    q, k, v = (Tensor(rng.normal(size=(1, 2, 8, 4)) * 4, dtype=d) for d in (dtype, dtype, value))
+    wanted = q.scaled_dot_product_attention(k, v, is_causal=is_causal)
+    found = nn.parallel.ring_attention(*(t.shard(FOUR, 2) for t in (q, k, v)), is_causal=is_causal)
+    assert found.dtype == wanted.dtype
+    bound = 2.0**-7 if dtype == "bfloat16" else 2.0**-9
+    np.testing.assert_allclose(found.float().numpy(), wanted.float().numpy(), rtol=bound, atol=bound)
+
+
+def test_ring_attention_refuses_integers() -> None:
+    q = Tensor.ones(1, 2, 4, 3, dtype="int32").shard(D, 2)
+    with pytest.raises(DTypeError, match="needs floats"):
+        nn.parallel.ring_attention(q, q, q)
 
 
 @pytest.mark.parametrize(
