@@ -1,1 +1,1 @@
-"""Programs of single operations on tiny tensors, without `jit`, beside PyTorch, JAX and NumPy."""
+"""Programs of single operations on tiny tensors, without `jit`, compared with PyTorch, JAX and NumPy."""

@@ -1,4 +1,4 @@
-"""What single operations cost without `jit`, beside PyTorch, JAX and NumPy.
+"""The cost of single operations without `jit`, compared with PyTorch, JAX and NumPy.
 
     python -m benchmarks.eager             every row, about a minute
     python -m benchmarks.eager "x.sum"     the rows whose name holds a text

@@ -28,7 +28,7 @@ W1 = _rng.standard_normal((STATE, HIDDEN)).astype(np.float32)
 W2 = _rng.standard_normal((HIDDEN, ACTIONS)).astype(np.float32)
 
 
-def beside(work: Callable[..., Any], *arrays: np.ndarray) -> Calls:
+def in_each_library(work: Callable[..., Any], *arrays: np.ndarray) -> Calls:
     """The calls of work that all libraries say alike: `work(*operands)` returns an array."""
     ours = [Tensor(a).realize() for a in arrays]
 
@@ -49,7 +49,7 @@ def beside(work: Callable[..., Any], *arrays: np.ndarray) -> Calls:
 
 # ---- single operations -----------------------------------------------------------------------------------------------
 def add() -> Calls:
-    return beside(lambda a, b: a + b, A, B)
+    return in_each_library(lambda a, b: a + b, A, B)
 
 
 def scaled() -> Calls:
@@ -78,15 +78,15 @@ def scaled() -> Calls:
 
 
 def total() -> Calls:
-    return beside(lambda a: a.sum(), A)
+    return in_each_library(lambda a: a.sum(), A)
 
 
 def product() -> Calls:
-    return beside(lambda a: a @ a, M)
+    return in_each_library(lambda a: a @ a, M)
 
 
 def chain() -> Calls:
-    return beside(lambda a, b: ((a + b) * b - a) / (b * b) + a, A, B)
+    return in_each_library(lambda a, b: ((a + b) * b - a) / (b * b) + a, A, B)
 
 
 def rows() -> Calls:
@@ -132,7 +132,7 @@ def forward() -> Calls:
 
 
 def training() -> Calls:
-    """Forward, backward and a step of SGD, all built anew."""
+    """Forward, backward and a step of SGD, whose graphs each call builds."""
 
     def torch() -> Call:
         import torch

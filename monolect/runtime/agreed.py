@@ -60,6 +60,8 @@ def compile_once(items: Iterable[UOp], shared: str) -> None:
 
     Does nothing where a setting shows or searches kernels, or where processors differ: each compiles its own then.
     """
+    if settings.looking or settings.BEAM:
+        return
     link = Device[shared].transport
     kernels: dict[int, dict[str, UOp]] = {rank: {} for rank in range(link.size)}
     for c in items:
@@ -67,17 +69,17 @@ def compile_once(items: Iterable[UOp], shared: str) -> None:
             rank = process_of(str(base_of(next(u for u in operands_of(c) if not is_scalar(u))).arg.device))
             if rank is not None:
                 kernels[rank].setdefault(key_of(c.src[0]), c.src[0])
-    if settings.looking or settings.BEAM or not any(kernels.values()):
+    if not any(kernels.values()):
         return
     device: Any = Device["mpi" if link.rank == 0 else f"mpi:{link.rank}"]
-    missing = [key for key in kernels[link.rank] if device.lookup(key) is None]
+    missing = dict.fromkeys(key for key in kernels[link.rank] if device.lookup(key) is None)
     said = [json.loads(s) for s in link.gather(json.dumps([device.target.key, *missing]).encode())]
     if len({key for key, *_ in said}) > 1:
         return
-    mine = _share([keys for _, *keys in said])[link.rank]
-    if not any(keys for _, *keys in said):
+    lacking = [keys for _, *keys in said]
+    if not any(lacking):
         return
-    built = {}
+    mine, built = _share(lacking)[link.rank], {}
     if mine:
         from monolect.runtime.realize.lowering import lowered  # imported on a miss: it imports the whole compiler
 

@@ -176,7 +176,13 @@ def called(obj: bytes) -> set[str]:
 
 FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
 PAIRS = [(d, p) for d in FLOATS for p in CALLING if p in PROCESSORS or d in (dtypes.float32, dtypes.float16)]
-ONCE = ("exp", "pow", "modulo", "maximum", "rounded")  # of halves, beside the casts: what they compute is in float32
+ONCE = (
+    "exp",
+    "pow",
+    "modulo",
+    "maximum",
+    "rounded",
+)  # in halves; the casts are tested too, and the rest of a formula computes in float32
 
 
 @pytest.mark.parametrize(("dtype", "processor"), PAIRS, ids=str)

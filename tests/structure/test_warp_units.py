@@ -143,7 +143,7 @@ PROGRAMS = {
     "batches": (F16, lambda a, b: a @ b, (3, 24, 32), (3, 32, 24)),
     "turned": (I8, lambda a, b: a.T.int() @ b.int(), (64, 48), (64, 33)),
     "kept in 16 bits, scaled": (BF16, lambda a, b: (a @ b) * 0.5, (33, 65), (65, 17)),
-    "convolution": (F16, lambda x, w: x.conv2d(w, padding=1), (1, 16, 8, 8), (24, 16, 3, 3)),
+    "convolution": (F16, lambda x, w: x.conv2d(w, padding=1), (2, 16, 10, 10), (24, 16, 3, 3)),
     "large batches": (BF16, lambda a, b: a @ b, (2, 128, 32), (2, 32, 72)),
     "wide convolution": (BF16, lambda x, w: x.conv2d(w), (1, 16, 10, 16), (64, 16, 3, 3)),
     "a column for all steps": (I8, lambda a, b: a.expand(64, 64).int() @ b.int(), (64, 1), (64, 40)),

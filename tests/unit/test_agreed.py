@@ -1,4 +1,4 @@
-"""Which process of a job compiles which kernel."""
+"""The processes of a job divide the kernels that they lack."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -55,9 +55,9 @@ def printed(process: subprocess.Popen) -> str:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder that four processes filled at once, and what each of them printed."""
+    """A folder that eight processes filled at once, and what each of them printed."""
     folder = tmp_path_factory.mktemp("caches")
-    (text,) = {printed(p) for p in [start(folder) for _ in range(4)]}
+    (text,) = {printed(p) for p in [start(folder) for _ in range(8)]}
     assert {"cpu", "schedules", "hoist"} <= {p.name for p in folder.iterdir()}
     return folder, text
 

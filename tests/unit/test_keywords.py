@@ -1,4 +1,4 @@
-"""Keywords of functions and methods beside PyTorch's: each that is missing has a reason here, others do what its do."""
+"""Keywords of functions and methods are those of PyTorch and do the same; each missing one has a reason here."""
 
 import inspect
 from typing import Any

@@ -29,6 +29,7 @@ from monolect.schedule.callify import callify, resolve_functions
 from monolect.schedule.result import schedule_of
 
 HOST_DEVICE = "cpu"  # computes on the contents of a disk file before they are copied to a device with separate memory
+_EFFECTS = frozenset(("STORE", "ATOMICADD"))
 _VIEWS = frozenset(("EXPAND", "RESHAPE", "PERMUTE", "FLIP", "SHRINK", "PAD", "DETACH", "CONTIGUOUS_BACKWARD"))
 Schedule = Callable[[UOp, str], UOp]  # (TUPLE of values over PARAMs, device) -> schedule
 
@@ -88,7 +89,7 @@ class Levels:
         order = toposort(*roots, stop=is_body)
         self.cuts = {u for u in order if is_cut(u)}
         # an effect writes to its target and not to a copy of it, and others read what was there before
-        self.targets = {v for u in order if u.op in ("STORE", "ATOMICADD") for v in _chain(u.src[0])}
+        self.targets = {v for u in order if u.op in _EFFECTS for v in _chain(u.src[0])}
         self.level: dict[UOp, int] = {}
         self.has_reduction: dict[UOp, bool] = {}  # of what its level computes
         self.has_effect: dict[UOp, bool] = {}
@@ -96,7 +97,7 @@ class Levels:
             below = self.level[u] = max([self.level[s] for s in _operands(u)], default=0)
             mine = [s for s in _operands(u) if self.level[s] == below and s not in self.cuts]
             self.has_reduction[u] = u.op == "REDUCE" or any(self.has_reduction[s] for s in mine)
-            self.has_effect[u] = u.op == "STORE" or any(self.has_effect[s] for s in mine)
+            self.has_effect[u] = u.op in _EFFECTS or any(self.has_effect[s] for s in mine)
             self.level[u] += u in self.cuts
         last = max(self.level.values(), default=0)
         self.nodes: list[list[UOp]] = [[] for _ in range(last + 1)]

@@ -69,14 +69,14 @@ def local_values(roots: Sequence[UOp]) -> dict[UOp, list[UOp]]:
     """Return for each node below `roots` its value for each device; one value for a node on one device or on none."""
     local: dict[UOp, list[UOp]] = {}
     order = toposort(*roots)
-    written = {view for u in order if u.op == "STORE" for view in _views_of_target(u.src[0])}
+    written = {view for u in order if u.op in ("STORE", "ATOMICADD") for view in _views_of_target(u.src[0])}
     for u in order:
         local[u] = _Node(u, local, u in written).values()
     return local
 
 
 def _views_of_target(target: UOp) -> Iterator[UOp]:
-    """Yield the views from the target of a STORE to its memory."""
+    """Yield the views from the target of a STORE or ATOMICADD to its memory."""
     while target.op in _VIEWS:
         yield target
         target = target.src[0]
