@@ -235,6 +235,13 @@ def eager(x: np.ndarray) -> Callable[[], np.ndarray]:
     return lambda: (Tensor(x) * 3).sum(1).numpy()
 
 
+def of_numbers_that_differed(x: np.ndarray) -> Callable[[], np.ndarray]:
+    """As after programs of the same form with other numbers and sizes, so that these are inputs."""
+    for k in range(2, 9):
+        (Tensor(x[:, :k]) * k).sum(1).realize()
+    return eager(x)
+
+
 def captured(x: np.ndarray) -> Callable[[], np.ndarray]:
     step = jit(lambda t: (t * 3).sum(1))
     return lambda: step(Tensor(x)).numpy()
@@ -256,7 +263,7 @@ def of_a_file(x: np.ndarray) -> Callable[[], np.ndarray]:
     return run
 
 
-WARM = [eager, captured, traced, of_a_file]
+WARM = [eager, of_numbers_that_differed, captured, traced, of_a_file]
 
 
 @pytest.fixture(params=WARM, ids=lambda f: f.__name__)

@@ -178,7 +178,7 @@ def _run_batch(
                             return run_plan(plan, general.buffers, as_symbolic)
                         return _run_batch(general.built(), dev, as_symbolic, may_vary=False)
                 except (IRError, InternalError):  # a form that only constants have
-                    general.program.is_refused = True
+                    general.program.refused.add(settings.choices)
         if listening.see is not None:
             listening.see(batch, dev)
             plans.clear()

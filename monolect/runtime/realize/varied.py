@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError, MonolectError
 from monolect.base.numpy import np
+from monolect.base.settings import settings
 from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
 from monolect.ir.placement import device, placement
@@ -124,17 +125,17 @@ class _Program:
     """The numbers of one program, one for each use. `floats`: the last ones; `samples`: sets of integers.
 
     `varied` and `varied_floats`: indices of those that have differed so far. `n`: how many sets of numbers were seen.
-    `label`: equal for floats that were one constant in each run, so that they become one input. `is_refused`: whether
-    the compiler refused the batch with inputs. `form`: that of the last run, if no size differs.
+    `label`: equal for floats that were one constant in each run, so that they become one input. `refused`: the settings
+    (`settings.choices`) under which the compiler refused the batch with inputs. `form`: that of the last run, if no size differs.
     """
 
-    __slots__ = ("floats", "form", "is_refused", "label", "n", "samples", "varied", "varied_floats")
+    __slots__ = ("floats", "form", "label", "n", "refused", "samples", "varied", "varied_floats")
 
     def __init__(self, floats: list[UOp], integers: list[int]) -> None:
         self.floats, self.samples, self.n = floats, [integers], 1
         self.varied, self.varied_floats = set[int](), set[int]()
         self.label: list[Any] = [*map(id, floats)]
-        self.is_refused = False
+        self.refused = set[tuple]()
         self.form: _Form | None = None
 
     def inputs(self) -> tuple[Any, ...]:
@@ -179,7 +180,7 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
     if len(_programs) > MAX_PROGRAMS // 2:  # before, none is dropped soon; hashing a key again is slow
         _programs.move_to_end(key)
     program.see(numbers, values)
-    if program.is_refused or program.n < MIN_PLANS or not (program.varied or program.varied_floats):
+    if settings.choices in program.refused or program.n < MIN_PLANS or not (program.varied or program.varied_floats):
         return None
     form = program.form
     if may_know and form is not None and form.numbers == program.inputs():
