@@ -126,7 +126,8 @@ class _Program:
 
     `varied` and `varied_floats`: indices of those that have differed so far. `n`: how many sets of numbers were seen.
     `label`: equal for floats that were one constant in each run, so that they become one input. `refused`: the settings
-    (`settings.choices`) under which the compiler refused the batch with inputs. `form`: that of the last run, if no size differs.
+    (`settings.choices`) under which the compiler refused the batch with inputs. `form`: that of the last run, if no
+    size differs.
     """
 
     __slots__ = ("floats", "form", "label", "n", "refused", "samples", "varied", "varied_floats")
