@@ -58,7 +58,7 @@ def reshape(u: UOp, shape: Sequence[Size]) -> UOp:
         return u
     if use.found:
         u = whole_to_reshape(u, tuple(shape))
-    if any(n.__class__ is UOp for n in (*u.shape, *shape)):
+    if UOp in map(type, u.shape) or UOp in map(type, shape):
         _check_count(count(u.shape), count(tuple(shape)))
     return build("RESHAPE", u, shape_source(shape))
 

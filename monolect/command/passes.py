@@ -33,6 +33,7 @@ from monolect.command.rewrites.memory import plan_memory
 from monolect.command.rewrites.once import once
 from monolect.command.rewrites.own import own
 from monolect.command.rewrites.pack_once import Budget, Packed, pack_once
+from monolect.command.rewrites.prefetch import prefetch
 from monolect.command.rewrites.rebase import rebase
 from monolect.ir.ops import Stage
 from monolect.ir.uop import UOp, node
@@ -147,7 +148,8 @@ COMMAND: tuple[Pass, ...] = (  # a step: FUNCTION to FUNCTION
     Pass("once",         C, C, lambda s, t: once(s, _is_message), (), ("join",), "what depends on constants alone leaves the program before anything of it is planned", optional=True),
     Pass("pack_once",    C, C, _pack_once, (), ("once",), "constants that kernels pack are known now; the kernels must still be whole", optional=True),
     Pass("rebase",       C, C, _rebase, (), ("pack_once",), "kernels that differ in where their operands begin become one, before each is compiled", optional=True),
-    Pass("own",          C, C, lambda s, t: own(s, services.here), (), ("rebase",), "what other processes run is neither compiled nor planned; what is computed once was found in the whole step"),
+    Pass("prefetch",     C, C, lambda s, t: prefetch(s, _is_message), (), ("rebase",), "all processes order the same items, before each forgets those of the others; memory is planned for this order", optional=True),
+    Pass("own",          C, C, lambda s, t: own(s, services.here), (), ("prefetch",), "what other processes run is neither compiled nor planned; what is computed once was found in the whole step"),
     Pass("lower",        C, C, lower, (), ("own",), "groups depend on the threads of programs, operands on what they access"),
     Pass("group",        C, C, group, (), ("lower",), "what may run at once must be known before memory is shared", optional=True),
     Pass("plan_memory",  C, C, plan_memory, (), ("group",), "lifetimes are known once the order and the groups are", optional=True),

@@ -34,7 +34,7 @@ def contract(a: UOp, b: UOp, axes: Sequence[int]) -> UOp:
     if not axes:
         return g.cast(both, dtype)
     total = build("REDUCE", both, arg=("ADD", tuple(sorted(axes))))
-    return g.cast(g.reshape(total, tuple(n for i, n in enumerate(both.shape) if i not in axes)), dtype)
+    return g.cast(g.reshape(total, tuple([n for i, n in enumerate(both.shape) if i not in axes])), dtype)
 
 
 def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
@@ -44,7 +44,8 @@ def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
     ShapeError for a scalar, for different K, and for batch axes that do not broadcast; `name` is the operation in the
     message. Raises DTypeError if both operands are bools.
     """
-    a, b = (g.cast(x, dtypes.float32) if x.dtype.kind == "s" else x for x in (a, b))
+    if a.dtype.kind == "s" or b.dtype.kind == "s":
+        a, b = (g.cast(x, dtypes.float32) if x.dtype.kind == "s" else x for x in (a, b))
     if not a.shape or not b.shape:
         raise ShapeError(f"{name} of a scalar", expected="at least 1 axis each", found=f"{a.shape} and {b.shape}")
     row, column = len(a.shape) == 1, len(b.shape) == 1
@@ -57,9 +58,13 @@ def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
     if not row and not column:
         left, right = g.reshape(a, (*a.shape[:-1], 1, k)), g.reshape(right, (*b.shape[:-2], 1, b.shape[-1], k))
     rank = max(len(left.shape), len(right.shape))
-    left, right = (g.reshape(x, (1,) * (rank - len(x.shape)) + x.shape) for x in (left, right))
-    _check_batch(a, b, left.shape, right.shape, name)
-    return contract(left, right, (rank - 1,))
+    if len(left.shape) != len(right.shape):
+        left, right = [g.reshape(x, (1,) * (rank - len(x.shape)) + x.shape) for x in (left, right)]
+    try:
+        return contract(left, right, (rank - 1,))
+    except IRError:
+        _check_batch(a, b, left.shape, right.shape, name)
+        raise
 
 
 def in_dtype(name: str, a: UOp, b: UOp, *wanted: Any) -> tuple[UOp, UOp]:

@@ -441,7 +441,7 @@ def _permute(src: tuple, arg: Any) -> tuple:
     s = src[0].shape
     if sorted(arg) != list(range(len(s))):
         raise _fail("PERMUTE order", f"a permutation of {len(s)} axes", arg)
-    return tuple(s[i] for i in arg)
+    return tuple([s[i] for i in arg])
 
 
 def _flip(src: tuple, arg: Any) -> tuple:
@@ -527,11 +527,11 @@ def _reduce(src: tuple, arg: Any) -> tuple:
     s = src[0].shape
     if not axes:
         return s
-    if any(a < 0 or a >= len(s) for a in axes):
+    if min(axes) < 0 or max(axes) >= len(s):
         raise _fail("REDUCE axes", f"axes of {s}", axes)
     if len(src) > 1:
         raise _fail("REDUCE along axes and ranges", "one or the other: two REDUCEs", axes)
-    return tuple(1 if i in axes else n for i, n in enumerate(s))
+    return tuple([1 if i in axes else n for i, n in enumerate(s)])
 
 
 def _scan_shape(src: tuple, arg: Any) -> tuple:

@@ -122,6 +122,17 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
     """
     if len(roots) <= MAX_BATCH:
         return [roots]
+    out: list[list[UOp]] = []
+    for part in components(roots):
+        if out and len(out[-1]) + len(part) <= SUB_BATCH:
+            out[-1] += part
+        else:
+            out.append(part)
+    return out
+
+
+def components(roots: list[UOp]) -> list[list[UOp]]:
+    """Divide a batch into the smallest batches without shared work."""
     # union-find over the roots; each computed value belongs to the first root that needs it
     first = [*range(len(roots))]
 
@@ -139,21 +150,15 @@ def independent(roots: list[UOp]) -> list[list[UOp]]:
                 u = u.src[0]
             if u.op in _FREE or u.dtype.kind == "x":
                 continue
-            known = owner.setdefault(u, k)
-            if known == k:
+            if u not in owner:
+                owner[u] = k
                 stack.extend(u.src)
-            a, b = find(known), find(k)
+            a, b = find(owner[u]), find(k)
             first[max(a, b)] = min(a, b)
     parts: dict[int, list[UOp]] = {}
     for k, root in enumerate(roots):
         parts.setdefault(find(k), []).append(root)
-    out: list[list[UOp]] = []
-    for part in parts.values():
-        if out and len(out[-1]) + len(part) <= SUB_BATCH:
-            out[-1] += part
-        else:
-            out.append(part)
-    return out
+    return [*parts.values()]
 
 
 def _effects(after: UOp) -> list[UOp]:

@@ -23,6 +23,16 @@ from monolect.backend.mpi import transport as transport_module
 from monolect.backend.mpi.routes import CHUNK_BYTES, Route, routes
 from monolect.backend.mpi.transport import transport
 from monolect.cli.explain import explain
+from monolect.command.forms import (
+    base_of,
+    buffer_bytes,
+    calls_in,
+    is_allreduce,
+    is_arena,
+    items_of,
+    operands_of,
+    program_of,
+)
 from monolect.command.timeline import Span
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
 from monolect.ir.text import show
@@ -261,6 +271,47 @@ def overlap() -> None:
     InFlight.start = counted  # type: ignore[method-assign]
     training()
     assert max(started) > 1  # several sums are on the way at once
+
+
+def gathers() -> None:
+    """Divided parameters are gathered layer by layer, and gradients are freed so: beyond its activation a layer takes
+    no memory. The parts of a sum go to the processes that need them. No bit depends on it.
+    """
+    d, width = distributed.devices(), 128
+    n_rows = 160 * len(d)  # more elements than a weight, which is what moves then
+    xs = np.random.default_rng(1).normal(size=(n_rows, width)).astype(np.float32)
+
+    def trained(depth: int, disabled: str) -> tuple[int, list[float], set[str]]:
+        Tensor.manual_seed(0)
+        layers = [f() for _ in range(depth) for f in (lambda: nn.Linear(width, width, bias=False), nn.Tanh)]
+        model, x = nn.Sequential(*layers), Tensor(xs).shard(d).realize()
+        nn.parallel.shard(model, d)
+        optimizer = nn.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        f = jit(step)
+        with Context(DISABLE=disabled):
+            losses = [f(x).item() for _ in range(4)]
+        ready = next(iter(f.captures.values())).capture.ready
+        items = calls_in(items_of(program_of(ready)))
+        memory = {b for c in items for b in map(base_of, operands_of(c)) if is_arena(b) and b.arg.device == mine}
+        summed = {str(operands_of(c)[0].shape) for c in items if is_allreduce(c)}
+        return sum(map(buffer_bytes, memory)), losses, summed
+
+    mine = d[distributed.rank()]
+    few, losses, summed = trained(4, "")
+    many, longer, _ = trained(8, "")
+    assert (many - few) / 4 < 1.1 * xs.nbytes / len(d), "an activation a layer"
+    before = [trained(depth, "prefetch") for depth in (4, 8)]
+    assert (before[1][0] - before[0][0]) / 4 > 1.6 * xs.nbytes / len(d), "with gathers where they can be at once"
+    assert (losses, longer) == (before[0][1], before[1][1])
+    assert all(len(s) < 12 for s in summed), f"only the loss is a sum on all processes, not {summed}"
 
 
 def ring() -> None:

@@ -483,7 +483,7 @@ def _reduce(src: tuple[UOp, ...], arg: Any) -> UOp:
         if not axes:
             return src[0]
         if _in_rank(src[0], axes) and (allowed is None or allowed("reduce_ones")):
-            axes = tuple(sorted(a for a in set(axes) if src[0].shape[a] != 1))
+            axes = tuple(sorted([a for a in {*axes} if src[0].shape[a] != 1]))
             if not axes:
                 return src[0]
     elif _is_empty(src) and (allowed is None or allowed("reduce_nothing")):
@@ -502,7 +502,7 @@ def _is_empty(src: tuple[UOp, ...]) -> bool:
 
 
 def _in_rank(x: UOp, axes: tuple) -> bool:
-    return all(0 <= a < len(x.shape) for a in axes)
+    return min(axes) >= 0 and max(axes) < len(x.shape)
 
 
 def _detach(src: tuple[UOp, ...], arg: Any) -> UOp:

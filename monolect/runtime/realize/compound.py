@@ -25,10 +25,11 @@ from monolect.ir.rewrite.calls import check_arguments, inlined, is_body, is_opaq
 from monolect.ir.rewrite.normal import count as n_elements
 from monolect.ir.uop import UOp, build, node, rebuild, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_bytes, one_device
-from monolect.schedule.callify import callify, resolve_functions
+from monolect.schedule.callify import callify, components, resolve_functions
 from monolect.schedule.result import schedule_of
 
 HOST_DEVICE = "cpu"  # computes on the contents of a disk file before they are copied to a device with separate memory
+MIN_BYTES_APART = 1 << 18  # bytes of results whose kernels take much longer than a launch
 _EFFECTS = frozenset(("STORE", "ATOMICADD"))
 _VIEWS = frozenset(("EXPAND", "RESHAPE", "PERMUTE", "FLIP", "SHRINK", "PAD", "DETACH", "CONTIGUOUS_BACKWARD"))
 Schedule = Callable[[UOp, str], UOp]  # (TUPLE of values over PARAMs, device) -> schedule
@@ -134,6 +135,35 @@ def _goes_by_messages(item: UOp) -> bool:
     """
     devices = [Device[str(base_of(u).arg.device)] for u in operands_of(item) if not is_scalar(u)]
     return bool(devices[0].transport.is_remote([*dict.fromkeys(d.rank for d in devices)]))
+
+
+def _reading_reductions(values: Sequence[UOp]) -> list[UOp]:
+    """Return `values`, in which the CONTIGUOUS of a reduction replaces that reduction below other values: a reduction
+    that several values need is stored, and would be stored twice.
+    """
+    reductions = {v.src[0] for v in values if v.op == "CONTIGUOUS" and v.src[0].op == "REDUCE"}
+    if not reductions:
+        return [*values]
+    new: dict[UOp, UOp] = {}
+    for u in toposort(*values, stop=is_body):
+        v = u if is_body(u) else rebuild(u, tuple([new[s] for s in u.src]))
+        new[u] = build("CONTIGUOUS", v) if u in reductions else v
+    return [new[v] for v in values]
+
+
+def _apart(values: list[UOp]) -> list[list[UOp]]:
+    """Divide `values` into batches: large ones without shared work are apart, so that none of their kernels waits for
+    the operands of another.
+    """
+    if len(values) == 1:
+        return [values]
+    small, large = [], []
+    for part in components(values):
+        if sum(map(_bytes, part)) < MIN_BYTES_APART:
+            small += part
+        else:
+            large.append(part)
+    return [small, *large] if small else large
 
 
 def _bytes(u: UOp) -> int:
@@ -301,11 +331,13 @@ class _Parts:
         for v in dict.fromkeys(values):
             if v not in done:
                 groups.setdefault(one_device([v]) if device_of(v) is not None else self.dev, []).append(v)
-        runs = []
+        runs: list[list[UOp]] = []
         for dev, mine in groups.items():
-            buffers, items = self.run(mine, dev)
-            done.update(zip(mine, buffers, strict=True))
-            runs.append(items)
+            runs.append([])
+            for part in _apart(mine):
+                buffers, items = self.run(part, dev)
+                done.update(zip(part, buffers, strict=True))
+                runs[-1] += items
         # equal items of several devices are neighbours, so what needs one of each may start right after them
         self.items += [item for items in zip_longest(*runs) for item in items if item is not None]
         return [done[v] for v in values]
@@ -314,7 +346,7 @@ class _Parts:
         """Return a BUFFER for each of `values`, and the items that compute them on `dev`. Raises DeviceError for an
         input that kernels of `dev` cannot reach.
         """
-        function = callify(node("TUPLE", tuple(values)))
+        function = callify(node("TUPLE", tuple(_reading_reductions(values))))
         buffers = function.src[1:]
         for b in buffers:
             if needs_copy(str(b.arg.device), dev):

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from monolect.autograd import graph
 from monolect.ir.bounds import min_max
+from monolect.ir.collective import allreduced
 from monolect.ir.layout import Layout, box
 from monolect.ir.ops import ELEMENTWISE, LoadArg
 from monolect.ir.placement import device as device_of
@@ -119,9 +120,10 @@ class _Cut:
         """
         if v in _pieces:
             return self._of_pieces(*_pieces[v], axis, start, size)
-        if is_copy(v) and v.src[0] in _sums:  # the device that needs the part combines it
-            op, partial = _sums[v.src[0]]
-            return combined(op, [self.of(p, axis, start, size) for p in partial], v.arg.device)
+        total = v.src[0] if is_copy(v) else v
+        if total in _sums and (is_copy(v) or v.op == "AFTER"):  # the device that needs the part combines it
+            op, partial = _sums[total]
+            return combined(op, [self.of(p, axis, start, size) for p in partial], str(device_of(v)))
         if is_copy(v):
             return copy(self.of(v.src[0], axis, start, size), v.arg.device)
         if v.op == "PAD":
@@ -177,7 +179,7 @@ def _height(v: UOp) -> int:
     stack = [v]
     while stack:
         u = stack[-1]
-        is_end = u in _pieces or is_copy(u) or u.op == "IOTA"
+        is_end = u in _pieces or u in _sums or is_copy(u) or u.op == "IOTA"
         if u in _heights:
             stack.pop()
         elif is_end or u.op not in _THROUGH:
@@ -223,6 +225,16 @@ def combined(op: str, partial: Sequence[UOp], name: str) -> UOp:
     return first
 
 
+def combined_by_all(op: str, partial: Sequence[UOp], names: Sequence[str]) -> list[UOp]:
+    """Return on each of the processes `names` the partial results, one for each, combined by `op`: an allreduce. A part
+    of it that is cut is combined by the process that needs it (reduce_scatter).
+    """
+    totals = allreduced(op, partial, names)
+    for total in totals:
+        _sums[total] = op, tuple(partial)
+    return totals
+
+
 def joined(values: Sequence[UOp], axis: int) -> UOp:
     """Return the concatenation of values along `axis`, in memory of its own. Views that repeat or reorder elements are
     applied to the concatenation.
@@ -260,4 +272,4 @@ def _same_axis(v: UOp, axis: int) -> int | None:
     return next((a for a in range(len(below)) if prod(below[:a]) == before and below[a] == v.shape[axis]), None)
 
 
-__all__ = ["combined", "copy", "cut", "is_copy", "joined", "part", "same_span", "shrunk"]
+__all__ = ["combined", "combined_by_all", "copy", "cut", "is_copy", "joined", "part", "same_span", "shrunk"]

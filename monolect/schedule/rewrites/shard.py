@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from monolect.base.errors import DeviceError
 from monolect.ir.bounds import size_max
-from monolect.ir.collective import allreduced, are_processes
+from monolect.ir.collective import are_processes
 from monolect.ir.layout import Layout, axes_of, box, mapped, neighbours, pairs_of, part_shape
 from monolect.ir.ops import ELEMENTWISE
 from monolect.ir.placement import axis as axis_of
@@ -29,7 +29,17 @@ from monolect.ir.placement import device as device_of
 from monolect.ir.placement import engine
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, new_buffer, rebuild, shape_source, toposort
-from monolect.schedule.rewrites.parts import combined, copy, cut, is_copy, joined, part, same_span, shrunk
+from monolect.schedule.rewrites.parts import (
+    combined,
+    combined_by_all,
+    copy,
+    cut,
+    is_copy,
+    joined,
+    part,
+    same_span,
+    shrunk,
+)
 
 MIN_SCATTERED_BYTES = 1 << 16  # bytes of a value from which its sum over several engines is divided among them
 
@@ -353,7 +363,7 @@ def totals(op: str, partial: Sequence[UOp], names: Sequence[str]) -> list[UOp]:
     is_constant = all(size.__class__ is int for size in shape)
     n_bytes = prod(shape) * partial[0].dtype.itemsize if is_constant else 0
     if n_bytes and are_processes(names):
-        return allreduced(op, partial, names)
+        return combined_by_all(op, partial, names)
     if n_bytes < MIN_SCATTERED_BYTES or len({engine(name) for name in names}) == 1:
         total = combined(op, partial, names[0])
         return [copy(total, name) for name in names]
