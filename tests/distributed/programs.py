@@ -37,6 +37,7 @@ from monolect.command.timeline import Span
 from monolect.interop.checkpoint import load_checkpoint, save_checkpoint
 from monolect.ir.text import show
 from monolect.ir.uop import UOp
+from monolect.runtime import profile
 from monolect.runtime.realize import host_commands
 from monolect.runtime.realize.host_commands import InFlight
 
@@ -273,6 +274,31 @@ def overlap() -> None:
     assert max(started) > 1  # several sums are on the way at once
 
 
+def numbers() -> None:
+    """A number that differs from call to call is an input of one plan on all processes, also without a capture."""
+    d, a = distributed.devices(), np.random.default_rng(0).normal(size=(12, 6))
+    x, w = Tensor(a).shard(d).realize(), Tensor(a.T.copy()).replicate(d).realize()
+    here = Tensor(a[:4]).realize()
+    formulas: list[tuple[Callable[[float], Tensor], Callable[[float], Any], bool]] = [
+        (lambda k: (x * k - k).sum(0), lambda k: (a * k - k).sum(0), True),
+        (lambda k: ((x * k) @ w).sum(1), lambda k: ((a * k) @ a.T).sum(1), True),
+        (lambda k: (x * k).sum(0).shard(d), lambda k: (a * k).sum(0), True),
+        (lambda k: (x * k).shard(d, 1) + k, lambda k: a * k + k, True),
+        (lambda k: (x.sum(0) * k).to("cpu") + here.sum(0) * k, lambda k: a.sum(0) * k + a[:4].sum(0) * k, True),
+        (lambda k: x.clip(-k, k).sum(), lambda k: a.clip(-k, k).sum(), True),
+        (lambda k: (x > k).where(x * k, 1 / k).sum(1), lambda k: np.where(a > k, a * k, 1 / k).sum(1), True),
+        (lambda k: x[int(k) : int(k) + 3].sum(0) * k, lambda k: a[int(k) : int(k) + 3].sum(0) * k, False),
+        (lambda k: x.roll(int(k), 0) * k, lambda k: np.roll(a, int(k), 0) * k, False),
+    ]
+    for f, g, is_one_plan in formulas:
+        new = []
+        for k in range(1, 9):
+            before = profile.counts["schedules"]
+            np.testing.assert_allclose(f(k + 0.25).numpy(), g(k + 0.25), rtol=1e-9, atol=1e-9)
+            new.append(profile.counts["schedules"] - before)
+        assert not is_one_plan or new[-3:] == [0, 0, 0], new
+
+
 def gathers() -> None:
     """Divided parameters are gathered layer by layer, and gradients are freed so: beyond its activation a layer takes
     no memory. The parts of a sum go to the processes that need them. No bit depends on it.
@@ -432,12 +458,14 @@ def load(folder: str) -> None:
         np.testing.assert_array_equal(t.shard(d).numpy(), a)
 
 
-def fails(how: str) -> None:
-    """The last process does something else than the others after some steps."""
+def fails(how: str, after: str) -> None:
+    """The last process does something else than the others after some steps. The first three compile; in the others
+    the number is an input.
+    """
     d = distributed.devices()
     x = Tensor.ones(8, 2).shard(d)
     for k in range(100_000):
-        if k == 5 and distributed.rank() == distributed.size() - 1:
+        if k == int(after) and distributed.rank() == distributed.size() - 1:
             if how == "is killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif how == "raises":

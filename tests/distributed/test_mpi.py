@@ -34,7 +34,8 @@ def run(n: int, *program: str) -> subprocess.CompletedProcess[str]:
 # On how many processes `make test` runs a program: what has a form of its own for more than two runs on four.
 PROCESSES = {
     "values": 4, "collectives": 4, "states": 4, "random": 4, "ring": 4,
-    "sums": 2, "seen": 2, "room": 2, "training": 2, "overlap": 2, "gathers": 2, "pipeline": 2, "compiles": 2,
+    "sums": 2, "seen": 2, "room": 2, "training": 2, "overlap": 2, "pipeline": 2, "compiles": 2, "gathers": 2,
+    "numbers": 2,
 }  # fmt: skip
 JOBS = [
     pytest.param(name, n, marks=[pytest.mark.slow] if n != often else [])
@@ -54,17 +55,19 @@ def test_a_job_computes_what_one_process_does(program: str, n: int) -> None:
 
 @pytest.mark.parametrize("n", N_FAILING)
 @pytest.mark.parametrize(
-    ("how", "text"),
+    ("how", "after", "text"),
     [
-        ("raises", "an error of one process"),
-        ("has other shapes", "the processes run different programs"),
-        ("ends early", f"nothing from all ranks for {TIMEOUT_SECONDS} s"),
-        ("is killed", "died; the job ends"),
+        ("raises", 5, "an error of one process"),
+        ("has other shapes", 1, "the processes run different programs"),
+        ("has other shapes", 5, f"for {TIMEOUT_SECONDS} s"),
+        ("ends early", 1, f"nothing from all ranks for {TIMEOUT_SECONDS} s"),
+        ("ends early", 5, f"for {TIMEOUT_SECONDS} s"),
+        ("is killed", 5, "died; the job ends"),
     ],
 )
-def test_a_job_ends_when_one_process_differs(how: str, text: str, n: int) -> None:
+def test_a_job_ends_when_one_process_differs(how: str, after: int, text: str, n: int) -> None:
     start = time.monotonic()
-    done = run(n, "fails", how)
+    done = run(n, "fails", how, str(after))
     assert time.monotonic() - start < 10 + TIMEOUT_SECONDS
     assert done.returncode != 0 and text in done.stdout + done.stderr
     if how == "raises":

@@ -306,7 +306,14 @@ def _run_sharded(batch: list[UOp], as_symbolic: bool, also: list[tuple[UOp, UOp]
         names = {*map(device, values), *_device_names(values)}
         if len(names) == 1:
             return compute(values, as_symbolic)
-        return _run_compound(values, next((n for n in map(device, values) if is_here(n)), Device.default), as_symbolic)
+        dev = next((n for n in map(device, values) if is_here(n)), Device.default)
+        if not captures and (general := with_inputs(values, dev)) is not None:
+            try:
+                with bound_all(general.sizes):
+                    return _run_compound(general.built(), dev, as_symbolic)
+            except (IRError, InternalError):  # a form that only constants have
+                general.program.refused.add(settings.choices)
+        return _run_compound(values, dev, as_symbolic)
 
     found = realize_sharded(batch, computed, Device.default)
     if captures:
