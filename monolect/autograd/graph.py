@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from monolect.autograd import storage
-from monolect.autograd.sharding import use, whole, whole_along, whole_to_reshape, whole_to_resize
+from monolect.autograd.sharding import to_index, use, whole_along, whole_to_reshape, whole_to_resize, whole_together
 from monolect.base.dtype import DType, accumulator, dtypes
 from monolect.base.errors import ShapeError
 from monolect.ir.bounds import at_most, bounds_text, size_max
@@ -88,15 +88,15 @@ def index(u: UOp, *indices: UOp) -> UOp:
 
     If `u` is divided along one of these axes over several devices, it is first copied whole to each device.
     """
-    return build("INDEX", whole_along(u, range(len(indices))) if use.found else u, *indices)
+    return build("INDEX", *(to_index(u, indices) if use.found else (u, *indices)))
 
 
 def wholes(*us: UOp) -> tuple[UOp, ...]:
-    """Return `us`; a node that is divided along an axis over several devices is first copied whole to each device.
+    """Return `us`; if some of them are on several devices, all are first copied whole to each of these.
 
-    Reads and writes at computed indices need such operands.
+    Writes at computed indices need such operands.
     """
-    return tuple(map(whole, us)) if use.found else us
+    return whole_together(us) if use.found else us
 
 
 def flip(u: UOp, axes: Iterable[int]) -> UOp:

@@ -11,10 +11,13 @@ from math import prod
 from typing import Any
 
 from monolect.base.errors import DeviceError
-from monolect.ir.layout import Layout, axes_of, mapped
+from monolect.ir.bounds import size_max
+from monolect.ir.layout import Layout, axes_of, layout_of, mapped
 from monolect.ir.ops import LoadArg
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
+from monolect.ir.placement import on_one_mesh
+from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
 
 Devices = str | tuple[str, ...]
@@ -89,10 +92,21 @@ def whole(u: UOp) -> UOp:
 
 
 def on_all_of(u: UOp, *values: UOp) -> tuple[UOp, ...]:
-    """Return `values`, each whole on each of the devices of `u`; unchanged if all are on one device or on none."""
+    """Return `values`, each whole on each of the devices of `u`, or of its own if `u` has none; unchanged if all are on
+    one device or on none.
+    """
     if not use.found or not any(isinstance(device_of(v), tuple) for v in (u, *values)):
         return values
-    return tuple([moved(v, device_of(u), None) for v in values])
+    devices = device_of(u)
+    return tuple([moved(v, device_of(v) if devices is None else devices, None) for v in values])
+
+
+def whole_together(us: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """Return `us`, each whole on each of the several devices of one of them; unchanged if none is on several. Values
+    without a device stay as they are.
+    """
+    several = next((d for u in us if isinstance(d := device_of(u), tuple)), None)
+    return us if several is None else tuple([u if device_of(u) is None else moved(u, several, None) for u in us])
 
 
 def whole_along(u: UOp, axes: Iterable[int]) -> UOp:
@@ -105,6 +119,31 @@ def whole_along(u: UOp, axes: Iterable[int]) -> UOp:
         return u
     devices = device_of(u)
     return moved(u, devices, mapped(layout, len(devices), lambda a, _: None if a in kept else a))
+
+
+def to_index(data: UOp, indices: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """Return `data` and `indices` as an INDEX needs them: indexed axes are whole on each device, and each axis of a
+    mesh divides one operand.
+
+    Where it would divide several, one of them stays divided and the others are gathered, so that the fewest elements
+    move. If that is `data`, the result is divided along another axis than the indices, and counts as moved.
+    """
+    operands = [whole_along(data, range(len(indices))), *indices]
+    if sum(axis_of(s) is not None for s in operands) < 2:
+        return tuple(operands)
+    devices = next(d for s in operands if isinstance(d := device_of(s), tuple))
+    counts, axes = on_one_mesh("INDEX", operands, len(devices))
+    sizes = [size_max(count(s.shape)) for s in operands]
+    n_result = size_max(count((*(n for i in indices for n in i.shape), *data.shape[len(indices) :])))
+    for k in range(len(counts)):
+        divided = [j for j, axes_of_one in enumerate(axes) if axes_of_one[k] is not None]
+        if len(divided) > 1:
+            total = sum(sizes[j] for j in divided)
+            stays = min(divided, key=lambda j: total - sizes[j] + (0 if j else n_result))
+            for j in divided:
+                axes[j][k] = axes[j][k] if j == stays else None
+    layouts = [layout_of(zip(counts, of_one, strict=True)) for of_one in axes]
+    return tuple([moved(s, devices, at) if at != axis_of(s) else s for s, at in zip(operands, layouts, strict=True)])
 
 
 def whole_to_resize(u: UOp, sizes: Iterable[Any]) -> UOp:
@@ -170,6 +209,7 @@ __all__ = [
     "use",
     "whole",
     "whole_along",
+    "whole_together",
     "whole_to_reshape",
     "whole_to_resize",
 ]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 from monolect.autograd import graph
 from monolect.autograd.graph import cast, e, iota, where
 from monolect.autograd.operands import same_device
+from monolect.autograd.sharding import on_all_of
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IndexRangeError, IRError, ShapeError, user_line
 from monolect.base.numpy import is_array, is_scalar, np
@@ -288,7 +289,7 @@ class IndexMixin(TensorBase):
         `op` is STORE or ATOMICADD. Raises ShapeError or DTypeError if `source` does not fit.
         """
         a = self._axis(dim)
-        base = self._whole_copy()._uop
+        base = self._whole_copy(index, source)._uop
         target = view(self, base, (slice(None),) * a + (_vector(index),), writes=True)
         return self._after_write(op, base, target, self._source(source, target.shape))
 
@@ -303,9 +304,12 @@ class IndexMixin(TensorBase):
             op, base, build("INDEX", graph.reshape(base, (count(self.shape),)), flat), value, inside
         )
 
-    def _whole_copy(self) -> Self:
-        """Return a copy of self that is whole on each device, as the target of a write at indices."""
-        return self._wrap(_copy(graph.wholes(self._uop)[0], self.device))
+    def _whole_copy(self, *operands: Any) -> Self:
+        """Return a copy of self, as the target of a write at indices: whole on each device of self and of those of
+        `operands` that are tensors.
+        """
+        nodes = [x._uop for x in operands if isinstance(x, TensorBase)]
+        return self._wrap(_copy(graph.wholes(self._uop, *nodes)[0], self.device))
 
     def _after_write(self, op: str, base: UOp, target: UOp, value: UOp, inside: UOp | None = None) -> Self:
         """Return the node `base` as a tensor after `op`, STORE or ATOMICADD, of `value` into `target`, a view of it.
@@ -696,6 +700,8 @@ def _gathered(u: UOp, indices: list[tuple[int, UOp]], writes: bool) -> UOp:
     for positions that do not broadcast, DeviceError for positions on another device.
     """
     same_device(u, *(i for _, i in indices))
+    if writes:  # each device that has the memory writes all elements
+        indices = list(zip([a for a, _ in indices], on_all_of(u, *(i for _, i in indices)), strict=True))
     axes = [a for a, _ in indices]
     rest = [a for a in range(len(u.shape)) if a not in axes]
     x = graph.permute(u, (*axes, *rest))

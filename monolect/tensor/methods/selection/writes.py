@@ -45,7 +45,7 @@ class WritesMixin(TensorBase):
             base = x.clone()
             base[key] = v
             return base
-        base = x._whole_copy()
+        base = x._whole_copy(v, *key)
         target = selection(base, key, writes=True).of(base._uop)
         return x._after_write("ATOMICADD", base._uop, target, base._fitting(target, v._uop))
 
