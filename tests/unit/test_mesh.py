@@ -19,6 +19,7 @@ from monolect.ir.layout import assembled, box, common_counts, layout_of, neighbo
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import node, shape_source
 from monolect.runtime.buffer import parts_of, to_numpy
+from monolect.tensor.tensor import compute_pending
 
 DEVICES = tuple(["cpu", *(f"cpu:{k}" for k in range(1, 8))])
 MESH = Mesh(("data", "model"), (2, 2), DEVICES[:4])
@@ -134,6 +135,8 @@ def test_products_of_any_two_layouts(of_x: Axes, of_w: Axes) -> None:
 
 
 def test_debug_names_what_moves_on_a_mesh(capsys: pytest.CaptureFixture[str]) -> None:
+    compute_pending()  # of earlier tests
+    capsys.readouterr()
     x = Tensor(np.ones((8, 6))).shard(MESH, {"data": 0}).realize()
     w = Tensor(np.ones((6, 4))).shard(MESH, {"model": 1}).realize()
     with Context(DEBUG=2):
