@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import monolect.nn.functional as F
-from monolect import Tensor
+from monolect import DeviceError, Tensor
 
 DEVICES = ("cpu", "cpu:1")
 N_DRAWN = 2  # placements of each operation in one run
@@ -167,6 +167,23 @@ def test_an_operation_does_not_depend_on_where_its_operands_are(name: str, start
     every = placements(OPERATIONS[name][1])
     for place in random.Random(f"{start} {name}").sample(every, min(N_DRAWN, len(every))):
         check(name, place)
+
+
+WRITES: list[Callable[[Tensor, Tensor, Tensor], Any]] = [
+    lambda t, i, v: t.index_add(0, i, v),
+    lambda t, i, v: t.index_put((i,), v, accumulate=True),
+    lambda t, i, v: t.scatter(0, i.reshape(2, 1).expand(2, 4), v),
+    lambda t, i, v: t.__setitem__(i, v),
+    lambda t, i, v: t[i] + v,
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_operands_on_other_devices_are_refused(write: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
+    others = ("cpu:2", "cpu:3")
+    t, i, v = Tensor(np.zeros((6, 4))), Tensor(np.array([1, 3])), Tensor(np.ones((2, 4)))
+    with pytest.raises(DeviceError, match="operands live on different devices"):
+        write(t.shard(DEVICES), i.shard(others), v.shard(others))
 
 
 @pytest.mark.slow

@@ -298,6 +298,7 @@ class IndexMixin(TensorBase):
 
         `op` is STORE or ATOMICADD. Elements where the bool node `inside` is false are not written; None writes all.
         """
+        same_device(self._uop, value, flat)
         self_whole, value, flat = graph.wholes(self._uop, value, flat)
         base = _copy(self_whole, self.device)
         return self._after_write(
