@@ -141,7 +141,8 @@ def to_index(data: UOp, indices: tuple[UOp, ...]) -> tuple[UOp, ...]:
             total = sum(sizes[j] for j in divided)
             stays = min(divided, key=lambda j: total - sizes[j] + (0 if j else n_result))
             for j in divided:
-                axes[j][k] = axes[j][k] if j == stays else None
+                if j != stays:
+                    axes[j][k] = None
     layouts = [layout_of(zip(counts, of_one, strict=True)) for of_one in axes]
     return tuple([moved(s, devices, at) if at != axis_of(s) else s for s, at in zip(operands, layouts, strict=True)])
 
@@ -205,6 +206,7 @@ __all__ = [
     "on_all_of",
     "passed_to",
     "to_devices_of",
+    "to_index",
     "replicated",
     "use",
     "whole",

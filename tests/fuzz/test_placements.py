@@ -32,7 +32,7 @@ def n(high: int, *shape: int) -> np.ndarray:
 
 
 def distinct(high: int, *shape: int) -> np.ndarray:
-    """Positions of which no two along axis 0 are equal."""
+    """Return random positions below `high`, which differ from each other within each column."""
     columns = shape[1] if len(shape) > 1 else 1
     return np.stack([_rng.permutation(high)[: shape[0]] for _ in range(columns)], 1).reshape(shape)
 
@@ -111,7 +111,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Tensor], list[np.ndarray]]] = {
     "running sums": (lambda x, y: x.cumsum(0) * y.cumsum(1), [f(6, 4), f(6, 4)]),
     "kron": (lambda a, b: a.kron(b), [f(2, 4), f(4, 2)]),
 }
-# what was once refused, or wrong without a word
+# placements that raised an error or gave wrong values before
 FOUND: list[tuple[str, tuple[Place, ...]]] = [
     ("rows", (1, 0)),
     ("elements", (None, 0, 0)),
@@ -129,12 +129,13 @@ FOUND: list[tuple[str, tuple[Place, ...]]] = [
 
 
 def placements(arrays: list[np.ndarray]) -> list[tuple[Place, ...]]:
-    """All placements of which one is on several devices."""
+    """Return all placements of the operands `arrays`, except those with every operand on one device."""
     choices: list[list[Place]] = [[None, "whole", *range(a.ndim)] for a in arrays]
     return [p for p in itertools.product(*choices) if any(x is not None for x in p)]
 
 
 def placed(a: np.ndarray, place: Place) -> Tensor:
+    """Return `a` as a Tensor at `place`; one of floats requires a gradient."""
     t = Tensor(a)
     t = t if place is None else t.replicate(DEVICES) if isinstance(place, str) else t.shard(DEVICES, place)
     return t.detach().requires_grad_(True) if a.dtype == np.float64 else t
@@ -148,6 +149,7 @@ def run(function: Callable[..., Tensor], operands: list[Tensor]) -> list[np.ndar
 
 
 def check(name: str, place: tuple[Place, ...]) -> None:
+    """Compare an operation on operands at `place` with the same on one device: its value and the gradients."""
     function, arrays = OPERATIONS[name]
     wanted = run(function, [placed(a, None) for a in arrays])
     found = run(function, [placed(a, p) for a, p in zip(arrays, place, strict=True)])
@@ -158,7 +160,7 @@ def check(name: str, place: tuple[Place, ...]) -> None:
 
 
 @pytest.mark.parametrize(("name", "place"), FOUND)
-def test_placements_that_were_wrong_once(name: str, place: tuple[Place, ...]) -> None:
+def test_placements_that_once_failed(name: str, place: tuple[Place, ...]) -> None:
     check(name, place)
 
 

@@ -12,7 +12,8 @@ A gather is a message whose source is memory of the step's inputs, and that no i
 - A gathered value whose next use is far is gathered again for that use. So at each time about two are in memory.
 
 Other steps stay as they are. All processes order the whole step, before `own`, so they agree on the order of messages.
-Invariant: items that touch common memory, one of which writes it, keep their order, but for gathers that are repeated.
+Invariant: two items keep their order if one of them writes memory that the other touches. A repeated gather reads
+memory that no item before it writes.
 Source: the schedule of ZeRO stage 3 (Rajbhandari et al., 2020) and FSDP (Zhao et al., 2023).
 """
 

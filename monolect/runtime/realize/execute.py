@@ -29,7 +29,7 @@ from monolect.runtime.binding import bound_all, concrete, value_of
 from monolect.runtime.buffer import VIEWS, base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.realize.held import note_stored, to_store
 from monolect.runtime.realize.locks import running
-from monolect.runtime.realize.varied import with_inputs
+from monolect.runtime.realize.varied import Inputs, with_inputs
 from monolect.schedule.callify import callify, independent, over_params, resolve_functions, structure
 
 if TYPE_CHECKING:
@@ -170,15 +170,15 @@ def _run_batch(
         if any(b.arg.device.__class__ is str and engine(b.arg.device) != b.arg.device for b in buffers):
             return _run_sharded(batch, as_symbolic)
         if batch_key is not None and may_vary and not listening.captures:
-            if (general := with_inputs(batch, dev)) is not None:
-                try:
-                    with bound_all(general.sizes):
-                        plan = cached((general.key, dev, settings.choices)) if settings.VERIFY < 2 else None
-                        if plan is not None:
-                            return run_plan(plan, general.buffers, as_symbolic)
-                        return _run_batch(general.built(), dev, as_symbolic, may_vary=False)
-                except (IRError, InternalError):  # a form that only constants have
-                    general.program.refused.add(settings.choices)
+
+            def run_general(general: Inputs) -> list[UOp]:
+                plan = cached((general.key, dev, settings.choices)) if settings.VERIFY < 2 else None
+                if plan is not None:
+                    return run_plan(plan, general.buffers, as_symbolic)
+                return _run_batch(general.built(), dev, as_symbolic, may_vary=False)
+
+            if (found := _with_numbers_as_inputs(batch, dev, run_general)) is not None:
+                return found
         if listening.see is not None:
             listening.see(batch, dev)
             plans.clear()
@@ -203,6 +203,21 @@ def _run_batch(
         plan_key = (values, dev, settings.choices)  # unlike a key from `structure`, it keeps the graph alive
     plan = _plan_for(plan_key, "make_plan", values, len(buffers), dev, batch_key)
     return run_plan(plan, buffers, as_symbolic, batch)
+
+
+def _with_numbers_as_inputs(batch: list[UOp], dev: str, run: Callable[[Inputs], list[UOp]]) -> list[UOp] | None:
+    """Return the values of `batch` from `run`, which gets its form with inputs for the numbers that differ between
+    runs; None if there is no such form, or if the compiler refuses it.
+    """
+    general = with_inputs(batch, dev)
+    if general is None:
+        return None
+    try:
+        with bound_all(general.sizes):
+            return run(general)
+    except (IRError, InternalError):  # a form that only constants have
+        general.program.refused.add(settings.choices)
+        return None
 
 
 def _with_held(
@@ -307,12 +322,10 @@ def _run_sharded(batch: list[UOp], as_symbolic: bool, also: list[tuple[UOp, UOp]
         if len(names) == 1:
             return compute(values, as_symbolic)
         dev = next((n for n in map(device, values) if is_here(n)), Device.default)
-        if not captures and (general := with_inputs(values, dev)) is not None:
-            try:
-                with bound_all(general.sizes):
-                    return _run_compound(general.built(), dev, as_symbolic)
-            except (IRError, InternalError):  # a form that only constants have
-                general.program.refused.add(settings.choices)
+        if not captures:
+            general = _with_numbers_as_inputs(values, dev, lambda g: _run_compound(g.built(), dev, as_symbolic))
+            if general is not None:
+                return general
         return _run_compound(values, dev, as_symbolic)
 
     found = realize_sharded(batch, computed, Device.default)
