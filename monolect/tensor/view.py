@@ -10,13 +10,14 @@ Invariant: a view whose root has no other reference may become an independent Te
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import count
 from math import prod
 from sys import getrefcount
 from typing import Any
 
+from monolect.autograd.graph import reshape, shrink_axis
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.base.errors import ArgumentError
 from monolect.base.origin import provenance
@@ -93,17 +94,41 @@ def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, write
     return _made(parent, make, restride, make if writes is True else writes or None, u.origin)
 
 
-def all_shown(parent: AnyTensor, makes: Sequence[Make], restride: Restride) -> tuple[AnyTensor, ...]:
-    """Return a view of `parent` for each of `makes`, whose nodes have one shape; see `shown`.
+class _Slice:
+    """Map a node to slice `i` along `axis`, without that axis. A closure would be three objects."""
 
-    Only the first node is made, to check it: the views of all rows of a tensor take 2 us each.
+    __slots__ = ("axis", "i")
+
+    def __init__(self, axis: int, i: int) -> None:
+        self.axis, self.i = axis, i
+
+    def __call__(self, u: UOp) -> UOp:
+        a = self.axis
+        return reshape(shrink_axis(u, a, self.i, 1), (*u.shape[:a], *u.shape[a + 1 :]))
+
+
+def slices(parent: AnyTensor, axis: int) -> Iterator[AnyTensor]:
+    """Yield the slices of `parent` along `axis`, without that axis, as views.
+
+    Only the first node is made, to check it: the views of all rows of a tensor take 1 us each.
     """
-    if not makes:
-        return ()
-    first = shown(parent, makes[0], restride)
-    nodes = makes if settings.GRAD else [*map(_without_graph, makes)]
-    rest = zip(nodes[1:], makes[1:], strict=True)
-    return (first, *[_made(parent, make, restride, writes, first._view.origin) for make, writes in rest])
+    numbers = iter(range(parent.shape[axis]))
+    if (first := next(numbers, None)) is None:
+        return
+
+    def restride(s: Strides) -> Strides:
+        return (*s[:axis], *s[axis + 1 :])
+
+    t: Any = shown(parent, _Slice(axis, first), restride)
+    yield t
+    kind, origin, has_graph = t.__class__, t._view.origin, settings.GRAD
+    for i in numbers:  # `_made`, without two calls a view
+        make = _Slice(axis, i)
+        t = _new(kind)
+        t._view = Window(parent, make if has_graph else _without_graph(make), restride, make, origin)
+        t._grad = None
+        t._requires_grad = False
+        yield t
 
 
 def _made(parent: AnyTensor, make: Make, restride: Restride | None, writes: Make | None, origin: Any) -> AnyTensor:
@@ -470,7 +495,6 @@ __all__ = [
     "Path",
     "Window",
     "aliases",
-    "all_shown",
     "apply_path",
     "apply_path_or_copy",
     "as_leaf",
@@ -487,6 +511,7 @@ __all__ = [
     "same_view_of",
     "settle",
     "shown",
+    "slices",
     "strides",
     "target_of",
     "view_kind",

@@ -33,7 +33,7 @@ from monolect.tensor.base import (
     unpacked,
 )
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.view import Make, all_shown, reshaped, shown, strides
+from monolect.tensor.view import reshaped, shown, slices, strides
 
 OneOrMore: TypeAlias = "AnyTensor | Sequence[AnyTensor]"  # as `a.cat(b)` and `Tensor.cat([a, b])` take them
 
@@ -399,18 +399,12 @@ class MovementMixin(TensorBase):
         >>> [part.tolist() for part in Tensor([[1, 2], [3, 4]]).unbind(1)]
         [[1, 3], [2, 4]]
         """
-        a = self._axis(dim)
-        rest = (*self.shape[:a], *self.shape[a + 1 :])
-
-        def make(i: int) -> Make:
-            return lambda u: graph.reshape(shrink_axis(u, a, i, 1), rest)
-
-        return all_shown(self, [make(i) for i in range(self.shape[a])], lambda s: (*s[:a], *s[a + 1 :]))
+        return tuple(slices(self, self._axis(dim)))
 
     def __iter__(self) -> Iterator[Self]:
         if not self.shape:
             raise ShapeError("a tensor without axes has no rows", expected="at least 1 axis", found="shape ()")
-        return iter(self.unbind(0))
+        return slices(self, 0)
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """Return a diagonal of axes `dim1` and `dim2` as the last axis of the result; `offset` is column minus row.
