@@ -16,8 +16,19 @@ from monolect.backend.registry import Device, process_of
 from monolect.base.disk.hashing import blake2b
 from monolect.base.errors import DistributedError
 from monolect.base.settings import settings
-from monolect.command.forms import base_of, is_allreduce, is_scalar, operands_of
+from monolect.command.forms import (
+    base_of,
+    buffer_bytes,
+    calls_in,
+    home,
+    is_allreduce,
+    is_scalar,
+    items_of,
+    operands_of,
+    program_of,
+)
 from monolect.ir.binary import pack, unpack
+from monolect.ir.digest import digest
 from monolect.ir.placement import device as device_of
 from monolect.ir.uop import UOp, toposort
 from monolect.runtime.realize.programs import key_of
@@ -30,7 +41,12 @@ def agreed_schedule(values: UOp, shared: str, make: Callable[[], UOp]) -> UOp:
     if the processes compute different values.
     """
     link = Device[shared].transport
-    outline = "\n".join(sorted(f"{u.op} {u.dtype.name}{u.shape}@{device_of(u)}" for u in toposort(values)))
+    outline = "\n".join(
+        sorted(
+            f"{u.op} {u.dtype.name}{u.shape}@{device_of(u)} {u.arg if u.op == 'CONST' else ''}"
+            for u in toposort(values)
+        )
+    )
     sums = link.gather(blake2b(outline.encode(), digest_size=16).digest())
     if other := [rank for rank, s in enumerate(sums) if s != sums[link.rank]]:
         expected = "all ranks to run one program: equal shapes, operations in one order"
@@ -94,6 +110,21 @@ def compile_once(items: Iterable[UOp], shared: str) -> None:
             codes = codes[n_bytes:]
 
 
+def number_of(step: UOp) -> int:
+    """Return a number that equal steps, results of `joined`, have in all processes of a job, and others have not: from
+    the kernels, and the bytes and devices of all operands. Slots of BUFFERs may differ between processes.
+    """
+
+    def outline(u: UOp) -> str:
+        return "size" if is_scalar(u) else f"{buffer_bytes(u)}@{home(base_of(u), '')}"
+
+    text = [
+        " ".join((digest(c.src[0]) if c.op == "CALL" else c.op, *map(outline, operands_of(c))))
+        for c in calls_in(items_of(program_of(step)))
+    ]
+    return int.from_bytes(blake2b("\n".join(text).encode(), digest_size=8).digest(), "little")
+
+
 def _share(missing: list[list[str]]) -> list[list[str]]:
     """Return the keys that each process compiles, of those that each lacks: a key is compiled once, by the process that
     lacks it and has the fewest so far.
@@ -108,4 +139,4 @@ def _share(missing: list[list[str]]) -> list[list[str]]:
     return out
 
 
-__all__ = ["agreed_schedule", "compile_once"]
+__all__ = ["agreed_schedule", "compile_once", "number_of"]

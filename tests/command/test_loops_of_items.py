@@ -67,7 +67,7 @@ def ran(step: UOp, dev: str, x: np.ndarray, n_out: int, *sizes: int) -> tuple[np
     device = Device[dev]
     ready = planned(step, target_of(dev))
     number = positions(ready)
-    commands = encode(items_of(program_of(ready)), number, dev)
+    commands = encode(items_of(program_of(ready)), number, dev, step)
     source, out = device.from_array(x), device.alloc(4 * n_out)
     for k, address in enumerate((source.address, out.address, *sizes)):
         commands.bind(k, address)

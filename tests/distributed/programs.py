@@ -190,7 +190,7 @@ def room() -> None:
 
 
 def states() -> None:
-    """Sums of states that the same batch or step writes, and sums that are read twice."""
+    """Sums of states that the same batch or step writes, and sums that are read twice; rank 0 also computes alone."""
     d = distributed.devices()
     n = len(d)
     a = np.arange(n * 20_000.0, dtype=np.float32).reshape(n, 20_000) % 7
@@ -215,6 +215,8 @@ def states() -> None:
         return state.sum()
 
     for k in range(1, 5):
+        if distributed.rank() == 0:
+            assert (Tensor([1, 2]) * k + 1).tolist() == [k + 1, 2 * k + 1]
         assert step(x).item() == 3 * k * a.sum()
     np.testing.assert_array_equal(state.numpy(), 12 * a.sum(0))
 
@@ -491,6 +493,20 @@ def fails_in_a_sum(how: str) -> None:
                 few = np.zeros(16, np.uint8)
                 link.allreduce(few, few.copy(), lambda into, parts: None, range(len(d)))
         f(x)
+
+
+def fails_in_order(kind: str) -> None:
+    """The last process runs another of two steps, whose messages are equal, than the others."""
+    d = distributed.devices()
+    x = Tensor.ones(len(d), 100).shard(d).realize()
+
+    def moved(t: Tensor) -> Tensor:
+        return t.sum(0) if kind == "sums" else t.shard(d, 1)
+
+    steps = [jit(lambda t: moved(t * 2)), jit(lambda t: moved(t * 3))]
+    for k in range(100_000):
+        other = k == 20 and distributed.rank() == distributed.size() - 1
+        steps[(k + other) % 2](x)
 
 
 if __name__ == "__main__":

@@ -29,14 +29,15 @@ SHARED_FOLDER = Path("/dev/shm")  # where Linux has such memory; a container may
 
 # (results, which get equal values, partial values in order), all of them arrays of bytes
 Combine = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
-Wait = Callable[[Callable[[], str]], None]  # wait until the function, which names missing processes, returns ""
+Wait = Callable[[Callable[[], Sequence[int]]], None]  # wait until the function, which lists missing ranks, returns none
 
 
 class SharedMemory:
     """The memory that the processes of a host share. `members`: their ranks in the job. All of them make it at once.
 
     The first page of each process has counters. Counter k of process i is the number of times that i has met k, or
-    arrived to meet it; the counter after those of all processes is the size of the value that i combines now.
+    arrived to meet it. The last two counters are the tag of the program that i runs and the size of the value that it
+    combines now.
     """
 
     def __init__(self, comm: Any, host: Any) -> None:
@@ -46,7 +47,7 @@ class SharedMemory:
         self.members: list[int] = host.allgather(comm.Get_rank())  # empty if the host has no memory to share
         slot = host.bcast(min(SLOT_BYTES, HOST_BYTES // n, _room() // (2 * (n + 1)))) // PAGE_BYTES * PAGE_BYTES
         result = _rounded(-(-slot // n), PAGE_BYTES)
-        counters = _rounded(8 * (n + 1), PAGE_BYTES)
+        counters = _rounded(8 * (n + 2), PAGE_BYTES)
         self.window: Any = _window(host, counters + 2 * slot + 2 * result) if slot >= SMALL_BYTES else None
         if self.window is None:
             self.members = []
@@ -67,17 +68,21 @@ class SharedMemory:
         """Return whether the processes `ranks` share this memory."""
         return set(ranks) <= {*self.members}
 
-    def allreduce(self, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int], wait: Wait) -> None:
-        """See `Transport.allreduce`. Raises DistributedError if a process combines a value of another size."""
+    def allreduce(
+        self, data: np.ndarray, into: np.ndarray, combine: Combine, ranks: Sequence[int], tag: int, wait: Wait
+    ) -> None:
+        """See `Transport.allreduce`. `tag`: names the program that combines. Raises DistributedError if a process
+        combines a value of another size or of another program.
+        """
         group = [self.members.index(rank) for rank in ranks]
         self._meet(self.readers, wait)
         self.readers = group
-        self.counters[self.me][-1] = data.size
+        self.counters[self.me][-2:] = tag, data.size
         if data.size <= SMALL_BYTES:
             self.slots[self.me][0][: data.size] = data
             self._arrive(group)
             self._meet(group, wait)
-            self._check_sizes(group, data.size)
+            self._check_equal(group)
             combine([into], [data if k == self.me else self.slots[k][0][: data.size] for k in group])
         else:
             self._in_chunks(data, into, combine, group, wait)
@@ -111,7 +116,7 @@ class SharedMemory:
                 self._arrive(group)
                 self._meet(group, wait)
             if t == 0:
-                self._check_sizes(group, data.size)
+                self._check_equal(group)
 
     def _arrive(self, group: Sequence[int]) -> None:
         """Let the processes `group` see what this one wrote, and that it read what they wrote."""
@@ -123,21 +128,21 @@ class SharedMemory:
         """Wait until the processes `group` have arrived as often as this one."""
         mine, others = self.counters[self.me], [k for k in group if k != self.me]
 
-        def missing() -> str:
-            late = [str(self.members[k]) for k in others if self.counters[k][self.me] < mine[k]]
-            return f"rank {', '.join(late)}" if late else ""
+        def missing() -> list[int]:
+            return [self.members[k] for k in others if self.counters[k][self.me] < mine[k]]
 
         wait(missing)
         self.window.Sync()
 
-    def _check_sizes(self, group: Sequence[int], size: int) -> None:
-        """Raise DistributedError if a process of `group` combines another number of bytes than `size`."""
-        if other := [self.members[k] for k in group if self.counters[k][-1] != size]:
-            found = f"other sizes on rank {', '.join(map(str, other))}"
+    def _check_equal(self, group: Sequence[int]) -> None:
+        """Raise DistributedError if a process of `group` combines a value of another size or program than this one."""
+        mine = self.counters[self.me][-2:].tolist()
+        if other := [self.members[k] for k in group if self.counters[k][-2:].tolist() != mine]:
+            found = f"another size or program on rank {', '.join(map(str, other))}"
             rank = self.members[self.me]
             raise DistributedError(
                 f"rank {rank}: the processes run different programs",
-                expected=f"all to add up {size} bytes",
+                expected=f"all to add up {mine[1]} bytes of one program",
                 found=found,
             )
 

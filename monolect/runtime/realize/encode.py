@@ -50,9 +50,9 @@ class Plan(NamedTuple):
     one: One | None  # of a plain plan with one root, which is new
 
 
-def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Commands:
+def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str, step: UOp) -> Commands:
     """Return the command buffer of `items`. `number`: the position of each PARAM and BUFFER; `dev`: the device of items
-    that touch no memory.
+    that touch no memory; `step`: the result of `joined` from which the items were made, with those of all processes.
     """
     calls = calls_in(items)
     launches = [c for c in calls if c.op == "CALL" and not is_allreduce(c)]
@@ -63,7 +63,7 @@ def encode(items: Sequence[UOp], number: Mapping[UOp, int], dev: str) -> Command
         return encoded
     from monolect.runtime.realize.host_commands import HostCommands  # imported only for programs that the host runs
 
-    return HostCommands(items, number, programs, dev)
+    return HostCommands(items, number, programs, dev, step)
 
 
 __all__ = ["One", "Plan", "encode"]

@@ -37,7 +37,7 @@ from monolect.command.forms import (
     with_operands,
 )
 from monolect.command.interp import number as value_of
-from monolect.command.timeline import Span, overlap, touched
+from monolect.command.timeline import Span, is_message, overlap, touched
 from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, node, shape_source
 from monolect.runtime.allreduce import AllreducePart
@@ -49,8 +49,9 @@ class HostCommands(Commands):
     """A command buffer whose parts the host launches in order; see the module docstring."""
 
     def __init__(
-        self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program], dev: str
+        self, items: Sequence[UOp], number: Mapping[UOp, int], programs: Mapping[UOp, Program], dev: str, step: UOp
     ) -> None:
+        """The arguments are those of `encode`; `programs`: the loaded programs of the kernels."""
         self.number, self.programs, self.dev = dict(number), programs, dev
         self.new = count(1 + max(self.number.values(), default=-1)).__next__
         self.at: dict[int, int] = {}  # address, or value of a size, by position
@@ -60,6 +61,11 @@ class HostCommands(Commands):
         self.calls = calls_in(items)
         self.ns = [0] * len(self.calls)
         self.in_flight = InFlight()
+        self.link: Any = None  # the transport, if items exchange messages
+        if any(map(is_message, self.calls)):
+            from monolect.runtime.agreed import number_of  # imported only in jobs
+
+            self.link, self.program = Device["mpi"].transport, number_of(step)
         self.parts = [*self._parts(items, iter(range(len(self.calls))))]
 
     def _parts(self, items: Sequence[UOp], ids: Iterator[int]) -> Iterator[Any]:
@@ -117,6 +123,8 @@ class HostCommands(Commands):
         return self.ns
 
     def _run(self, timed: bool) -> None:
+        if self.link is not None:
+            self.link.program = self.program
         self.env.update((symbol, self.at[n]) for symbol, n in self.sizes.items() if n in self.at)
         try:
             for part in self.parts:

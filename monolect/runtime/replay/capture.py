@@ -189,9 +189,9 @@ class Capture:
         self.commands: Any = None
         self.prologue: Prologue | None = None
         if device is not None:
-            self.commands = encode(items_of(self.program), self.number, device)
+            self.commands = encode(items_of(self.program), self.number, device, step)
             if once := once_of(self.program):
-                self.prologue = Prologue(encode(once, self.number, device), once, self.constants)
+                self.prologue = Prologue(encode(once, self.number, device, step), once, self.constants)
         self.keep: list[Any] = []
         self.owned: dict[UOp, Any] = {}  # memory private to the step, by BUFFER
         self.packed = _packed(once_of(self.program))
