@@ -18,14 +18,16 @@ demo: .venv/.stamp-demo ## train on handwritten digits, save, load, show the ker
 # a process for each core, eight at most: kernels have threads of their own
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
-test: .venv/.stamp-test ## run the tests, without the slow ones
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+SOME := --draw=4
 
-test-all: .venv/.stamp-test ## run all tests, with many more random examples
+test: .venv/.stamp-test ## run the tests, without the slow ones; of the cells of sweeps one in four
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(SOME)
+
+test-all: .venv/.stamp-test ## run all tests and all cells, with many more random examples
 	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=thorough
 
 test-threads: .venv/.stamp-test ## run the tests with 1, 3, 4 and 8 threads: the number changes the plans
-	set -e; for n in 1 3 4 8; do THREADS=$$n $(BIN)/python -m pytest $(PARALLEL) -m "not slow"; done
+	set -e; for n in 1 3 4 8; do THREADS=$$n $(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(SOME); done
 
 test-cuda-compile: .venv/.stamp-test .venv/.stamp-cuda-compile ## compile kernels for NVIDIA GPUs; none is needed
 	$(BIN)/python -m pytest $(PARALLEL) tests/backend/test_gpu_compile.py -k "not hip and not clang" -rs

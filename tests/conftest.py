@@ -20,6 +20,7 @@ os.environ.setdefault("CHECK_BOUNDS", "1")
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+FEWEST = 3  # cells of a sweep that run at least
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "bounded", deadline=None, max_examples=50, print_blob=True, suppress_health_check=_SLOW_IS_FINE
@@ -32,6 +33,7 @@ settings.load_profile("bounded")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")
+    parser.addoption("--draw", type=int, default=1, help="of the cells of a sweep run one in so many, drawn by the seed")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,8 +53,25 @@ def pytest_collection() -> Any:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one in `--draw` of the cells of each sweep, at least FEWEST, after `-m` and `-k` have left out theirs."""
+    sweeps: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sweep"):
+            sweeps.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    dropped: set[pytest.Item] = set()
+    for name, cells in sweeps.items():
+        n = max(FEWEST, -(-len(cells) // config.option.draw))
+        draw = random.Random(f"{config.option.hypothesis_seed} {name}")
+        dropped |= {*draw.sample(cells, max(0, len(cells) - n))}
+    items[:] = [item for item in items if item not in dropped]
+    config.hook.pytest_deselected(items=[*dropped])
+
+
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"random examples: repeat with --hypothesis-seed={config.option.hypothesis_seed}"
+    drawn = f"; one in {config.option.draw} of the cells of sweeps" if config.option.draw > 1 else ""
+    return f"random examples{drawn}: repeat with --hypothesis-seed={config.option.hypothesis_seed}"
 
 
 @pytest.fixture

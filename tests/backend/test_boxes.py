@@ -79,6 +79,7 @@ def boxes(linear: UOp) -> list[UOp]:
 
 
 # ---- lane by lane ----------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_copied_by_boxes_is_right(name):
     linear, (arrays, want) = made(name, MODEL), example(name)
@@ -163,6 +164,7 @@ def run(device: Cuda, linear: UOp, arrays, want) -> np.ndarray:
     return held[0].view(want.dtype)[: want.size].reshape(want.shape)
 
 
+@pytest.mark.sweep
 @needs_compiler
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_source_does_what_it_should(name):

@@ -276,6 +276,7 @@ def test_products_are_exact_under_every_unit(unit, case):
         case.check()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("bias", ["row", "column", "number", "all"])
 @pytest.mark.parametrize("unit", CPU_UNITS)
 def test_a_sum_of_one_step_of_the_unit_is_added_to_a_bias(unit, bias):

@@ -31,11 +31,13 @@ def test_it_is_short(page):
     assert len(code) <= 130 and Device["toy"].__class__ is page["ToyDevice"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("op", suite.OPS)
 def test_ops(page, op):
     suite.test_elementwise(op, "toy")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", suite.DTYPES, ids=lambda d: d.name)
 def test_dtypes(page, d):
     suite.test_casts_between_all_dtypes(d, "toy")

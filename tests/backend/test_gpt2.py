@@ -26,6 +26,7 @@ TEXT = "A tensor is a block of numbers. A kernel is a loop over them. "
 PROMPTS = (PROMPT, PROMPT[:1], PROMPT * 2)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", devices(slow=()))
 def test_the_tokens_are_those_of_pytorch(device: str) -> None:
     """A prompt on each device, which compiles the model for its length; prompts of three lengths on the CPU."""

@@ -79,6 +79,7 @@ def test_closed_gates_keep_memory_closed(row, data):
 DTYPES = [np.float32, np.float64, np.float16, np.int8, np.int64, np.bool_]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", [2, 3, 4, 5, -2, -3])
 @pytest.mark.parametrize("n", [5, 16, 33, 67, 256])

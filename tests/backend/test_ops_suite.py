@@ -114,6 +114,7 @@ def narrow_of(op: str) -> DType:
     return NARROW[OPS.index(op) % len(NARROW)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("op", OPS)
 def test_elementwise(op, device):
@@ -202,6 +203,7 @@ def test_shifts_outside_of_the_bits(device, d):
         assert next(got).tolist() == right
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("source", DTYPES, ids=lambda d: d.name)
 def test_casts_between_all_dtypes(source, device):
@@ -242,6 +244,7 @@ def test_bitcast_between_sizes(device):
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("op", ["ADD", "MAX", "MUL"])
 @pytest.mark.parametrize("d", DTYPES, ids=lambda d: d.name)
@@ -257,6 +260,7 @@ def test_reductions(op, d, device):
         np.testing.assert_array_equal(*(v.astype(np.float64) if d in NARROW else v for v in (got, want)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", RUNS)
 @pytest.mark.parametrize("d", DTYPES, ids=lambda d: d.name)
 def test_sums_by_place(device, d):
@@ -324,6 +328,7 @@ def check_programs_as_one_module(device: str) -> None:
         np.testing.assert_allclose(result.numpy(), PROGRAMS[title][1](A, B), rtol=2e-6, atol=2e-6, err_msg=title)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, device):
@@ -336,6 +341,7 @@ def test_programs(name, device):
         np.testing.assert_allclose(y.numpy(), want, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", RUNS)
 @pytest.mark.parametrize("d", NARROW, ids=lambda d: d.name)
 def test_narrow_floats_are_storage(device, d):

@@ -53,6 +53,7 @@ def agree(shape, dtype, f, data, wanted):
         assert not arrays[0][-1]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("shape", [(16,), (1,), (2,), (5,), (13,), (3, 8), (4, 2, 16), (2, 3, 1)], ids=str)
 def test_running_values_along_each_axis(shape, dtype):

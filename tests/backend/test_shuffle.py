@@ -79,6 +79,7 @@ def kernel(shape, order, dtype):
 DTYPES = (dtypes.bool, dtypes.int8, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.int64)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize(
     "shape", [(16, 16), (4, 16), (16, 4), (3, 5), (1, 4), (4, 1), (2, 3, 4), (2, 1, 2, 8)], ids=str

@@ -73,6 +73,7 @@ def run_emulated(linear, arrays):
         kernel(ctypes.addressof(table) + 8, thread)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "kind, layout, m, k, n", [(*c, *s) for c in OFTEN for s in SIZES] + [(*c, *SIZES[1]) for c in ONCE]
 )
@@ -127,6 +128,7 @@ def test_any_plan_with_tiles_means_the_same(kind, name):
     Compiler("x86_64", FEATURES).compile(render_module([("kernel", linear)]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind, layout", OFTEN + ONCE)
 def test_the_inner_loop_is_tiles(kind, layout):
     da, db = KINDS[kind]

@@ -32,6 +32,7 @@ def losses_of_pytorch() -> list[float]:
     return out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", [*devices(slow=()), "python:gpu"])
 def test_training_gives_the_losses_of_pytorch(device):
     x, y = Tensor(X, device=device), Tensor(Y, device=device)
@@ -61,6 +62,7 @@ def losses_of_the_demo(device: str) -> list[float]:
         return [step(Tensor(x), Tensor(y))[0].item() for x, y in batches]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", [d for d in devices() if d.values != ("cpu",)])
 def test_the_demo_has_the_losses_of_the_cpu(device):
     got = losses_of_the_demo(device)

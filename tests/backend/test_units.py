@@ -101,6 +101,7 @@ def test_a_row_covers_its_tiles(name):
 
 
 # ---- lane by lane ----------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", UNITS)
 def test_a_product_in_warps(name):
     u = BY_NAME[name]
@@ -186,6 +187,7 @@ class Spread(Product):
         self.small = next(k for k, x in enumerate(arguments) if x is small)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("side", [0, 1], ids=["left", "right"])
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("name", ["mma_m16n8k16_f16", "mma_m16n8k8_tf32", "mma_m16n8k32_s8_u8", "mfma_32x32x8_f16",
@@ -331,6 +333,7 @@ def wide(self, init, u):
 
 
 # ---- as source, on this processor ------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 @pytest.mark.parametrize(
     "name", ["standin-cuda", "standin-llvm", "standin-metal", "gfx90a", "gfx942", "gfx1100", "gfx1201"]

@@ -13,6 +13,7 @@ OFF = [{"SIMPLIFY": 0}, {"DISABLE": ALL}, {"SIMPLIFY": 0, "DISABLE": ALL}]
 DEVICES = ["cpu", "python", "python:gpu"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("op", suite.OPS)
 def test_elementwise(op, device):
@@ -38,6 +39,7 @@ def test_programs(name, off):
         suite.test_programs(name, "cpu")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("off", OFF, ids=["raw nodes", "nothing optional", "neither"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_exact_programs(name, off):

@@ -131,6 +131,7 @@ PLANTED: dict[str, tuple[str, str, Any, str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, form, where, what, fault = PLANTED[name]

@@ -43,6 +43,7 @@ def test_every_method_has_a_row() -> None:
     assert public - {*ROWS} - FORMS - FAMILIES == otherwise
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ROWS)
 @settings(max_examples=MANY)

@@ -77,6 +77,7 @@ def run(rng: Random, wrap: Callable) -> None:
             CHANGES[change](held[changed])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("seed", range(N_SEEDS))
 def test_what_a_step_writes_itself_is_not_what_is_held_outside(seed: int, wrap: str) -> None:

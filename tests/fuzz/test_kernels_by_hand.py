@@ -123,6 +123,7 @@ def indices(sizes: dict[str, int]) -> list[np.ndarray]:
     return [np.arange(sizes[name]) for name in LOOPS]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(N_SEEDS))
 def test_stores_that_share_outer_loops(seed: int, mode: str) -> None:

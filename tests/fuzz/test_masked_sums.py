@@ -85,6 +85,7 @@ def values(rng, *shape):
     return out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["eager", "jit", "noopt"])
 @pytest.mark.parametrize("seed", range(N_SEEDS // 3))
 def test_masks_times_values(seed, mode):

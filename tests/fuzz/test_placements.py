@@ -159,11 +159,13 @@ def check(name: str, place: tuple[Place, ...]) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9, err_msg=f"{name} {place}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "place"), FOUND)
 def test_placements_that_once_failed(name: str, place: tuple[Place, ...]) -> None:
     check(name, place)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_does_not_depend_on_where_its_operands_are(name: str, start: int) -> None:
     every = placements(OPERATIONS[name][1])

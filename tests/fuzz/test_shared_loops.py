@@ -62,6 +62,7 @@ def program(rng):
     return kinds, [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(N_SEEDS))
 def test_products_over_some_of_the_axes(seed, mode):
@@ -72,6 +73,7 @@ def test_products_over_some_of_the_axes(seed, mode):
         agree(kinds, arrays, mode)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("local_bytes", [0, 1 << 15])
 @pytest.mark.parametrize("seed", range(N_SEEDS))
 def test_loops_of_every_kernel_nest(seed, local_bytes):
@@ -84,6 +86,7 @@ def test_loops_of_every_kernel_nest(seed, local_bytes):
             verify(call.src[0], Stage.KERNEL)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sizes", [(7, 5, 3), (31, 17, 13), (2, 64, 64)])
 def test_a_loop_is_inside_of_the_same_loops_in_all_results(sizes, mode):

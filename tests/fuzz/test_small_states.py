@@ -182,6 +182,7 @@ PLANTED: dict[str, tuple[Any, str, Any, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::monolect.CaptureWarning")
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,7 @@ def program(rng):
     return x, ", ".join(names)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(24))
 def test_nothing_dear_is_computed_again_and_again(seed):
     rng = np.random.default_rng(seed)

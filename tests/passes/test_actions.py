@@ -483,6 +483,7 @@ def test_a_refused_action_changes_nothing(case):
     assert before == ([vars(p) for p in plan.axes], plan.padded, plan.actions)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_heuristic_is_a_sequence_like_any_other(name):
     kernel, arrays, wanted = made(name)

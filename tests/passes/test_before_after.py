@@ -59,6 +59,7 @@ def test_before_and_after(case):
         assert_same_graph(got, parse(after))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES, ids=": ".join)
 def test_the_meaning_stays(case):
     """Both kernels, run by the interpreter on the same buffers, leave the same values."""

@@ -114,6 +114,7 @@ def test_legal_actions_keep_results(case):
     check(name, apply_actions(made(name)[0], actions, GPU))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_heuristic_is_a_sequence_like_any_other(name):
     kernel = made(name)[0]
@@ -138,6 +139,7 @@ LARGER = {  # several workgroups, steps and copies that do not divide
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LARGER)
 def test_larger_kernels_and_the_heuristic(name, monkeypatch):
     monkeypatch.setitem(PROGRAMS, name, LARGER[name])

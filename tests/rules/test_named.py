@@ -43,6 +43,7 @@ def bound(us: list[UOp], rng: np.random.Generator) -> dict[UOp, Any]:
     return env
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_an_identity_fires_and_keeps_the_value(name: str) -> None:
     rng = np.random.default_rng(len(name))

@@ -120,6 +120,7 @@ KERNELS: dict[str, list[tuple[Pass, Callable[[], UOp]]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_rule_over_kernels_fires_and_keeps_the_meaning(name: str) -> None:
     fired = 0

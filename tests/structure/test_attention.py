@@ -106,6 +106,7 @@ def largest_error(dtype):
     return {dtypes.float32: 2e-5, dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7}[dtype]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
 @pytest.mark.parametrize("form", FORMS)
 def test_attention_is_one_kernel_that_stores_only_its_result(form, dtype, data):
@@ -282,6 +283,7 @@ def test_a_joined_key_stands_apart_and_no_load_is_masked(order, dtype, data):
     np.testing.assert_allclose(out.cast(dtypes.float32).numpy(), wanted, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("rows", [1, 8, 40])
 @pytest.mark.parametrize("sizes", [(64, 8), (5, 64), (64, 2), (3, 61), (40, 17, 9)], ids=str)
 def test_joined_keys_have_loops_of_their_own_and_no_load_is_masked(sizes, rows, data):

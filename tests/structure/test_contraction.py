@@ -332,6 +332,7 @@ def test_products_of_what_reads_as_zero_ask_nothing():
         assert (total.src[0].op == "WHERE") == asks
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("k", [16, 37, 56, 149])
 def test_lanes_of_several_sums_are_added_together(k, dtype, data):

@@ -47,6 +47,7 @@ def graph(*tensors):
     return list(sink.src)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
 @pytest.mark.parametrize("form", CUT)
 def test_blocks_of_keys_give_the_same_values(form, dtype, data):

@@ -157,6 +157,7 @@ def test_a_mask_times_values_is_no_loop_over_both(structure, data, name):
     assert sum(steps(k) for k in ks) <= 500 * 8 + 70 * 8 + 500
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MASKED)
 def test_what_a_mask_multiplies_is_not_lost(data, name):
     """0 * inf is nan; an infinity that is chosen is one."""

@@ -68,6 +68,7 @@ FORMS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("form", FORMS)
 def test_products_use_the_unit(form, layout):
@@ -136,6 +137,7 @@ def test_rows_of_a_tile_that_are_neighbours_in_memory_are_no_words():
     assert linear.arg.actions[0][:2] == ("PADTO", 1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("m, k, n", [(32, 64, 48), (19, 37, 35), (33, 90, 40)])

@@ -439,6 +439,7 @@ def test_elements_far_apart_are_stored_together(check, data):
     assert k.loops <= 3
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("perm", [(2, 0, 1), (2, 1, 0), (1, 0, 2), (0, 2, 1), (1, 2, 0)])
 @pytest.mark.parametrize("rows, width", [(16, 2), (1, 2), (33, 1), (3, 70)])
 def test_many_pieces_of_any_sizes_are_stored_right_in_any_order_of_axes(check, data, perm, rows, width):

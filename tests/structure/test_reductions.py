@@ -207,6 +207,7 @@ def test_short_rows_of_sums_are_added_up_several_at_once(check, data, shape, row
     assert splits(k, "UPCAST") == rows
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [63, 187, 4095, 4096, 4097, 9001, 20000])
 def test_an_extreme_is_searched_for_in_looks(data, n):
     """In one kernel: the maximum, then its place; of a long row maxima of blocks, then the first block that has its."""

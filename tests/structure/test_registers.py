@@ -108,6 +108,7 @@ CASES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("name", CASES)
 def test_tiles_stay_in_registers(name, processor):
@@ -185,6 +186,7 @@ ONCE = (
 )  # in halves; the casts are tested too, and the rest of a formula computes in float32
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("dtype", "processor"), PAIRS, ids=str)
 def test_no_function_of_a_library_is_called(dtype, processor):
     """Of every formula in the two floats of C, of a few in the halves; all in `test_no_formula_of_halves_calls`."""

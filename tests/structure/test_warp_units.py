@@ -151,6 +151,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("target", [GPU, HOPPER_GPU], ids=["warps", "groups of warps"])
 def test_what_is_chosen_is_right(target, name):

@@ -84,6 +84,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("kind", HOLDERS)

@@ -56,6 +56,7 @@ def test_every_function_has_a_reference():
     assert set(REFERENCE) == set(MAX_ULP) - {"pow", SMALL_POWER}
 
 
+@pytest.mark.sweep
 @needs_long_double
 @pytest.mark.parametrize("d", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("name", REFERENCE)

@@ -256,6 +256,7 @@ def rows(table):
     return [(name, dtype) for kinds, names in table.items() for name in names.split() for dtype in kinds]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "dtype"), rows(UNARY))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_of_each_element(name, dtype):
@@ -268,6 +269,7 @@ def test_of_each_element(name, dtype):
         same(getattr(array_api, name)(Tensor(x)), getattr(np, name)(x))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "dtype"), rows(BINARY))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_of_two_operands(name, dtype):

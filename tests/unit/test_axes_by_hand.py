@@ -212,6 +212,7 @@ def histogram(rows, n, shape, actions=None):
     return kernel
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (1,), (3, 1)])
 @pytest.mark.parametrize("device", [*PROCESSORS, "python:gpu"])
 def test_tables_in_registers(device: str, shape: tuple) -> None:

@@ -381,6 +381,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert run.stdout == f"monolect {project['version']}\n"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 @pytest.mark.parametrize("table", ["passes", "settings", "modules", "glossary", "devices"])
 def test_tables_fit_the_terminal(

@@ -49,6 +49,7 @@ CONV2D = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize(("x", "w", "options"), CONV2D)
 def test_conv2d(x: tuple, w: tuple, options: dict) -> None:
@@ -100,6 +101,7 @@ TRANSPOSED = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("x", "w", "options"), TRANSPOSED)
 def test_conv_transpose2d(x: tuple, w: tuple, options: dict) -> None:
     check(

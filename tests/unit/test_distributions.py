@@ -68,6 +68,7 @@ def probability_of_counts(x: np.ndarray, law: Any) -> float:
 
 
 # ---- whole distributions ---------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous_distributions(name: str, dtype: str) -> None:
@@ -82,6 +83,7 @@ def test_continuous_distributions(name: str, dtype: str) -> None:
     assert stats.binomtest(int((x > high).sum()), N, 1e-3).pvalue > LEAST_P
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", DISCRETE)
 def test_discrete_distributions(name: str, dtype: str) -> None:

@@ -50,6 +50,7 @@ DRAWS: dict[str, Callable[..., Tensor]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", DRAWS)
 def test_numbers_of_a_generator_and_of_a_key_depend_on_nothing_else(name: str) -> None:
     draw, g, k = DRAWS[name], Generator().manual_seed(3), random.key(3)

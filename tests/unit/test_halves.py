@@ -38,6 +38,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return a.dtype is b.dtype and bool(alike.all())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", [*ONE, *TWO])
 def test_rounded_once(name: str, dtype: object) -> None:

@@ -290,6 +290,7 @@ def converted(v: Any, d: DType) -> Any:
     return (int(v) - d.min) % 2**d.bits + d.min
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["cpu", "python"])
 @pytest.mark.parametrize("new", [dtypes.bool, *INTS], ids=lambda d: d.name)
 def test_casts_and_constructors_agree_at_the_limits(new: DType, device: str) -> None:
@@ -335,6 +336,7 @@ def compared(a: DType) -> list[int]:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("a", [dtypes.bool, *INTS], ids=lambda d: d.name)
 def test_integers_compare_exactly(a: DType) -> None:
     left = compared(a)

@@ -85,6 +85,7 @@ LOOPS: dict[str, Callable[[], Iterator[Tensor]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("has_leaf", [False, True])
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 def test_a_step_costs_the_same_each_time(loop: Callable[[], Iterator[Tensor]], has_leaf: bool) -> None:

@@ -61,6 +61,7 @@ LOSSES: list[tuple[str, tuple[Any, ...], list[dict[str, Any]]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "args", "rows"), LOSSES, ids=[r[0] for r in LOSSES])
 def test_losses(name: str, args: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
     warnings.simplefilter("ignore")  # the mean of kl_div
@@ -69,6 +70,7 @@ def test_losses(name: str, args: tuple[Any, ...], rows: list[dict[str, Any]]) ->
             check(getattr(Tensor, name), getattr(F, name), *args, **row, reduction=reduction)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("is_vector", [False, True])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_alignments(reduction: str, is_vector: bool) -> None:

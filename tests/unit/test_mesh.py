@@ -107,6 +107,7 @@ METHODS: dict[str, tuple[Callable[[Tensor], Tensor], Axes | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_compute_what_they_do_on_one_device(name: str) -> None:
     f, axes = METHODS[name]

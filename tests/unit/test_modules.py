@@ -64,6 +64,7 @@ EVALUATED = ("BatchNorm", "InstanceNorm")
 CASES = [(s, a, m) for s, a in WEIGHTED for m in ("train", "eval") if m == "train" or s[0].startswith(EVALUATED)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("spec", "args", "mode"), CASES, ids=[f"{text(s)} {m}" for s, _, m in CASES])
 def test_layers_with_weights(spec: Spec, args: tuple[Any, ...], mode: str) -> None:
     check_layer(spec, args, mode == "train")
@@ -125,6 +126,7 @@ PLAIN: list[tuple[Spec, tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 @pytest.mark.parametrize(("spec", "args"), PLAIN, ids=[text(s) for s, _ in PLAIN])
 def test_layers_without_weights(spec: Spec, args: tuple[Any, ...]) -> None:
@@ -189,6 +191,7 @@ LOSSES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "options", "args"), LOSSES, ids=[row[0] for row in LOSSES])
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 def test_losses(name: str, options: dict[str, Any], args: tuple[Any, ...], reduction: str) -> None:

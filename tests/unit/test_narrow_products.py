@@ -101,6 +101,7 @@ def test_what_a_dtype_of_a_product_refuses():
     assert i.mm(i, dtypes.int32, dtype="int32").dtype is dtypes.int32
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("da, db", [(I8, I8), (U8, I8), (I8, U8), (U8, U8)])
 @pytest.mark.parametrize("ends", ["min", "max", "both"])
 def test_sums_of_the_largest_bytes_wrap_as_integers_do(da, db, ends):

@@ -36,6 +36,7 @@ def run(
     return Tensor._wrap(build("AFTER", out, call)).numpy()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("block", SHAPES, ids=str)
 @pytest.mark.parametrize("n", [2, 7, 10])
 def test_all_zeros_and_ones(block: Block, n: int) -> None:
@@ -44,6 +45,7 @@ def test_all_zeros_and_ones(block: Block, n: int) -> None:
     np.testing.assert_array_equal(run(x, block), np.sort(x, 1))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n_blocks", range(1, 12))
 def test_any_number_of_blocks(n_blocks: int) -> None:
     """What is behind the last block is in no pair."""

@@ -49,6 +49,7 @@ LAYERS: list[tuple[str, Callable[[], Any], Callable[[], torch.nn.Module], tuple]
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", LAYERS, ids=[c[0] for c in LAYERS])
 def test_layers(case: tuple) -> None:
     _, make, make_torch, shape = case
@@ -236,6 +237,7 @@ OPTIMIZERS: list[tuple[str, dict]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
 def test_optimizers(name: str, options: dict) -> None:
     theirs = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
@@ -329,6 +331,7 @@ OFF: list[tuple[str, dict, str]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [lambda f: f, jit])
 @pytest.mark.parametrize("name, options, setting", OFF)
 def test_a_setting_that_is_off_for_some_steps(name: str, options: dict, setting: str, wrap) -> None:
@@ -372,6 +375,7 @@ def test_steps_without_gradients_change_nothing() -> None:
 LATE = {"first": (0,), "then": (0, 1), "both": (0, 1, 2), "without": (1, 2), "all": (0, 1, 2)}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [jit, lambda f: f], ids=["jit", "eager"])
 @pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
 def test_a_parameter_counts_its_own_steps(name: str, options: dict, wrap: Any) -> None:

@@ -120,6 +120,7 @@ def test_proven_equal(u: UOp) -> None:
     prove_same(u, normal_form(u))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("c", [2, 3, 12, 64])
 @pytest.mark.parametrize("k", [-5, 0, 1, 11])
 def test_proven_division_identities(c: int, k: int) -> None:

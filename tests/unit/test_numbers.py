@@ -118,6 +118,7 @@ def test_kernels_that_differ_in_the_order_of_operands_are_compiled_once() -> Non
     assert [r.item() for r in results] == [a == b for a, b in pairs]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int64", "uint64"])
 @pytest.mark.parametrize("n", [100, 127, 128, 200, 256, 257, 2**15, 2**63 + 7, 2**64 + 2, 2**70 + 1])
 def test_a_power_that_the_dtype_does_not_hold(name: str, n: int) -> None:

@@ -16,6 +16,7 @@ BITS = ("and_", "or_", "xor", "lshift", "rshift")
 MAKERS = {"number": lambda a: a[0, 0], "rank 0": lambda a: a[0, 0].reshape(()), "array": lambda a: a}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("name", (*ARITHMETIC, *BITS))
 def test_an_operator_with_numpy_on_either_side_is_a_tensor(name: str, kind: str) -> None:
@@ -76,6 +77,7 @@ class Exported:
         return np.array([1.0, 2.0], np.float32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", (*ARITHMETIC, "matmul"))
 def test_an_operator_with_a_tensor_of_pytorch_on_either_side_is_a_tensor(name: str) -> None:
     f = getattr(operator, name)

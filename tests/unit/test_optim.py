@@ -116,6 +116,7 @@ def assert_equal(mine: tuple, other: tuple, rtol: float = 1e-9) -> None:
         np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=rtol, atol=rtol)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_losses_are_those_of_pytorch(name: str, options: dict) -> None:
     mine = ours(lambda ps: getattr(optim, name)(ps, **options))
@@ -248,6 +249,7 @@ OTHERS: list[tuple[str, Callable, dict]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "rule", "options"), OTHERS)
 def test_steps_are_those_of_the_formula(name: str, rule: Callable, options: dict) -> None:
     start = [START[0], START[0].T.copy() * 0.5] if name == "Muon" else [*START[:2], np.zeros(3)]
@@ -327,6 +329,7 @@ def test_lbfgs_refuses_what_it_cannot_do() -> None:
 KINDS = [n for n in optim.__all__ if isinstance(getattr(optim, n), type) and n not in ("Optimizer", "LBFGS")]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", KINDS)
 def test_small_floats_are_stepped_in_their_dtype(name: str) -> None:
     w = Tensor(np.ones((2, 2), np.float32)).cast("bfloat16").realize().requires_grad_()
@@ -337,6 +340,7 @@ def test_small_floats_are_stepped_in_their_dtype(name: str) -> None:
     assert np.isfinite(w.float().numpy()).all() and w.dtype.name == "bfloat16" and len(step.captures) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", KINDS)
 def test_groups_on_several_devices_step_as_on_one(name: str) -> None:
     values, steps = np.arange(1.0, 9.0).reshape(4, 2), []
@@ -468,6 +472,7 @@ def test_step_calls_a_closure() -> None:
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "options"), [c for c in CASES if c[0] not in ("SGD", "Adam")][::2] + CASES[1:6])
 def test_a_run_continues_from_a_state_dict_of_pytorch(name: str, options: dict) -> None:
     values = [a.copy() for a in START]

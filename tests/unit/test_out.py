@@ -90,6 +90,7 @@ def _parts(x: Any) -> list[Any]:
     return [*x] if isinstance(x, tuple) else [x]
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of PyTorch, about its own plans
 @pytest.mark.parametrize(("space", "name"), CASES)
 def test_out_takes_the_result(space: str, name: str) -> None:

@@ -157,6 +157,7 @@ def attention(f: object, place: object, lengths: tuple[int, int], is_causal: boo
     return [out.numpy(), *(t.grad.numpy() for t in leaves)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("lengths", "is_causal"), [((8, 8), False), ((8, 8), True), ((4, 16), False), ((4, 4), True)])
 @pytest.mark.parametrize("place", PLACES)
 def test_ring_attention_is_attention(place: str, lengths: tuple[int, int], is_causal: bool) -> None:
@@ -183,6 +184,7 @@ def test_ring_attention_stores_no_scores_and_moves_each_part_to_the_next_device(
     assert sum(m.n_bytes for m in found) == 3 * (k.nbytes + v.nbytes)  # each part passes the three other devices
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(("dtype", "value"), [("float16", "float16"), ("bfloat16", "bfloat16"), ("float16", "float32")])
 def test_ring_attention_of_narrow_floats_has_wide_scores(dtype: str, value: str, is_causal: bool) -> None:

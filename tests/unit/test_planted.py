@@ -67,6 +67,7 @@ def test_without_a_fault_nothing_is_found() -> None:
     assert np.isfinite(run()).all() and replayed() == [0.0, 72.0, 216.0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("row", [*GRAPH, *KERNEL], ids=lambda row: row.name)
 def test_of_graphs_and_kernels(row: Pass, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, row, partial(changed, rule=largest))

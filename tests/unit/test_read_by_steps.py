@@ -135,6 +135,7 @@ def check(kind: str, attributes: dict[str, str]) -> None:
             assert m.step(x).item() == plainly(), (kind, attributes, a)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ALL)
 def test_each_way_to_read_an_attribute_is_seen(way: str, kind: str) -> None:

@@ -100,6 +100,7 @@ OF_PLACES = {
 OF_PLACES |= {"power": lambda x: (x * 0.0 + 1.7) ** (x / 0.37).trunc(), "exp(-x)": lambda x: (-x).exp()}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OF_PLACES)
 @pytest.mark.parametrize("n", [3, 4])
 def test_functions_of_places_have_the_same_bits_where_loops_are_unrolled(name, n):
@@ -173,6 +174,7 @@ def test_functions_keep_their_bits_after_others_of_the_same_form():
         np.testing.assert_array_equal(values(0.9)[name].numpy(), wanted, err_msg=name)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16])
 def test_functions_of_numbers(dtype, device):
@@ -225,6 +227,7 @@ def near_ties(rng, source, name, n):
         yield v if source[0] == "u" else rng.choice([-1, 1]) * v
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("source", ["float64", *BITS])
 def test_casts_to_narrow_floats_round_once(source, name):

@@ -209,6 +209,7 @@ def test_a_reduce_along_axes_in_a_kernel(device: str, actions) -> None:
     assert run(device, kernel, np.arange(1, 9, dtype=np.float32), (8,)).tolist() == [36.0] * 8
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", PROCESSORS)
 @pytest.mark.parametrize("shape", [(1,), (3,), (17,), (2, 3), (3, 1, 5), (2, 3, 4)])
 def test_reductions_along_any_axes_in_a_kernel(device: str, shape: tuple) -> None:

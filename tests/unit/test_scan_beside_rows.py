@@ -20,6 +20,7 @@ ROWS: dict[str, Callable] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("along", "axis"), [(0, 2), (0, 1), (1, 2), (1, 0), (2, 0)])
 def test_both_are_right_alone_and_together(along: int, axis: int, rows: str) -> None:

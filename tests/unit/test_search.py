@@ -60,6 +60,7 @@ def shape(plan):
 
 
 # ---- moves and edits -------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("target", [CPU, GPU, FAR], ids=["cpu", "gpu", "far"])
 def test_every_move_and_every_edit_is_legal(program, target):

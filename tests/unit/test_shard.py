@@ -153,6 +153,7 @@ METHODS: dict[str, tuple[Callable[[Tensor], Tensor], int | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_compute_what_they_do_on_one_device(name: str) -> None:
     f, along = METHODS[name]
@@ -331,6 +332,7 @@ ASSIGNED: dict[str, Callable[[Tensor, Tensor], object]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ASSIGNED)
 def test_values_of_any_placement_are_assigned(name: str) -> None:
     values = np.arange(14.0).reshape(7, 2)
@@ -367,6 +369,7 @@ WRITES: dict[str, Callable[[Tensor], object]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("is_realized", [False, True])
 @pytest.mark.parametrize("along", [0, 1, None])
 @pytest.mark.parametrize("name", WRITES)
@@ -503,6 +506,7 @@ def losses(place: str, optimizer: str, dtype: str, is_captured: bool = False) ->
     return np.array(out)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("place", [p for p in PLACES if p != "one device"])
 def test_training_follows_the_losses_of_one_device(place: str, optimizer: str) -> None:

@@ -170,6 +170,7 @@ def test_a_replay_of_a_small_step_is_one_native_call() -> None:
     assert captured.capture.native is not None and next(iter(captured.fast_paths.values())) is not None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["plain", "dropout", "batch norm"])
 @pytest.mark.parametrize("way", ["data parallel", "sharded", "whole data"])
 def test_a_model_trains_as_without_a_capture(kind: str, way: str) -> None:

@@ -486,6 +486,7 @@ def method_of_an_enum() -> Case:
     yield
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [jit, function, lambda f: jit(function(f))], ids=["jit", "function", "both"])
 @pytest.mark.parametrize("made", CASES, ids=lambda f: f.__name__)
 def test_a_change_is_seen(made, wrap) -> None:

@@ -54,6 +54,7 @@ def test_names() -> None:
 
 
 # ---- casts -----------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("d", STORED)
 def test_every_byte_is_decoded(d: DType, device: str) -> None:
@@ -81,6 +82,7 @@ def numbers(d: DType) -> np.ndarray:
     return np.concatenate([near, bits, tiny, special, rng.normal(size=2000).astype(np.float32) * 8])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("d", STORED)
 def test_float32_is_rounded_as_by_ml_dtypes(d: DType, device: str) -> None:
@@ -94,6 +96,7 @@ def test_float32_is_rounded_as_by_ml_dtypes(d: DType, device: str) -> None:
     assert (at_once.bitcast("uint8").numpy() == want).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", STORED)
 def test_other_dtypes_are_rounded_once(d: DType) -> None:
     rng = random.Random(7)
@@ -137,6 +140,7 @@ def test_a_cast_between_two_goes_through_the_value(first: DType, second: DType, 
 
 
 # ---- values are made, moved and written ------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", STORED)
 def test_values_are_made_and_moved(d: DType) -> None:
     a = np.array([[1.0, 2.0, 4.0], [1.0, 4.0, 2.0]])
@@ -178,6 +182,7 @@ def test_values_are_made_and_moved(d: DType) -> None:
     assert step(x).tolist() == step(x).tolist() == [[8, 4, 2]] * 2
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", STORED)
 def test_operators_compute_in_float32(d: DType) -> None:
     a, b = np.array([1.0, 2.0, 4.0], np.float32), np.array([2.0, 4.0, 1.0], np.float32)

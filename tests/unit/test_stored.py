@@ -191,6 +191,7 @@ def test_a_case_of_every_step_is_a_file_that_loads(files: list[Path]) -> None:
         jit.load(path)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("what", [*GRAPHS, *HEADS])
 def test_what_an_enemy_changed_is_refused(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

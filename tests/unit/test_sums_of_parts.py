@@ -250,6 +250,7 @@ def ends(rng: np.random.Generator, n: int) -> tuple[int, int]:
     return low, high
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(60))
 def test_a_sum_of_padded_parts_has_the_bits_of_numpy(seed: int) -> None:
     """Also where parts hold -0, which the zeros around others make 0, and where more is added between them."""
@@ -334,6 +335,7 @@ def apart(x: Any, w: Any, steps: int, how: str) -> Any:
     return added(padded, "left").square().sum()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "f, how",
     [*((recurrent, how) for how in ("index", "unbind", "last", "stored")), (gated, ""), (split, ""), (windows, "")],
@@ -345,6 +347,7 @@ def test_memory_grows_with_the_steps(f: Callable[..., Any], how: str) -> None:
     assert n_bytes[1] <= 6 * n_bytes[0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("f, how", [*((recurrent, f"padded {how}") for how in ("left", "right", "pairs")), (apart, "")])
 @pytest.mark.parametrize("backward", [False, True])
 def test_memory_of_padded_parts_grows_with_the_steps(f: Callable[..., Any], how: str, backward: bool) -> None:

@@ -176,6 +176,7 @@ OTHERWISE = frozenset(  # forms with tests of their own
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", [f for f in FORMS if f not in OTHERWISE])
 def test_a_form_writes_what_pytorchs_writes(form: str) -> None:
     """To a tensor, to a view, and with the gradients of a value that is no leaf."""

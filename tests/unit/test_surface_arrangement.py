@@ -119,6 +119,7 @@ def _unpacked(name: str, *tensors: Any) -> Any:
     return getattr(monolect if isinstance(tensors[0], Tensor) else torch, name)(*tensors)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:Using torch.cross")
 @pytest.mark.parametrize("row", ROWS)
 def test_rows(row: str) -> None:

@@ -16,6 +16,7 @@ WINDOWS: dict[str, list[dict[str, float]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("periodic", [True, False])
 def test_windows_of_signals(name: str, periodic: bool) -> None:

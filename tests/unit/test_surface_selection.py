@@ -77,6 +77,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("row", ROWS)
 def test_rows(row: str) -> None:
     f, arrays = ROWS[row]
@@ -88,6 +89,7 @@ def test_rows(row: str) -> None:
             check(f, arrays, kind)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("row", REDUCED)
 def test_reductions_at_indices(row: str) -> None:

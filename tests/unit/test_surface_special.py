@@ -60,6 +60,7 @@ def _erfcinv(q: Any) -> Any:
     return mp.erfinv(1 - q) if q > 1e-12 else mp.findroot(lambda y: mp.log(mp.erfc(y)) - mp.log(q), mp.sqrt(-mp.log(q)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EXACT)
 def test_values_beside_forty_digits(name: str) -> None:
     reference, xs, floor = EXACT[name]
@@ -122,6 +123,7 @@ def _special(x: Any, name: str, *args: Any) -> Any:
     return getattr(x, name)(*args) if isinstance(x, Tensor) else getattr(torch.special, name)(x, *args)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", BOTH)
 def test_values_and_gradients_beside_pytorch(name: str) -> None:
     f, arrays = BOTH[name]
@@ -160,6 +162,7 @@ EDGES: dict[str, list[float]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EDGES)
 def test_edges(name: str) -> None:
     x = np.array(EDGES[name])

@@ -63,6 +63,7 @@ def _of(x: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     return getattr(x, name)(*args, **kwargs) if isinstance(x, Tensor) else getattr(torch, name)(x, *args, **kwargs)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("row", ROWS)
 def test_rows(row: str) -> None:
     f, arrays = ROWS[row]

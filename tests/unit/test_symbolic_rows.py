@@ -32,6 +32,7 @@ def agree(f, data, sizes):
             np.testing.assert_array_equal(got.contiguous().numpy(), want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int32, dtypes.uint8, dtypes.bool])
 def test_order_along_an_axis_of_symbolic_size(name, dtype):
@@ -99,6 +100,7 @@ WINDOWS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_along_axes_of_symbolic_size(name):
     data = np.random.default_rng(4).standard_normal((2, 3, 9, 8)).astype(np.float32)
@@ -200,6 +202,7 @@ def test_stores_of_one_kernel_share_a_loop_of_symbolic_size(place, size):
         np.testing.assert_allclose(gradient(part.uop), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("by", [0, 2, -3, 7, -20, "shift"])
 def test_roll_by_what_is_left_of_the_shift(by):
     """Along an axis of symbolic size, by a symbolic number, of more elements than there are; and its gradient."""

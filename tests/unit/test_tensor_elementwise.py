@@ -90,6 +90,7 @@ FUNCTIONAL = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "x"), UNARY, ids=[n for n, _ in UNARY])
 def test_unary(name: str, x: np.ndarray, dtype: str, both: Any) -> None:
@@ -434,6 +435,7 @@ def test_rounding_keeps_halves_even_signs_and_what_is_whole(dtype):
     np.testing.assert_array_equal(np.signbit(got), np.signbit(x))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("anywhere", ["cpu", "c", "python", "python:gpu"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_magnitudes_of_zeros_have_no_sign(dtype: str, anywhere: str) -> None:
@@ -480,6 +482,7 @@ def test_prelu_of_one_number():
     assert Tensor(-2.0).prelu(Tensor([0.5])).numpy().shape == ()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "bool"])
 @pytest.mark.parametrize("number", [-2, 300, 1 << 20, 2**40])
 def test_a_quotient_with_a_number_that_the_integers_do_not_hold(name, number):

@@ -66,6 +66,7 @@ def as_key(key: Any, make: Any) -> Any:
     return make(key) if isinstance(key, np.ndarray) else key
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("key", BASIC, ids=str)
 def test_basic_reading(key: Any, both: Any) -> None:
     got = Tensor(X)[key]
@@ -74,6 +75,7 @@ def test_basic_reading(key: Any, both: Any) -> None:
         both(lambda t: t[key] * 2, X)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("key", ADVANCED, ids=lambda k: str(k).replace("\n", ""))
 def test_integer_tensors(key: Any, both: Any) -> None:
     def f(t: Any) -> Any:
@@ -282,6 +284,7 @@ RUNNING = {
 WRITES = ["scatter", "scatter_add", "index_add", "index_copy"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("dim", [0, 1, 2])
 @pytest.mark.parametrize("name", RUNNING)

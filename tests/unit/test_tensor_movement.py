@@ -83,6 +83,7 @@ ONE: list[Any] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "f", "x"), ONE, ids=[r[0] for r in ONE])
 def test_view_and_its_gradient(name: str, f: Any, x: np.ndarray, both: Any) -> None:
     both(f, x)

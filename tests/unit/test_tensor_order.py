@@ -45,6 +45,7 @@ def test_keys_are_in_the_order_of_the_values(name: str) -> None:
             assert (ka < kb, ka == kb) == (a < b, a == b)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", INTS + FLOATS)
 @pytest.mark.parametrize("method", ["argmax", "argmin"])
 def test_position_of_an_extreme(name: str, method: str) -> None:

@@ -56,11 +56,13 @@ TABLE: list[Any] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "f", "x"), TABLE, ids=[r[0] for r in TABLE])
 def test_reduction_and_its_gradient(name: str, f: Any, x: np.ndarray, both: Any) -> None:
     both(f, x, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "float32", "float64"])
 @pytest.mark.parametrize(
     "name", ["sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin", "cumsum", "count_nonzero", "cumprod"]
@@ -119,6 +121,7 @@ def test_a_scalar_has_one_axis_to_reduce_and_reverse() -> None:
         x.flip(1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "float32", "float64"])
 def test_running_extremes_and_their_positions(name: str, dtype: str, check: Any) -> None:
@@ -199,6 +202,7 @@ def test_rows_of_what_a_tensor_is_padded_with(pads: Any, n: int) -> None:
     np.testing.assert_array_equal((ours.pad(pads) + 1).amax(1).numpy(), (np.pad(x, pads) + 1).max(1))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("lead", [(), (3,), (40,)])
 @pytest.mark.parametrize("n", [33, 257, 1000])
 def test_running_sums_of_what_has_no_float32_of_its_own(lead: tuple[int, ...], n: int) -> None:

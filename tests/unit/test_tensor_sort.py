@@ -42,6 +42,7 @@ def same(a: np.ndarray, b: np.ndarray) -> None:
         np.testing.assert_array_equal(np.signbit(a[numbers]), np.signbit(b[numbers]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", [(3, 40), (2, SHORT + 1), (1, LONG)])
 @pytest.mark.parametrize("dtype", DTYPES + UNSIGNED)
 def test_sort_is_stable(dtype: str, shape: tuple) -> None:
@@ -71,6 +72,7 @@ def test_bfloat16(n: int) -> None:
     np.testing.assert_array_equal(values.float().numpy(), want.values.float().numpy())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("k", [1, 5, 20, radix.MAX_ROUNDS + 3])
 @pytest.mark.parametrize("shape", [(3, 40), (2, 1000), (1, LONG), (1, 1), (2, 16434)])
 def test_topk(shape: tuple, k: int) -> None:
@@ -129,11 +131,13 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_values_and_gradients(name: str, both: Any) -> None:
     both(GRADIENTS[name], X)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(4, 16), (2, 3, 33), (3, 1000)])
 def test_gradients_of_parts_of_topk(shape: tuple, dtype: str, both: Any) -> None:
@@ -155,6 +159,7 @@ def test_quantiles(how: str, check: Any) -> None:
         check(ours, torch.tensor(X).quantile(torch.tensor(q), dim, keep, interpolation=how))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [rank.MIN_ROW - 1, rank.MIN_ROW, 300])
 @pytest.mark.parametrize("dtype", DTYPES + UNSIGNED)
 def test_elements_by_rank(dtype: str, n: int) -> None:

@@ -624,6 +624,7 @@ def two_optimizers_in_one_step(lib: Any, rng: Any) -> Iterator[Any]:
     yield body, a, b
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_computes_what_it_does_in_pytorch(name: str, tmp_path: Path) -> None:
     check(LOOPS[name], tmp_path)

@@ -354,6 +354,7 @@ def adversaries_read(lib: Any, rng: Any) -> Iterator[Any]:
     yield g, d
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_computes_what_it_does_in_pytorch(name: str, tmp_path: Path) -> None:
     check(LOOPS[name], tmp_path)

@@ -154,6 +154,7 @@ def model_of(torch_: bool) -> Any:
     return model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("captured", [False, True])
 @pytest.mark.parametrize("name", AVERAGES)
 def test_averages_of_weights_are_those_of_pytorch(name: str, captured: bool) -> None:

@@ -36,6 +36,7 @@ CASES: list[tuple[Spec, tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize(("spec", "args"), CASES, ids=[text(s) for s, _ in CASES])
 def test_layers(spec: Spec, args: tuple[Any, ...]) -> None:

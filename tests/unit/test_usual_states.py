@@ -54,6 +54,7 @@ HOLDERS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_of_every_optimizer_have_a_usual_call(name: str, holder: str) -> None:

@@ -369,6 +369,7 @@ RIGHT: dict[str, Callable[[], Tensor]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["cpu", "python"])
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_passes_and_is_compared(name: str, device: str, capsys: pytest.CaptureFixture[str]) -> None:

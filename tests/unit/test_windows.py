@@ -41,6 +41,7 @@ RESIZED: list[tuple[Any, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", RESIZED, ids=lambda c: " ".join(map(str, c[1].values())))
 def test_interpolate(case: tuple[Any, dict[str, Any]]) -> None:
     check(Tensor.interpolate, F.interpolate, case[0], **case[1])
@@ -204,6 +205,7 @@ def test_shuffles() -> None:
 
 
 # ---- samples of a grid -----------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize(
     ("mode", "n"), [("bilinear", 2), ("nearest", 2), ("bicubic", 2), ("bilinear", 3), ("nearest", 3)]
