@@ -431,12 +431,13 @@ def view(tensor: Any, u: UOp, key: Any, writes: bool = False) -> UOp:
     `tensor`: the Tensor of `u`, whose class and device index arrays of the key get; it may be None if `key` is an int.
     """
     on_one = u.op == "BUFFER" and u.arg.device.__class__ is str
-    if on_one and key.__class__ is int and u.shape and u.shape[0].__class__ is int:
+    if key.__class__ is int and (on_one or not graph.use.found) and u.shape and u.shape[0].__class__ is int:
         n, *rest = u.shape  # fast path for one element or row
         if -n <= key < n != 1:
-            zeros = [0] * len(rest)
-            row = node("SHRINK", (u, shape_source((key % n, *zeros)), shape_source((1, *rest))))
-            return node("RESHAPE", (row, shape_source(rest)))
+            first, sizes = shape_source((key % n, *[0] * len(rest))), shape_source((1, *rest))
+            if on_one:  # there is nothing to simplify
+                return node("RESHAPE", (node("SHRINK", (u, first, sizes)), shape_source(rest)))
+            return build("RESHAPE", build("SHRINK", u, first, sizes), shape_source(rest))
     return _by_key(tensor, u.shape, key, writes).of(u)
 
 
