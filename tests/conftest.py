@@ -33,7 +33,7 @@ settings.load_profile("bounded")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")
-    parser.addoption("--draw", type=int, default=1, help="of the cells of a sweep run one in so many, drawn by the seed")
+    parser.addoption("--draw", type=int, default=1, help="run one in so many cells of a sweep, drawn by the seed")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,7 +22,7 @@ from monolect.runtime.realize.programs import loaded
 from tests.strategies import COMPILED
 
 VECTORS = ["vdpbf16ps", "vpdpbusd", "vpdpbusd-8"]
-TILES = ["tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"]
+TILES = ["tdpbf16ps", "tdpfp16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"]
 ELEMENTS = {"bfloat16": "bfloat", "int8": "i8", "uint8": "i8", "float32": "float", "int32": "i32"}
 BF16 = dtypes.bfloat16
 
@@ -62,6 +62,12 @@ def floats(rng, exponents, shape, is_short):
     if is_short:
         return (sign << 15 | exponent << 7 | rng.integers(0, 1 << 7, shape)).astype(np.uint16)
     return (sign << 31 | exponent << 23 | rng.integers(0, 1 << 23, shape)).astype(np.uint32)
+
+
+def floats16(rng, exponents, shape):
+    """Bits of random float16 numbers with exponents in a range."""
+    sign, exponent = rng.integers(0, 2, shape), rng.integers(*exponents, shape)
+    return (sign << 15 | exponent << 10 | rng.integers(0, 1 << 10, shape)).astype(np.uint16)
 
 
 KINDS = {  # exponents of the factors, and of the accumulators
@@ -120,7 +126,23 @@ def test_tiles_of_bfloat16_are_added_as_the_manual_says(kind):
         assert got[i, j] == plus(float(acc[i, j]), plus(sums[0], sums[1], 1.0), 1.0)
 
 
-@pytest.mark.parametrize("unit", [*VECTORS[1:], *TILES[1:]])
+@pytest.mark.parametrize("exponents", [(10, 20), (0, 2), (0, 31)], ids=["normal", "subnormal", "any finite"])
+def test_tiles_of_float16_are_added_as_the_manual_says(exponents):
+    """Subnormal factors count: each is a normal float32."""
+    rng = np.random.default_rng(0)
+    a, b = (floats16(rng, exponents, (1, 512)) for _ in range(2))
+    c = floats(rng, (100, 150), (1, 256), False)
+    got = run("tdpfp16ps", c, a, b).view(np.float32).reshape(16, 16)
+    x, y = (v.view(np.float16).astype(float).reshape(16, 16, 2) for v in (a, b))
+    acc = c.view(np.float32).reshape(16, 16)
+    for i, j in np.ndindex(4, 16):
+        sums = [0.0, 0.0]
+        for t, p in np.ndindex(16, 2):
+            sums[p] = plus(sums[p], x[i, t, p], y[t, j, p])
+        assert got[i, j] == plus(float(acc[i, j]), plus(sums[0], sums[1], 1.0), 1.0)
+
+
+@pytest.mark.parametrize("unit", [*VECTORS[1:], *TILES[2:]])
 def test_bytes_are_added_modulo_two_to_the_32(unit):
     u, rng = BY_NAME[unit].unit, np.random.default_rng(1)
     n, rows = (256, 3) if u.n_tiles else (u.n, 50)
@@ -196,7 +218,8 @@ FEW = st.sampled_from([2, 3, 4])
 TYPES = st.sampled_from(
     [("bfloat16", "bfloat16")] * 3
     + [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")]
-    + [("float16", "float16"), ("float32", "float32")]
+    + [("float16", "float16")] * 2
+    + [("float32", "float32")]
 )
 MOST = 6e5  # multiply-adds of one example
 
@@ -261,7 +284,7 @@ def products(draw):
     return Case(spec, sizes, draw(TYPES), bias, draw(st.sampled_from([False, False, True])))
 
 
-B, I8, U8 = ("bfloat16",) * 2, ("int8",) * 2, ("uint8",) * 2
+B, H, I8, U8 = ("bfloat16",) * 2, ("float16",) * 2, ("int8",) * 2, ("uint8",) * 2
 
 
 @settings(max_examples=2 * COMPILED.max_examples)
@@ -270,6 +293,7 @@ B, I8, U8 = ("bfloat16",) * 2, ("int8",) * 2, ("uint8",) * 2
 @example("vnni", Case("lck,okc->lo", {"l": 64, "c": 128, "k": 3, "o": 64}, I8))
 @example("amx", Case("lck,okc->lo", {"l": 64, "c": 128, "k": 3, "o": 64}, I8))
 @example("amx", Case("hlc,hoc->lo", {"h": 3, "l": 32, "c": 64, "o": 48}, B))
+@example("amx", Case("hlc,hoc->lo", {"h": 3, "l": 32, "c": 64, "o": 48}, H))
 @example("avxvnni", Case("deaf,fcbea->cabd", {"a": 5, "b": 16, "c": 3, "d": 33, "e": 36, "f": 5}, U8, "row"))
 def test_products_are_exact_under_every_unit(unit, case):
     with Context(EMULATE_UNITS=unit):
@@ -281,7 +305,7 @@ def test_products_are_exact_under_every_unit(unit, case):
 @pytest.mark.parametrize("unit", CPU_UNITS)
 def test_a_sum_of_one_step_of_the_unit_is_added_to_a_bias(unit, bias):
     with Context(EMULATE_UNITS=unit):
-        for depth, types in ((32, B), (2, B), (64, I8), (4, ("uint8", "int8"))):
+        for depth, types in ((32, B), (2, B), (32, H), (64, I8), (4, ("uint8", "int8"))):
             Case("ik,kj->ij", {"i": 32, "k": depth, "j": 32}, types, bias).check()
 
 

@@ -23,17 +23,20 @@ from monolect.schedule.callify import over_params
 
 FEATURES = (
     "avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
-    "amx-tile", "amx-bf16", "amx-int8",
+    "amx-tile", "amx-bf16", "amx-fp16", "amx-int8",
 )  # fmt: skip
 TARGET = Target(
     name="test", native=LLVM_NATIVE, vector_bytes=64, n_registers=32, n_threads=2,
     l1_bytes=48 << 10, l2_bytes=1 << 20, local_bytes=4 << 20, units=units(FEATURES, 64),
 )  # fmt: skip
-BF16, I8, U8 = dtypes.bfloat16, dtypes.int8, dtypes.uint8
-KINDS = {"tdpbf16ps": (BF16, BF16), "tdpbssd": (I8, I8), "tdpbsud": (I8, U8), "tdpbusd": (U8, I8), "tdpbuud": (U8, U8)}
+F16, BF16, I8, U8 = dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.uint8
+KINDS = {
+    "tdpbf16ps": (BF16, BF16), "tdpfp16ps": (F16, F16),
+    "tdpbssd": (I8, I8), "tdpbsud": (I8, U8), "tdpbusd": (U8, I8), "tdpbuud": (U8, U8),
+}  # fmt: skip
 SIZES = [(64, 128, 96), (40, 130, 50), (17, 100, 33)]
 LAYOUTS = ["NN", "NT", "TN", "TT"]
-OFTEN = [(kind, layout) for kind in ("tdpbf16ps", "tdpbssd") for layout in LAYOUTS]
+OFTEN = [(kind, layout) for kind in ("tdpbf16ps", "tdpfp16ps", "tdpbssd") for layout in LAYOUTS]
 ONCE = [(kind, "NN") for kind in ("tdpbsud", "tdpbusd", "tdpbuud")]
 
 
@@ -44,7 +47,7 @@ def numbers(d, *shape, seed=0):
 
 def product(a, b):
     """The product and the CALL that computes it."""
-    t = a.float() @ b.float() if a.dtype is BF16 else a.int() @ b.int()
+    t = a.float() @ b.float() if a.dtype.is_float else a.int() @ b.int()
     sink, bound, _ = over_params([t.uop])
     (call,) = schedule(list(sink.src), "cpu", TARGET.local_bytes).linear.src
     return call, bound
@@ -85,7 +88,7 @@ def test_products_of_tiles_mean_what_they_should(kind, layout, m, k, n):
     call, bound = product(x, y)
     linear = lower_kernel(call.src[0], TARGET)
     assert unit_of(linear) == {kind}
-    out = np.zeros((m, n), np.float32 if da is BF16 else np.int32)
+    out = np.zeros((m, n), np.float32 if da.is_float else np.int32)
     run_emulated(linear, arguments(call, bound, out))
     np.testing.assert_array_equal(out, a.astype(np.float64) @ b.astype(np.float64))
 
@@ -110,11 +113,13 @@ ACTIONS = {
 
 
 @pytest.mark.parametrize(
-    "kind, name", [("tdpbf16ps", name) for name in ACTIONS] + [("tdpbssd", "both packed"), ("tdpbssd", "one tile")]
+    "kind, name",
+    [("tdpbf16ps", name) for name in ACTIONS]
+    + [(kind, name) for kind in ("tdpfp16ps", "tdpbssd") for name in ("both packed", "one tile")],
 )
 def test_any_plan_with_tiles_means_the_same(kind, name):
     da, db = KINDS[kind]
-    m, k, n = 64, 128 if da is BF16 else 256, 32
+    m, k, n = 64, 128 if da.is_float else 256, 32
     a, b = numbers(da, m, k), numbers(db, k, n, seed=1)
     call, bound = product(Tensor(a), Tensor(b))
     actions = [("SPLIT", 1, (16, "UPCAST", False)), ("SPLIT", 0, (16, "UPCAST", False)), *ACTIONS[name]]
@@ -122,7 +127,7 @@ def test_any_plan_with_tiles_means_the_same(kind, name):
     kernel = apply_actions(lower_kernel(call.src[0], TARGET, last="merge_ranges"), tuple(actions), TARGET)
     linear = lower_kernel(kernel, TARGET, first="device_axes")
     assert unit_of(linear) == {kind}
-    out = np.zeros((m, n), np.float32 if da is BF16 else np.int32)
+    out = np.zeros((m, n), np.float32 if da.is_float else np.int32)
     run_emulated(linear, arguments(call, bound, out))
     np.testing.assert_array_equal(out, a.astype(np.float64) @ b.astype(np.float64))
     Compiler("x86_64", FEATURES).compile(render_module([("kernel", linear)]))

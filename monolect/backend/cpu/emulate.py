@@ -5,11 +5,12 @@ names the units of the target; only their instructions are replaced. A tile is a
 
 What it is not: fast, or a model of partial tiles. It has only the x86 units.
 
-Invariant: results equal the instruction's bit for bit, except the bits of a NaN. Products of bfloat16 are added to
-float32 in the order of the manual, each sum rounded once, to nearest even; subnormal inputs and results are zeros. A
-bfloat16 product is exact in float64. The sum is rounded there to odd, so that rounding it to float32 is exact.
+Invariant: results equal the instruction's bit for bit, except the bits of a NaN. Products of bfloat16 and float16 are
+added to float32 in the order of the manual, each sum rounded once, to nearest even; subnormal inputs of bfloat16 and
+results are zeros. A product is exact in float64. The sum is rounded there to odd, so that rounding it to float32 is
+exact.
 
-Source: Intel, "Software Developer's Manual", volume 2: VDPBF16PS, VPDPBUSD, TDPBF16PS, TDPBSSD, TILELOADD.
+Source: Intel, "Software Developer's Manual", volume 2: VDPBF16PS, VPDPBUSD, TDPBF16PS, TDPFP16PS, TDPBSSD, TILELOADD.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from monolect.backend.common.llvm import program as llvm_ir
 from monolect.backend.common.llvm.memory import MAX_VECTOR_BYTES
 from monolect.backend.cpu.render import CpuRenderer
 from monolect.backend.cpu.units import BY_INTRINSIC, I8
-from monolect.base.dtype import DType
+from monolect.base.dtype import DType, dtypes
 from monolect.base.target import MatrixUnit
 from monolect.ir.uop import UOp
 
@@ -56,7 +57,7 @@ def function(intrinsic: str) -> tuple[str, list[str]]:
     return f"@emulated.{unit.name}", [*called, text]
 
 
-# ---- bfloat16 --------------------------------------------------------------------------------------------------------
+# ---- floats of 16 bits -----------------------------------------------------------------------------------------------
 # convert float32 to float64; subnormal numbers become zero
 _UPCAST = """\
 define internal <16 x double> @emulated.wide(<16 x i32> %x) #0 {
@@ -110,12 +111,23 @@ define internal <16 x float> @emulated.multiply_add(<16 x float> %c, <16 x i32> 
 }}
 """
 # split each word into its upper (x1, y1) and lower (x0, y0) bfloat16, as float32 bits
-_SPLIT_HALVES = """\
+_SPLIT_BFLOATS = """\
   %x1 = and <16 x i32> %x, splat (i32 -65536)
   %y1 = and <16 x i32> %y, splat (i32 -65536)
   %x0 = shl <16 x i32> %x, splat (i32 16)
   %y0 = shl <16 x i32> %y, splat (i32 16)
 """
+_LANES = [", ".join(f"i32 {i}" for i in range(k, 32, 2)) for k in (0, 1)]  # of the lower and the upper halves
+# the same, of float16: a subnormal one is a normal float32
+_SPLIT_HALVES = "".join(f"  %{v}h = bitcast <16 x i32> %{v} to <32 x half>\n" for v in "xy") + "".join(
+    f"""\
+  %{v}h{k} = shufflevector <32 x half> %{v}h, <32 x half> poison, <16 x i32> <{_LANES[k]}>
+  %{v}f{k} = fpext <16 x half> %{v}h{k} to <16 x float>
+  %{v}{k} = bitcast <16 x float> %{v}f{k} to <16 x i32>
+"""
+    for v in "xy"
+    for k in (0, 1)
+)
 
 
 def _pairs_of_floats(unit: MatrixUnit) -> str:
@@ -124,7 +136,7 @@ def _pairs_of_floats(unit: MatrixUnit) -> str:
 define internal <16 x float> @emulated.{unit.name}(<16 x float> %c, <32 x bfloat> %a, <32 x bfloat> %b) #0 {{
   %x = bitcast <32 x bfloat> %a to <16 x i32>
   %y = bitcast <32 x bfloat> %b to <16 x i32>
-{_SPLIT_HALVES}\
+{_SPLIT_BFLOATS}\
   %s = call <16 x float> @emulated.multiply_add(<16 x float> %c, <16 x i32> %x1, <16 x i32> %y1)
   %r = call <16 x float> @emulated.multiply_add(<16 x float> %s, <16 x i32> %x0, <16 x i32> %y0)
   ret <16 x float> %r
@@ -133,12 +145,15 @@ define internal <16 x float> @emulated.{unit.name}(<16 x float> %c, <32 x bfloat
 
 
 def _tile_of_floats(unit: MatrixUnit) -> str:
-    """Return the LLVM function that emulates TDPBF16PS, with separate sums for lower and upper halves until the end."""
+    """Return the LLVM function that emulates TDPBF16PS or TDPFP16PS, with separate sums for lower and upper halves
+    until the end.
+    """
+    split = _SPLIT_BFLOATS if unit.a is dtypes.bfloat16 else _SPLIT_HALVES
     one = "<16 x i32> splat (i32 1065353216)"  # 1.0
     step = f"""\
   %s0 = phi <16 x float> [ zeroinitializer, %rows ], [ %n0, %steps ]
   %s1 = phi <16 x float> [ zeroinitializer, %rows ], [ %n1, %steps ]
-{_LOAD_WORDS}{_SPLIT_HALVES}\
+{_LOAD_WORDS}{split}\
   %n0 = call <16 x float> @emulated.multiply_add(<16 x float> %s0, <16 x i32> %x0, <16 x i32> %y0)
   %n1 = call <16 x float> @emulated.multiply_add(<16 x float> %s1, <16 x i32> %x1, <16 x i32> %y1)
 """

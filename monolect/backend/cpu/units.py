@@ -4,7 +4,7 @@ What it is for: `units` returns the available matrix units, the fastest first.
 What it is not: the decision whether a kernel uses a unit (`optimize.cpu.contraction`), or the loops around it.
 
 An `intrinsic` takes the accumulator and both operands; where `a` and `b` differ in dtype, `a` is the first operand.
-Subnormal numbers may count as zero in the bfloat16 units.
+Subnormal numbers may count as zero in the bfloat16 units; those of float16 count in its unit.
 Source: Intel's "Intrinsics Guide", Arm's "ACLE".
 """
 
@@ -23,7 +23,8 @@ _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = (
     0x1023,
     18,
 )  # constants of Linux: asm/unistd_64.h, asm/prctl.h
-BF16, F32, I8, U8, I32 = dtypes.bfloat16, dtypes.float32, dtypes.int8, dtypes.uint8, dtypes.int32
+F16, BF16, F32 = dtypes.float16, dtypes.bfloat16, dtypes.float32
+I8, U8, I32 = dtypes.int8, dtypes.uint8, dtypes.int32
 
 
 class UnitRow(NamedTuple):
@@ -46,6 +47,7 @@ def _dot_unit(name: str, lanes: int, k: int, a: DType, b: DType, acc: DType, int
 
 ROWS: tuple[UnitRow, ...] = (
     _tile_unit("tdpbf16ps", 32, 2, BF16, BF16, F32, "amx-bf16"),
+    _tile_unit("tdpfp16ps", 32, 2, F16, F16, F32, "amx-fp16"),
     _tile_unit("tdpbssd", 64, 4, I8, I8, I32, "amx-int8"),
     _tile_unit("tdpbsud", 64, 4, I8, U8, I32, "amx-int8"),
     _tile_unit("tdpbusd", 64, 4, U8, I8, I32, "amx-int8"),
@@ -63,7 +65,7 @@ _VNNI = ("avx512vnni",)
 _BF16 = (*_VNNI, "avx512bf16")
 # value of EMULATE_UNITS -> (features of the emulated processor, bytes of a vector register, number of vector registers)
 EMULATED: dict[str, tuple[tuple[str, ...], int, int]] = {
-    "amx": ((*_BF16, "amx-tile", "amx-bf16", "amx-int8"), 64, 32),
+    "amx": ((*_BF16, "amx-tile", "amx-bf16", "amx-fp16", "amx-int8"), 64, 32),
     "bf16": (_BF16, 64, 32),
     "vnni": (_VNNI, 64, 32),
     "avxvnni": (("avxvnni",), 32, 16),
