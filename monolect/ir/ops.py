@@ -142,7 +142,8 @@ class KernelInfo(NamedTuple):
     `frozen`: slots of PARAMs whose contents are the same at every run. Packed blocks (rearranged copies) of these
     contents are filled once, by a separate kernel, whose KernelInfo differs only in `fills`. `frames`: whether the
     kernel fills the padding of a buffer whose interior other kernels write. `is_applied`: whether `actions` were
-    applied to the loops.
+    applied to the loops. `exchange`: (name, group) of a collective of which the kernel is one device's share
+    (`ir/collective.py`); () for a kernel that computes.
     """
 
     name: str = "kernel"
@@ -152,6 +153,7 @@ class KernelInfo(NamedTuple):
     fills: bool = False
     frames: bool = False
     is_applied: bool = False
+    exchange: tuple = ()
 
 
 class ProgramInfo(NamedTuple):

@@ -1,0 +1,180 @@
+"""Predict what a training step costs on a mesh of devices that this machine does not have.
+
+What it is for: `Mesh` over null devices, from two to thousands: seconds, messages and memory of a step, before anyone
+pays for the cluster. The step is an ordinary function of Tensors; its plan is the one that the compiler makes.
+What it is not: a measurement. `command/cluster.py` says what the model of the hardware leaves out.
+
+Invariant: all devices run one program, so the plan is that of the first device, whose parts are the largest. All send
+the same messages in the same order, each to the devices of one group; so no order of arrival makes two devices wait
+for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from monolect.base.errors import ArgumentError
+from monolect.command.cluster import Hardware, hardware_of, kernel_seconds, message_of
+from monolect.command.estimate import estimate
+from monolect.command.forms import base_of, buffer_bytes, calls_in, is_size, items_of, operands_of, program_of, roles
+from monolect.command.timeline import timeline
+from monolect.ir.collective import exchange_of
+from monolect.ir.placement import device as device_of
+from monolect.ir.uop import UOp
+from monolect.runtime.realize.execute import batches_to
+from monolect.runtime.simulated import planned_step
+from monolect.tensor.tensor import Tensor
+from monolect.tensor.tree import flatten
+
+
+class Memory(NamedTuple):
+    """Bytes of one device. `arguments`: tensors that the step reads, such as parameters, the optimizer's state and the
+    batch. `results`: tensors that it makes. `intermediates`: the largest set of other values that are alive at once.
+    """
+
+    arguments: int
+    results: int
+    intermediates: int
+
+    @property
+    def total(self) -> int:
+        """Bytes that the step needs."""
+        return sum(self)
+
+
+class Prediction(NamedTuple):
+    """What a step costs on each of `n_devices` devices of `hardware`.
+
+    `seconds`: of a step. `kernel_seconds`, `message_seconds`: of its kernels and messages, each alone; messages overlap
+    with kernels that do not wait for them. `operations`: arithmetic operations of a device. `sent`: bytes that a device
+    sends, by the name of the collective. `n_kernels`, `n_messages`: the items of a device's program.
+    """
+
+    n_devices: int
+    hardware: Hardware
+    seconds: float
+    kernel_seconds: float
+    message_seconds: float
+    operations: int
+    sent: dict[str, int]
+    n_kernels: int
+    n_messages: int
+    memory: Memory
+
+    @property
+    def exposed(self) -> float:
+        """The share of the messages' seconds that no kernel hides: 0 if all are hidden, 1 if none is."""
+        return (self.seconds - self.kernel_seconds) / self.message_seconds if self.message_seconds else 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits into the memory of a device."""
+        return self.memory.total <= self.hardware.memory_bytes
+
+    def __str__(self) -> str:
+        m, room = self.memory, self.hardware.memory_bytes
+        sent = ", ".join(f"{name} {_bytes(n)}" for name, n in sorted(self.sent.items())) or "nothing"
+        parts = ", ".join(f"{name} {_bytes(n)}" for name, n in zip(m._fields, m, strict=True))
+        verdict = "fits" if self.fits else f"DOES NOT FIT, by {_bytes(m.total - room)}"
+        return "\n".join(
+            [
+                f"{self.n_devices} devices, a prediction:",
+                f"  {self.seconds * 1e3:.4g} ms a step: {self.n_kernels} kernels {self.kernel_seconds * 1e3:.4g} ms, "
+                f"{self.n_messages} messages {self.message_seconds * 1e3:.4g} ms, of which {self.exposed:.0%} are exposed",
+                f"  {self.operations:.4g} operations a device; it sends: {sent}",
+                f"  {_bytes(m.total)} of {_bytes(room)} a device ({verdict}): {parts}",
+            ]
+        )
+
+
+def _bytes(n: float) -> str:
+    """Return a number of bytes as text, in units of powers of 1,000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.4g} {unit}"
+        n /= 1000
+    return f"{n:.4g} TB"
+
+
+def simulate(step: Callable[..., Any], *args: Any, hardware: str | Hardware = "h100") -> Prediction:
+    """Return what one call `step(*args)` costs on the null devices that its tensors are on; it computes nothing.
+
+    The step builds and realizes Tensors as on any mesh; what it returns is realized, too. `hardware`: a name in
+    `command.cluster.HARDWARE`, or a Hardware with own numbers. Several batches run one after the other. Raises
+    ArgumentError for unknown hardware, and for a step that computes nothing on several null devices; DeviceError where
+    devices run different programs, as the stages of a pipeline do.
+
+    >>> from monolect.distributed import simulate
+    >>> mesh = Mesh(("data",), (512,), [f"null:{i}" for i in range(512)])
+    >>> x, w = Tensor.ones(4096, 64).shard(mesh), Tensor.ones(64, 64).replicate(mesh)
+    >>> found = simulate(lambda: (x @ w).sum(), hardware="h100")
+    >>> found.sent, found.operations, found.fits  # the sum over all devices moves one element
+    ({'allreduce': 7}, 131072, True)
+    """
+    hw = hardware_of(hardware)
+    batches: list[list[UOp]] = []
+    with batches_to(lambda values, _: batches.append(values)):
+        out: list[Tensor] = []
+        flatten(getattr(step, "__wrapped__", step)(*args), out)
+        if out:
+            out[0].realize(*out[1:])
+    batches = [b for b in batches if any(isinstance(device_of(u), tuple) for u in b)]
+    if not batches:
+        expected = 'a step that computes tensors on a Mesh of "null:0", "null:1", ...'
+        raise ArgumentError("simulate: a step", expected=expected, found="no values on several null devices")
+    return _together([_predicted(b, hw) for b in batches])
+
+
+def _predicted(batch: Sequence[UOp], hw: Hardware) -> Prediction:
+    """Return what one batch costs."""
+    step = planned_step(batch)
+    items = calls_in(items_of(program_of(step)))
+    messages = [message_of(c, hw.per_host) for c in items]
+    seconds = [kernel_seconds(c, hw) if m is None else m.seconds(hw) for c, m in zip(items, messages, strict=True)]
+    sent: dict[str, int] = {}
+    for c, m in zip(items, messages, strict=True):
+        if m is not None:
+            name = exchange_of(c.src[0]).name  # type: ignore[union-attr]
+            sent[name] = sent.get(name, 0) + round(m.inside + m.between)
+    when = timeline(items, seconds)
+    n_messages = sum(m is not None for m in messages)
+    return Prediction(
+        next(len(d) for d in map(device_of, batch) if isinstance(d, tuple)),
+        hw,
+        when.seconds,
+        when.kernel_seconds,
+        when.message_seconds,
+        sum(estimate(c)[0] for c, m in zip(items, messages, strict=True) if m is None),
+        sent,
+        len(items) - n_messages,
+        n_messages,
+        _memory(step, items),
+    )
+
+
+def _memory(step: UOp, items: Sequence[UOp]) -> Memory:
+    """Return the bytes that the memory of a planned step takes. `items`: its kernels, copies and messages."""
+    bases = dict.fromkeys(b for c in items for b in map(base_of, operands_of(c)) if b.op in ("PARAM", "BUFFER"))
+    of_role = {"argument": 0, "result": 0}
+    for b in bases:
+        if b.op == "PARAM" and not is_size(b):
+            of_role[roles(step)[b.arg.slot]] += buffer_bytes(b)
+    return Memory(*of_role.values(), sum(buffer_bytes(b) for b in bases if b.op == "BUFFER"))
+
+
+def _together(parts: Sequence[Prediction]) -> Prediction:
+    """Return what batches cost that run one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for p in parts for name in p.sent)
+    sums = {f: sum(getattr(p, f) for p in parts) for f in
+            ("seconds", "kernel_seconds", "message_seconds", "operations", "n_kernels", "n_messages")}  # fmt: skip
+    return parts[0]._replace(
+        **sums,
+        sent={name: sum(p.sent.get(name, 0) for p in parts) for name in names},
+        memory=max((p.memory for p in parts), key=lambda m: m.total),
+    )
+
+
+__all__ = ["Memory", "Prediction", "simulate"]
