@@ -169,9 +169,17 @@ def _factor(kernel: UOp) -> DType | None:
         if u.op == "REDUCE" and u.arg[0] == "ADD":
             product = _below_casts(u.src[0])
             if product.op == "MUL":
-                factors = [_below_casts(s).dtype for s in product.src]
-                found.append(max(factors, key=lambda d: d.bits))
+                found.append(max(map(_narrowest, product.src), key=lambda d: d.bits))
     return min(found, key=lambda d: d.bits) if found else None
+
+
+def _narrowest(u: UOp) -> DType:
+    """Return the narrowest dtype that `u` was rounded to in the CASTs below it."""
+    found = u.dtype
+    while u.op == "CAST":
+        u = u.src[0]
+        found = min(found, u.dtype, key=lambda d: d.bits)
+    return found
 
 
 def _below_casts(u: UOp) -> UOp:
