@@ -9,7 +9,8 @@ Invariant: a value on several null devices never has bytes here, however large i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 from monolect.backend.common.host.absent import AbsentMemory
 from monolect.base.collector import collection_paused
@@ -20,6 +21,7 @@ from monolect.command.forms import items_of, operands_of, program_info, program_
 from monolect.command.passes import joined, planned
 from monolect.command.rewrites.in_place import may_overwrite, uses_of
 from monolect.ir.bounds import size_max
+from monolect.ir.layout import part_shape
 from monolect.ir.ops import ProgramInfo
 from monolect.ir.placement import device as device_of
 from monolect.ir.placement import engine
@@ -40,10 +42,17 @@ class AbsentShards(Shards):
     """The storage of a BUFFER on several null devices: it has sizes, and no bytes. Reading it raises DeviceError."""
 
     def __init__(self, b: UOp) -> None:
-        super().__init__((part_of_first(b),) * len(b.arg.device), b.arg.axis)
+        self.whole, self.axis = b, b.arg.axis
         self.memory = AbsentMemory(size_max(count(b.shape)) * b.dtype.itemsize, _unknown)
         self.address = self.memory.address
         self.view = self.memory.view  # type: ignore[method-assign]
+
+    @cached_property
+    def parts(self) -> tuple[UOp, ...]:  # type: ignore[override]
+        """A BUFFER without bytes for each device, made when a plan of all devices asks for them."""
+        b, names = self.whole, self.whole.arg.device
+        others = [new_buffer(part_shape(b.shape, self.axis, i, len(names)), b.dtype, names[i]) for i in range(len(names))]
+        return (part_of_first(b), *others[1:])
 
 
 def _unknown() -> DeviceError:
@@ -64,12 +73,14 @@ def _absent(r: UOp) -> UOp:
     return b
 
 
-def planned_step(batch: Sequence[UOp]) -> UOp:
-    """Return the step of the first device that computes its part of each value of `batch`: a FUNCTION whose kernels are
-    PROGRAMs without code. Raises DeviceError if the devices run different programs.
+def planned_step(batch: Sequence[UOp], of: Callable[[list[UOp]], list[UOp]] = representative) -> UOp:
+    """Return the step that computes the values of `batch`: a FUNCTION whose kernels are PROGRAMs without code.
+
+    `of`: the pass that leaves values on single devices: `representative`, for the step of the first device, which
+    raises DeviceError if the devices run different programs, or `shard`, for the step of all of them.
     """
     with collection_paused():
-        values, _ = on_engines(representative(resolve_functions([*batch])))
+        values, _ = on_engines(of(resolve_functions([*batch])))
         dev = next((d for d in map(device_of, values) if d is not None), "null")
         roots = with_binaries_loaded(separate(values, [engine(device_of(v) or dev) for v in values]), dev)
         over, buffers, variables = over_params(roots, with_calls=True)

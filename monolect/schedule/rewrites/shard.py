@@ -184,7 +184,7 @@ def _collective(u: UOp) -> tuple[str, UOp]:
     """Return the name of the collective of the node `u`, and the value that it moves."""
     if u.op == "LOAD":
         return _name_of_copy(u), u.src[0]
-    if u.op == "REDUCE":
+    if u.op in ("REDUCE", "AFTER"):
         return "allreduce", u
     here = _Node(u, {}, False, Devices())
     for k, s in enumerate(u.src):
@@ -228,6 +228,8 @@ class _Node:
             raise DeviceError(f"{u.op} of values on several devices", expected="a copy to one device", found=u.src)
         if u.op == "BUFFER":
             return self.where.parts(u)
+        if u.op == "AFTER" and (found := self.scattered()) is not None:
+            return found
         if u.op in ELEMENTWISE or u.op == "STACK" or u.op in ("STORE", "ATOMICADD", "INDEX", *_EFFECTS):
             if u.op == "STORE" and is_on_several(u.src[0]):
                 self.check_target()
@@ -338,6 +340,28 @@ class _Node:
             return partial
         return self.where.totals(u.arg[0], partial, axis_of(source), summed, self.devices)
 
+    def scattered(self) -> list[UOp] | None:
+        """Return an AFTER that adds to zeros at the indices of gathered rows: each device adds its own rows, and the
+        results are combined, as in REDUCE. None for any other AFTER, and where the rows are smaller than the results.
+        """
+        zeros, *effects = self.u.src
+        add = effects[0] if len(effects) == 1 and effects[0].op == "ATOMICADD" else None
+        if add is None or len(add.src[0].src) != 2 or add.src[0].src[0] is not zeros or not _is_zeros(zeros):
+            return None
+        index, rows = (s.src[0] if s.op == "LOAD" else s for s in (add.src[0].src[1], add.src[1]))
+        if device_of(rows) != self.devices or count(rows.shape) < 2 * count(zeros.shape):
+            return None
+        at = mapped(axis_of(rows), self.n, lambda a, _: a if a < len(index.shape) else None)
+        if at is None:
+            return None
+        partial = []
+        for i in self.here:
+            own, memory = self.fetched(rows, at, i), self.local[zeros][i]
+            there = build("INDEX", memory, self.fetched(index, at, i))
+            partial.append(build("AFTER", memory, build("ATOMICADD", there, own)))
+        summed = [k for k, (_, a) in enumerate(pairs_of(at, self.n)) if a is not None]
+        return self.where.totals("ADD", partial, at, summed, self.devices)
+
     def copied(self) -> list[UOp]:
         """Return the LOAD to another device or to several: a COPY of the specification, in the layout of its arg."""
         u = self.u
@@ -348,6 +372,14 @@ class _Node:
         names = self.devices or (u.arg.device,)
         here = self.where.computed(len(names))
         return [self.where.fetched(u.src[0], self.local[u.src[0]], self.layout, i, names) for i in here]
+
+
+def _is_zeros(u: UOp) -> bool:
+    """Whether `u` is memory of a computed value that is 0 everywhere."""
+    below = u.src[0] if u.src else u
+    while below.op in ("LOAD", "EXPAND", "RESHAPE"):
+        below = below.src[0]
+    return u.op == "CONTIGUOUS" and below.op == "CONST" and below.value == 0 and count(u.shape).__class__ is int
 
 
 def fetched(s: UOp, values: Sequence[UOp], layout: Layout, i: int, names: Sequence[str]) -> UOp:
