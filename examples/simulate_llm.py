@@ -38,30 +38,29 @@ SIZES = {
 
 
 class Block(nn.Module):
-    """Causal attention with rotated positions, and a gated layer, each added to its input."""
+    """Causal attention with rotated positions, and a gated layer, each added to its input.
+
+    One product makes queries, keys and values: for each group its queries, then its key and value. So heads are divided
+    over devices by groups, and the gradient of the input is summed over the devices once.
+    """
 
     def __init__(self, s: Size):
-        kv = s.width // s.heads * s.groups
-        self.heads, self.groups = s.heads, s.groups
+        self.groups, self.queries, per_head = s.groups, s.heads // s.groups, s.width // s.heads
         self.before, self.between = nn.RMSNorm(s.width), nn.RMSNorm(s.width)
-        self.q, self.k, self.v = (nn.Linear(s.width, n, bias=False) for n in (s.width, kv, kv))
+        self.qkv = nn.Linear(s.width, s.groups * (self.queries + 2) * per_head, bias=False)
         self.out = nn.Linear(s.width, s.width, bias=False)
-        self.gate, self.up = nn.Linear(s.width, s.hidden, bias=False), nn.Linear(s.width, s.hidden, bias=False)
+        self.gates = nn.Linear(s.width, 2 * s.hidden, bias=False)
         self.down = nn.Linear(s.hidden, s.width, bias=False)
 
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
         """(batch, n, width) to the same shape."""
         batch, n, width = x.shape
-        h = self.before(x)
-        q, k, v = (
-            f(h).reshape(batch, n, heads, -1).transpose(1, 2)
-            for f, heads in ((self.q, self.heads), (self.k, self.groups), (self.v, self.groups))
-        )
-        q, k = rotated(q, turns), rotated(k, turns)
-        h = q.scaled_dot_product_attention(k, v, is_causal=True, enable_gqa=self.heads != self.groups)
-        x = x + self.out(h.transpose(1, 2).reshape(batch, n, width))
-        h = self.between(x)
-        return x + self.down(self.gate(h).silu() * self.up(h))
+        h = self.qkv(self.before(x)).reshape(batch, n, self.groups, self.queries + 2, -1).permute(0, 2, 3, 1, 4)
+        q, k, v = h[:, :, :-2], h[:, :, -2:-1], h[:, :, -1:]  # (batch, groups, queries or 1, n, per head)
+        h = rotated(q, turns).scaled_dot_product_attention(rotated(k, turns), v, is_causal=True)
+        x = x + self.out(h.permute(0, 3, 1, 2, 4).reshape(batch, n, width))
+        h = self.gates(self.between(x)).reshape(batch, n, -1, 2)
+        return x + self.down(h[..., 0].silu() * h[..., 1])
 
 
 def rotated(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
@@ -83,7 +82,7 @@ class Model(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(batch, n) tokens to (batch, n, vocabulary) scores."""
-        x = self.token(tokens)
+        x = self.token(tokens).contiguous()  # looked up once, not by each reader
         rates = 10000.0 ** -(Tensor.arange(self.per_head // 2) * 2.0 / self.per_head)
         angles = Tensor.arange(tokens.shape[1]).reshape(-1, 1) * rates
         turns = angles.cos().cast(x.dtype), angles.sin().cast(x.dtype)
@@ -112,7 +111,7 @@ def divide(model: Model, mesh: Mesh, is_sharded: bool) -> None:
     nn.parallel.move(model, lambda t: t.cast(dtypes.bfloat16).replicate(mesh))
     if "model" in mesh.names:
         for b in model.blocks:
-            for by_outputs in (b.q, b.k, b.v, b.gate, b.up):
+            for by_outputs in (b.qkv, b.gates):
                 nn.parallel.move(by_outputs, lambda t: nn.parallel.on_mesh(t, mesh, 0, "model"))
             for by_inputs in (b.out, b.down):
                 nn.parallel.move(by_inputs, lambda t: nn.parallel.on_mesh(t, mesh, 1, "model"))

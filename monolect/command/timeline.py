@@ -84,6 +84,7 @@ def timeline(items: Sequence[UOp], seconds: Sequence[float]) -> Timeline:
         else:
             start = max([now, *(end for end, other in on_the_way if overlap(spans, other))])
             now = start + s
+            on_the_way = [(end, other) for end, other in on_the_way if end > now]
         events.append(Event(item, start, start + s))
     return Timeline(tuple(events))
 
