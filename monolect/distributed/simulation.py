@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from monolect.base.errors import ArgumentError
+from monolect.base.settings import Context
 from monolect.command.cluster import Hardware, hardware_of, kernel_seconds, message_of
 from monolect.command.estimate import estimate
 from monolect.command.forms import base_of, buffer_bytes, calls_in, is_size, items_of, operands_of, program_of, roles
@@ -114,7 +115,8 @@ def simulate(step: Callable[..., Any], *args: Any, hardware: str | Hardware = "h
     """
     hw = hardware_of(hardware)
     batches: list[list[UOp]] = []
-    with batches_to(lambda values, _: batches.append(values)):
+    # indices have no values to check
+    with Context(CHECK_BOUNDS=0), batches_to(lambda values, _: batches.append(values)):
         out: list[Tensor] = []
         flatten(getattr(step, "__wrapped__", step)(*args), out)
         if out:
@@ -156,11 +158,10 @@ def _predicted(batch: Sequence[UOp], hw: Hardware) -> Prediction:
 def _memory(step: UOp, items: Sequence[UOp]) -> Memory:
     """Return the bytes that the memory of a planned step takes. `items`: its kernels, copies and messages."""
     bases = dict.fromkeys(b for c in items for b in map(base_of, operands_of(c)) if b.op in ("PARAM", "BUFFER"))
-    of_role = {"argument": 0, "result": 0}
-    for b in bases:
-        if b.op == "PARAM" and not is_size(b):
-            of_role[roles(step)[b.arg.slot]] += buffer_bytes(b)
-    return Memory(*of_role.values(), sum(buffer_bytes(b) for b in bases if b.op == "BUFFER"))
+    params = [b for b in bases if b.op == "PARAM" and not is_size(b)]
+    results = sum(buffer_bytes(b) for b in params if roles(step)[b.arg.slot] == "result")
+    buffers = sum(buffer_bytes(b) for b in bases if b.op == "BUFFER")
+    return Memory(sum(map(buffer_bytes, params)) - results, results, buffers)
 
 
 def _together(parts: Sequence[Prediction]) -> Prediction:
