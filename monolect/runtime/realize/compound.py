@@ -121,7 +121,8 @@ class Levels:
         happen twice.
         """
         is_pure = self.has_reduction[u] and not self.has_effect[u]
-        return is_pure and u.op not in _VIEWS and self._is_value(u)
+        is_widened = u.op == "CAST" and u.src[0].dtype.itemsize < u.dtype.itemsize  # the narrow value is stored instead
+        return is_pure and u.op not in _VIEWS and not is_widened and self._is_value(u)
 
     def _is_value(self, u: UOp) -> bool:
         """Return whether `u` is a value on a device that kernels compute."""
