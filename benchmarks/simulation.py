@@ -21,7 +21,7 @@ from monolect.command.cluster import HARDWARE  # noqa: E402
 
 
 class Row(NamedTuple):
-    """A mesh, whether parameters are divided over `data`, and the tokens of a sequence; one sequence a part of `data`."""
+    """A mesh, whether parameters are divided over `data`, and the tokens of a sequence, one for each part of `data`."""
 
     axes: dict[str, int]
     is_sharded: bool
@@ -45,7 +45,10 @@ TABLES = {
         Row({"data": 512, "model": 8}, False, 1024),
     ],
 }
-HEAD = "devices | mesh | parameters | tokens a sequence | ms a step | tokens/s a device | share of peak | sent, GB | exposed | memory, GB | of which intermediates | fits"
+HEAD = (
+    "devices | mesh | parameters | tokens a sequence | ms a step | tokens/s a device | share of peak | "
+    "sent, GB | exposed | memory, GB | of which intermediates | fits"
+)
 
 
 def line(name: str, row: Row) -> str:

@@ -26,6 +26,7 @@ from monolect.command.forms import buffer_bytes, kernel_of, operands_of
 from monolect.ir.collective import Exchange, exchange_of
 from monolect.ir.uop import UOp, nodes_of
 
+
 class Link(NamedTuple):
     """A connection. `latency`: seconds until a message of no bytes arrives. `overhead`: seconds that a process needs to
     send or receive one. `rate`: bytes per second in each direction.
@@ -72,8 +73,8 @@ HARDWARE: Mapping[str, Hardware] = {
         inside=Link(3e-6, 1e-6, 450e9),
         between=Link(6e-6, 1e-6, 50e9),
     ),
-    # A host of one processor: 32 cores at 3 GHz with two 512-bit multiply-adds, eight channels of DDR5-4800, 256 GiB, and
-    # Ethernet of 100 Gbit/s.
+    # A host of one processor: 32 cores at 3 GHz with two 512-bit multiply-adds, eight channels of DDR5-4800, 256 GiB,
+    # and Ethernet of 100 Gbit/s.
     "cpu-node": Hardware(
         memory_bytes=256 << 30,
         memory_rate=307e9,

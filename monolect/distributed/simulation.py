@@ -44,12 +44,22 @@ class Memory(NamedTuple):
         return sum(self)
 
 
+class Values(NamedTuple):
+    """`n` values of one size and dtype: "arguments", or "intermediates", not all of which are alive at once."""
+
+    kind: str
+    n: int
+    n_bytes: int  # of all of them
+    what: str
+
+
 class Prediction(NamedTuple):
     """What a step costs on each of `n_devices` devices of `hardware`.
 
     `seconds`: of a step. `kernel_seconds`, `message_seconds`: of its kernels and messages, each alone; messages overlap
     with kernels that do not wait for them. `operations`: arithmetic operations of a device. `sent`: bytes that a device
-    sends, by the name of the collective. `n_kernels`, `n_messages`: the items of a device's program.
+    sends, by the name of the collective. `n_kernels`, `n_messages`: the items of a device's program. `largest`: which
+    arguments and intermediates take most bytes.
     """
 
     n_devices: int
@@ -62,6 +72,7 @@ class Prediction(NamedTuple):
     n_kernels: int
     n_messages: int
     memory: Memory
+    largest: tuple[Values, ...]
 
     @property
     def exposed(self) -> float:
@@ -78,15 +89,17 @@ class Prediction(NamedTuple):
         sent = ", ".join(f"{name} {_bytes(n)}" for name, n in sorted(self.sent.items())) or "nothing"
         parts = ", ".join(f"{name} {_bytes(n)}" for name, n in zip(m._fields, m, strict=True))
         verdict = "fits" if self.fits else f"DOES NOT FIT, by {_bytes(m.total - room)}"
-        return "\n".join(
-            [
-                f"{self.n_devices} devices, a prediction:",
-                f"  {self.seconds * 1e3:.4g} ms a step: {self.n_kernels} kernels {self.kernel_seconds * 1e3:.4g} ms, "
-                f"{self.n_messages} messages {self.message_seconds * 1e3:.4g} ms, of which {self.exposed:.0%} are exposed",
-                f"  {self.operations:.4g} operations a device; it sends: {sent}",
-                f"  {_bytes(m.total)} of {_bytes(room)} a device ({verdict}): {parts}",
-            ]
-        )
+        milliseconds = [f"{s * 1e3:.4g} ms" for s in (self.seconds, self.kernel_seconds, self.message_seconds)]
+        lines = [
+            f"{self.n_devices} devices, a prediction:",
+            f"  {milliseconds[0]} a step: {self.n_kernels} kernels {milliseconds[1]}, "
+            f"{self.n_messages} messages {milliseconds[2]}, of which {self.exposed:.0%} are exposed",
+            f"  {self.operations:.4g} operations a device; it sends: {sent}",
+            f"  {_bytes(m.total)} of {_bytes(room)} a device ({verdict}): {parts}",
+        ]
+        if not self.fits:
+            lines += [f"    {v.kind}: {v.n} of {v.what}, {_bytes(v.n_bytes)} together" for v in self.largest]
+        return "\n".join(lines)
 
 
 def _bytes(n: float) -> str:
@@ -152,6 +165,7 @@ def _predicted(batch: Sequence[UOp], hw: Hardware) -> Prediction:
         len(items) - n_messages,
         n_messages,
         _memory(step, items),
+        tuple(_largest(items)),
     )
 
 
@@ -164,17 +178,32 @@ def _memory(step: UOp, items: Sequence[UOp]) -> Memory:
     return Memory(sum(map(buffer_bytes, params)) - results, results, buffers)
 
 
+def _largest(items: Sequence[UOp]) -> list[Values]:
+    """Return the sizes of values that take most bytes, three of arguments and three of intermediates."""
+    views = dict.fromkeys(u for c in items for u in operands_of(c) if base_of(u).op in ("PARAM", "BUFFER"))
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for u in views:
+        is_argument = base_of(u).op == "PARAM"
+        key = "arguments" if is_argument else "intermediates", f"{u.dtype.name}{list(u.shape)}"
+        n, n_bytes = found.get(key, (0, 0))
+        found[key] = n + 1, n_bytes + buffer_bytes(u)
+    rows = sorted((Values(kind, n, size, what) for (kind, what), (n, size) in found.items()), key=lambda v: -v.n_bytes)
+    return [v for kind in ("arguments", "intermediates") for v in [r for r in rows if r.kind == kind][:3]]
+
+
 def _together(parts: Sequence[Prediction]) -> Prediction:
     """Return what batches cost that run one after the other."""
     if len(parts) == 1:
         return parts[0]
     names = dict.fromkeys(name for p in parts for name in p.sent)
+    largest = max(parts, key=lambda p: p.memory.total)
     sums = {f: sum(getattr(p, f) for p in parts) for f in
             ("seconds", "kernel_seconds", "message_seconds", "operations", "n_kernels", "n_messages")}  # fmt: skip
     return parts[0]._replace(
         **sums,
         sent={name: sum(p.sent.get(name, 0) for p in parts) for name in names},
-        memory=max((p.memory for p in parts), key=lambda m: m.total),
+        memory=largest.memory,
+        largest=largest.largest,
     )
 
 

@@ -51,7 +51,9 @@ class AbsentShards(Shards):
     def parts(self) -> tuple[UOp, ...]:  # type: ignore[override]
         """A BUFFER without bytes for each device, made when a plan of all devices asks for them."""
         b, names = self.whole, self.whole.arg.device
-        others = [new_buffer(part_shape(b.shape, self.axis, i, len(names)), b.dtype, names[i]) for i in range(len(names))]
+        others = [
+            new_buffer(part_shape(b.shape, self.axis, i, len(names)), b.dtype, names[i]) for i in range(len(names))
+        ]
         return (part_of_first(b), *others[1:])
 
 
@@ -69,7 +71,9 @@ def absent_results(batch: Sequence[UOp]) -> list[UOp]:
 def _absent(r: UOp) -> UOp:
     """Return a BUFFER of the shape, dtype and devices of `r` without bytes."""
     b = new_buffer(r.shape, r.dtype, device_of(r), 0 if not is_on_several(r) else r._placement[2])
-    b.storage = AbsentShards(b) if is_on_several(r) else AbsentMemory(size_max(count(r.shape)) * r.dtype.itemsize, _unknown)
+    b.storage = (
+        AbsentShards(b) if is_on_several(r) else AbsentMemory(size_max(count(r.shape)) * r.dtype.itemsize, _unknown)
+    )
     return b
 
 

@@ -133,7 +133,9 @@ def test_operations_of_all_devices_are_those_of_one() -> None:
 
 def test_a_larger_mesh_hides_less_and_divided_state_shrinks() -> None:
     found = {n: simulate(training(mesh_of(n), sharded)) for n in (8, 64, 256)}
-    assert [p.memory.arguments * n for n, p in found.items()] == pytest.approx([found[8].memory.arguments * 8] * 3, rel=0.01)
+    assert [p.memory.arguments * n for n, p in found.items()] == pytest.approx(
+        [found[8].memory.arguments * 8] * 3, rel=0.01
+    )
     assert found[8].kernel_seconds > found[64].kernel_seconds > found[256].kernel_seconds
     assert found[8].message_seconds < found[64].message_seconds < found[256].message_seconds
 
@@ -243,7 +245,8 @@ def test_values_on_null_devices_have_no_memory() -> None:
 def test_a_step_that_does_not_fit_says_so() -> None:
     small = HARDWARE["h100"]._replace(memory_bytes=1 << 20)
     found = simulate(training(mesh_of(8), replicated), hardware=small)
-    assert not found.fits and "DOES NOT FIT, by" in str(found) and "arguments" in str(found)
+    assert not found.fits and "DOES NOT FIT, by" in str(found)
+    assert "arguments: 1 of float32[512, 256], 524.3 kB together" in str(found)
     assert found.memory.total == sum(found.memory) > small.memory_bytes
     assert simulate(training(mesh_of(8), replicated)).fits
 
@@ -318,7 +321,9 @@ def test_unknown_hardware_is_refused() -> None:
     assert hardware_of(PLAIN) is PLAIN and kernel_seconds.__module__ == "monolect.command.cluster"
 
 
-@pytest.mark.parametrize("step", [lambda: None, lambda: Tensor.ones(4) + 1, lambda: Tensor.ones(4).shard(("cpu", "cpu:1"))])
+@pytest.mark.parametrize(
+    "step", [lambda: None, lambda: Tensor.ones(4) + 1, lambda: Tensor.ones(4).shard(("cpu", "cpu:1"))]
+)
 def test_a_step_without_null_devices_is_refused(step: Callable[[], Any]) -> None:
     with pytest.raises(ArgumentError, match="simulate: a step") as error:
         simulate(step)

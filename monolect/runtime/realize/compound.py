@@ -309,7 +309,9 @@ class _Parts:
         given = self.stored([self.whole(a, dev) for a in args[n:]])
         operands = [self.memory[b] for b in (*results, *given)]
         item = node("CALL", (body, *operands))
-        if is_exchange or (is_allreduce(item) and _goes_by_messages(item)):  # early: its results take the memory of its operands
+        if is_exchange or (
+            is_allreduce(item) and _goes_by_messages(item)
+        ):  # early: its results take the memory of its operands
             self.moved(item, operands, 0)
         else:
             self.items.append(item)

@@ -1,7 +1,8 @@
 """Replace values on several devices by those of the first device: the share of one device in a symmetric program.
 
-What it is for: a simulation. All devices run one program, so the first one tells what thousands do. The rules of `shard.py`
-give its local values; what it exchanges with the others is a CALL that names the collective (`ir/collective.py`).
+What it is for: a simulation. All devices run one program, so the first one tells what thousands do. The rules of
+`shard.py` give its local values; what it exchanges with the others is a CALL that names the collective
+(`ir/collective.py`).
 What it is not: a program that runs. It refuses values that only some of the devices have, such as stages of a pipeline.
 
 Before: MUL(BUFFER on (a, b, ..), CONST), REDUCE(x divided over (a, b, ..))
@@ -39,8 +40,7 @@ def representative(roots: Sequence[UOp]) -> list[UOp]:
 
 
 def part_of_first(b: UOp) -> UOp:
-    """Return the part of the first device of `b`, a BUFFER on several: a BUFFER with no memory, the same at each call.
-    """
+    """Return the part of the first device of `b`, a BUFFER on several: a BUFFER without memory, one for each `b`."""
     if b not in _parts:
         _parts[b] = new_buffer(part_shape(b.shape, b.arg.axis, 0, len(b.arg.device)), b.dtype, b.arg.device[0])
     return _parts[b]
@@ -185,7 +185,9 @@ def _overlap(a: Group, b: Group) -> bool:
 def _asymmetric(home: Any, names: Sequence[str]) -> DeviceError:
     """Return (not raise) the error for values that only some of the devices have."""
     expected = "one program on all devices: values on the whole mesh, or on its first device"
-    return DeviceError("a simulation of devices that run different programs", expected=expected, found=_short(home, names))
+    return DeviceError(
+        "a simulation of devices that run different programs", expected=expected, found=_short(home, names)
+    )
 
 
 def _short(home: Any, names: Sequence[str]) -> str:
