@@ -4,9 +4,10 @@ What it is for: `Mesh` over null devices, from two to thousands: seconds, messag
 pays for the cluster. The step is an ordinary function of Tensors; its plan is the one that the compiler makes.
 What it is not: a measurement. `command/cluster.py` says what the model of the hardware leaves out.
 
-Invariant: all devices run one program, so the plan is that of the first device, whose parts are the largest. All send
-the same messages in the same order, each to the devices of one group; so no order of arrival makes two devices wait
-for each other.
+If all devices run one program, the plan is that of the first device, whose parts are the largest. All send the same
+messages in the same order, each to the devices of one group, so no two wait for each other. Where devices run different
+programs, such as the stages of a pipeline, the plan of all devices is made, and their lists of items are run side by
+side with messages that wait (`command/rendezvous.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,30 @@ from monolect.base.errors import ArgumentError
 from monolect.base.settings import Context
 from monolect.command.cluster import Hardware, hardware_of, kernel_seconds, message_of
 from monolect.command.estimate import estimate
-from monolect.command.forms import base_of, buffer_bytes, calls_in, is_size, items_of, operands_of, program_of, roles
-from monolect.command.timeline import timeline
+from monolect.command.forms import (
+    base_of,
+    buffer_bytes,
+    calls_in,
+    home,
+    is_scalar,
+    is_size,
+    items_of,
+    operands_of,
+    program_of,
+    roles,
+)
+from monolect.command.rendezvous import Part, ends
+from monolect.command.timeline import Span, overlap, timeline, touched
 from monolect.ir.collective import exchange_of
 from monolect.ir.placement import device as device_of
-from monolect.ir.uop import UOp
+from monolect.ir.uop import UOp, toposort
 from monolect.runtime.realize.execute import batches_to
 from monolect.runtime.simulated import planned_step
+from monolect.schedule.rewrites.shard import shard
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import flatten
+
+MOST_DIFFERENT = 64  # devices that may run different programs: all their items are planned
 
 
 class Memory(NamedTuple):
@@ -77,7 +93,8 @@ class Prediction(NamedTuple):
     @property
     def exposed(self) -> float:
         """The share of the messages' seconds that no kernel hides: 0 if all are hidden, 1 if none is."""
-        return (self.seconds - self.kernel_seconds) / self.message_seconds if self.message_seconds else 0.0
+        shown = max(0.0, self.seconds - self.kernel_seconds)
+        return min(1.0, shown / self.message_seconds) if self.message_seconds else 0.0
 
     @property
     def fits(self) -> bool:
@@ -115,9 +132,11 @@ def simulate(step: Callable[..., Any], *args: Any, hardware: str | Hardware = "h
     """Return what one call `step(*args)` costs on the null devices that its tensors are on; it computes nothing.
 
     The step builds and realizes Tensors as on any mesh; what it returns is realized, too. `hardware`: a name in
-    `command.cluster.HARDWARE`, or a Hardware with own numbers. Several batches run one after the other. Raises
-    ArgumentError for unknown hardware, and for a step that computes nothing on several null devices; DeviceError where
-    devices run different programs, as the stages of a pipeline do.
+    `command.cluster.HARDWARE`, or a Hardware with own numbers. Several batches run one after the other. Where devices
+    run different programs, as the stages of a pipeline do, the costs are those of the device that needs most time and
+    of the one that needs most memory. Raises ArgumentError for unknown hardware, and for a step that computes nothing
+    on several null devices; DeviceError where more than MOST_DIFFERENT devices run different programs; DistributedError
+    where devices would wait for each other.
 
     >>> from monolect.distributed import simulate
     >>> mesh = Mesh(("data",), (512,), [f"null:{i}" for i in range(512)])
@@ -127,22 +146,37 @@ def simulate(step: Callable[..., Any], *args: Any, hardware: str | Hardware = "h
     ({'allreduce': 7}, 131072, True)
     """
     hw = hardware_of(hardware)
-    batches: list[list[UOp]] = []
+    batches: dict[tuple[int, ...], list[UOp]] = {}  # a batch may come by twice
     # indices have no values to check
-    with Context(CHECK_BOUNDS=0), batches_to(lambda values, _: batches.append(values)):
+    with Context(CHECK_BOUNDS=0), batches_to(lambda values, _: batches.setdefault(tuple(map(id, values)), values)):
         out: list[Tensor] = []
         flatten(getattr(step, "__wrapped__", step)(*args), out)
         if out:
             out[0].realize(*out[1:])
-    batches = [b for b in batches if any(isinstance(device_of(u), tuple) for u in b)]
-    if not batches:
+    found = [(b, groups) for b in batches.values() if sum(map(len, groups := _groups(b))) > 1]
+    if not found:
         expected = 'a step that computes tensors on a Mesh of "null:0", "null:1", ...'
         raise ArgumentError("simulate: a step", expected=expected, found="no values on several null devices")
-    return _together([_predicted(b, hw) for b in batches])
+    return _together([_predicted(b, groups, hw) for b, groups in found])
 
 
-def _predicted(batch: Sequence[UOp], hw: Hardware) -> Prediction:
-    """Return what one batch costs."""
+def _groups(batch: Sequence[UOp]) -> list[tuple[str, ...]]:
+    """Return the null devices of a batch in groups that have values together, without the first device of a group."""
+    names = {device_of(u) for u in toposort(*batch) if u.op in ("BUFFER", "LOAD")} | {*map(device_of, batch)}
+    groups = [(d,) if isinstance(d, str) else d for d in names if d is not None]
+    groups = [d for d in groups if _is_null(d[0])]
+    firsts = {d[0] for d in groups if len(d) > 1}
+    return [d for d in groups if len(d) > 1 or d[0] not in firsts]
+
+
+def _is_null(name: str) -> bool:
+    return name.partition(":")[0] == "null"
+
+
+def _predicted(batch: Sequence[UOp], groups: Sequence[tuple[str, ...]], hw: Hardware) -> Prediction:
+    """Return what one batch costs. `groups`: the devices that have values together."""
+    if len(groups) > 1 and len({d for group in groups for d in group}) <= MOST_DIFFERENT:
+        return _apart(batch, hw)
     step = planned_step(batch)
     items = calls_in(items_of(program_of(step)))
     messages = [message_of(c, hw.per_host) for c in items]
@@ -169,9 +203,62 @@ def _predicted(batch: Sequence[UOp], hw: Hardware) -> Prediction:
     )
 
 
-def _memory(step: UOp, items: Sequence[UOp]) -> Memory:
-    """Return the bytes that the memory of a planned step takes. `items`: its kernels, copies and messages."""
+def _apart(batch: Sequence[UOp], hw: Hardware) -> Prediction:
+    """Return what a batch costs whose devices run different programs."""
+    step = planned_step(batch, shard)
+    items = calls_in(items_of(program_of(step)))
+    lists: dict[str, list[Part]] = {}
+    own: dict[str, list[UOp]] = {}
+    messages: list[tuple[int, list[Span]]] = []
+    for k, c in enumerate(items):
+        at = [home(base_of(u), "null") for u in operands_of(c) if not is_scalar(u)]
+        spans = touched(c)
+        needs = frozenset(key for key, other in messages if overlap(spans, other))
+        part = Part(k, frozenset(filter(_is_null, at)), _seconds(c, at[0], at[-1], hw), needs)
+        if len(part.devices) > 1:
+            messages.append((k, spans))
+        for d in part.devices:
+            lists.setdefault(d, []).append(part)
+            own.setdefault(d, []).append(c)
+    end = ends(lists)
+    last = max(end, key=end.__getitem__)
+    fullest = max(own, key=lambda d: _memory(step, own[d], d).total)
+    kernels = [p for p in lists[last] if len(p.devices) == 1]
+    copies = [p for p in lists[last] if len(p.devices) > 1]
+    copied = [c for c in own[last] if c.op == "STORE" and home(base_of(operands_of(c)[1]), "null") == last]
+    n_bytes = sum(buffer_bytes(c.src[0]) for c in copied if home(base_of(c.src[0]), "null") != last)
+    return Prediction(
+        len(lists),
+        hw,
+        end[last],
+        sum(p.seconds for p in kernels),
+        sum(p.seconds for p in copies),
+        sum(estimate(items[p.key])[0] for p in kernels),
+        {"copy": n_bytes} if n_bytes else {},
+        len(kernels),
+        len(copies),
+        _memory(step, own[fullest], fullest),
+        tuple(_largest(own[fullest])),
+    )
+
+
+def _seconds(item: UOp, to: str, source: str, hw: Hardware) -> float:
+    """Return the seconds of a kernel, or of a copy from the device `source` to the device `to`; what comes from the
+    host's own memory is a kernel.
+    """
+    if to == source or not _is_null(source):
+        return kernel_seconds(item, hw)
+    hosts = {int(name.partition(":")[2] or 0) // hw.per_host for name in (to, source)}
+    link = hw.inside if len(hosts) == 1 else hw.between
+    return link.latency + 2 * link.overhead + buffer_bytes(item.src[0]) / link.rate
+
+
+def _memory(step: UOp, items: Sequence[UOp], device: str = "") -> Memory:
+    """Return the bytes that the memory of a planned step takes, on `device` if it is given. `items`: the kernels,
+    copies and messages that touch it.
+    """
     bases = dict.fromkeys(b for c in items for b in map(base_of, operands_of(c)) if b.op in ("PARAM", "BUFFER"))
+    bases = dict.fromkeys(b for b in bases if not device or home(b, "null") == device)
     params = [b for b in bases if b.op == "PARAM" and not is_size(b)]
     results = sum(buffer_bytes(b) for b in params if roles(step)[b.arg.slot] == "result")
     buffers = sum(buffer_bytes(b) for b in bases if b.op == "BUFFER")

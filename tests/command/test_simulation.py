@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -76,8 +77,11 @@ def training(mesh: Mesh, divide: Any, model: nn.Sequential | None = None, whole_
 
 
 def example(name: str) -> ModuleType:
-    path = Path(__file__).parents[2] / "examples" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
+    return load(Path(__file__).parents[2] / "examples" / f"{name}.py")
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
@@ -148,6 +152,26 @@ def test_operations_of_a_transformer_are_six_for_a_parameter_and_token() -> None
     weights = size.layers * (4 * size.width**2 + 3 * size.width * size.hidden) + size.width * size.vocabulary
     attention = 12 * size.layers * size.width * context**2
     assert found.operations == pytest.approx(6 * weights * context + attention, rel=0.05)
+
+
+def test_the_page_has_the_predictions_of_now() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs/results/simulation.md").read_text(encoding="utf-8")
+    sys.path.insert(0, str(root / "examples"))
+    try:
+        table = load(root / "benchmarks/simulation.py")
+    finally:
+        sys.path.pop(0)
+    for row in table.TABLES["tiny"]:
+        assert table.line("tiny", row) in page
+    for name in ("7b", "70b"):
+        assert all(f" {row.context} |" in page for row in table.TABLES[name])
+
+
+def test_the_example_prints_a_prediction(capsys: pytest.CaptureFixture[str]) -> None:
+    llm = example("simulate_llm")
+    found = llm.main(["--size", "tiny", "--mesh", "data=4,model=2", "--shard", "--context", "16"])
+    assert found.n_devices == 8 and "8 devices, a prediction" in capsys.readouterr().out
 
 
 # ---- the plan of all devices -----------------------------------------------------------------------------------------
@@ -330,12 +354,53 @@ def test_a_step_without_null_devices_is_refused(step: Callable[[], Any]) -> None
     assert "null:0" in str(error.value)
 
 
-def test_devices_that_run_different_programs_are_refused() -> None:
-    mesh = mesh_of(4)
-    x = Tensor.ones(8, 8).shard(mesh).realize()
+def test_many_devices_that_run_different_programs_are_refused() -> None:
+    mesh = mesh_of(128)
+    x = Tensor.ones(128, 8).shard(mesh).realize()
     with pytest.raises(DeviceError, match="different programs") as error:
-        simulate(lambda: x.shard(mesh[2:]) + 1)
-    assert "4 devices from null and 2 devices from null:2" in str(error.value)
-    one = Tensor.ones(8, 8, device="null:1").realize()
+        simulate(lambda: x.shard(mesh[64:]) + 1)
+    assert "128 devices from null and 64 devices from null:64" in str(error.value)
+    one = Tensor.ones(128, 8, device="null:1").realize()
     with pytest.raises(DeviceError, match="different programs"):
         simulate(lambda: x + one)
+
+
+# ---- devices that run different programs -----------------------------------------------------------------------------
+TIMED = PLAIN._replace(products={dtypes.float32: 1e9}, memory_rate=1e99, inside=Link(0.0, 0.0, 1e99))
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4, 8])
+def test_a_pipeline_overlaps_its_micro_batches(micro_batches: int) -> None:
+    n, rows = 256, 512
+    stages = [nn.Linear(n, n, bias=False) for _ in range(2)]
+    model = nn.parallel.Pipeline(stages, ("null:1", "null:2"), micro_batches)
+    x = Tensor.ones(rows, n, device="null:1").realize()
+    found = simulate(lambda: model(x), hardware=TIMED)
+    one = 2 * rows * n * n / 1e9  # seconds of a stage for the whole batch
+    assert found.seconds == pytest.approx(one * (1 + 1 / micro_batches), rel=0.05)
+    assert found.n_devices == 2 and found.n_messages == micro_batches
+
+
+def test_a_pipeline_trains_and_its_bytes_are_those_of_the_activations() -> None:
+    n, rows = 64, 128
+    model = nn.parallel.Pipeline([nn.Linear(n, n), nn.Linear(n, n)], ("null:1", "null:2"), 2)
+    optimizer = nn.optim.SGD(model.parameters(), lr=0.1)
+    x = Tensor.ones(rows, n, device="null:1").realize()
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        loss.realize(*optimizer.schedule_step())
+        return loss
+
+    found = simulate(step, hardware=TIMED)
+    assert found.n_devices == 2 and found.sent["copy"] == rows * n * 4  # activations there, their gradients back
+    assert found.memory.arguments >= (n + 1) * n * 4
+
+
+def test_a_mesh_and_one_device_of_another_are_planned_as_a_whole() -> None:
+    mesh = mesh_of(4)
+    x = Tensor.ones(8, 8).shard(mesh).realize()
+    found = simulate(lambda: x.to("null:7") * 2)
+    assert found.n_devices == 5 and found.n_messages == 4
