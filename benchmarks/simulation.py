@@ -40,7 +40,7 @@ TABLES = {
     ],
     "70b": [
         *(Row({"data": n, "model": 8}, True, 1024) for n in (8, 64, 512)),
-        *(Row({"data": n, "model": 8}, True, 2048) for n in (8, 64, 512)),
+        *(Row({"data": n, "model": 8}, True, 2048) for n in (64, 512)),
         Row({"data": 512, "model": 8}, True, 4096),
         Row({"data": 512, "model": 8}, False, 1024),
     ],

@@ -28,6 +28,7 @@ from monolect.ir.uop import UOp, build, node, rebuild, shape_source, substitute,
 from monolect.runtime.buffer import from_bytes, one_device
 from monolect.schedule.callify import callify, components, resolve_functions
 from monolect.schedule.result import schedule_of
+from monolect.schedule.rewrites.parts import is_widened
 
 HOST_DEVICE = "cpu"  # computes on the contents of a disk file before they are copied to a device with separate memory
 MIN_BYTES_APART = 1 << 18  # bytes of results whose kernels take much longer than a launch
@@ -121,8 +122,7 @@ class Levels:
         happen twice.
         """
         is_pure = self.has_reduction[u] and not self.has_effect[u]
-        is_widened = u.op == "CAST" and u.src[0].dtype.itemsize < u.dtype.itemsize  # the narrow value is stored instead
-        return is_pure and u.op not in _VIEWS and not is_widened and self._is_value(u)
+        return is_pure and u.op not in _VIEWS and not is_widened(u) and self._is_value(u)
 
     def _is_value(self, u: UOp) -> bool:
         """Return whether `u` is a value on a device that kernels compute."""

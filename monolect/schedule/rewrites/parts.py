@@ -42,6 +42,11 @@ def same_span(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
     return all(x is y or (x.__class__ is int and y.__class__ is int and x == y) for x, y in zip(a, b, strict=True))
 
 
+def is_widened(u: UOp) -> bool:
+    """Whether `u` is a CAST to a wider dtype: what moves or is stored is the narrow value below it."""
+    return u.op == "CAST" and u.src[0].dtype.itemsize < u.dtype.itemsize
+
+
 def part(v: UOp, layout: Layout, i: int, n: int) -> UOp:
     """Return the part of `v` that device `i` of `n` has in `layout`."""
     return shrunk(v, box(v.shape, layout, i, n))
@@ -105,6 +110,8 @@ class _Cut:
             return build("EXPAND", below, shape_source(shape))
         if v.op == "PERMUTE":
             return build("PERMUTE", self.of(v.src[0], v.arg[axis], start, size), arg=v.arg)
+        if is_widened(v):
+            return rebuild(v, (self.of(v.src[0], axis, start, size),))
         if v.op == "RESHAPE" and (span := _span_below(v, axis, start, size)) is not None:
             return build("RESHAPE", self.of(v.src[0], *span), shape_source(shape))
         if start.__class__ is int and size.__class__ is int and size:
@@ -207,14 +214,14 @@ def is_copy(u: UOp) -> bool:
 
 
 def copy(v: UOp, name: str) -> UOp:
-    """Return `v` on the device `name`. The copy is below views that repeat or reorder elements; a copy of what came
-    from there is what it came from.
+    """Return `v` on the device `name`. The copy is below views that repeat or reorder elements, and below a CAST to a
+    wider dtype; a copy of what came from there is what it came from.
     """
     if device_of(v) == name:
         return v
     if is_copy(v) and device_of(v.src[0]) == name:
         return v.src[0]
-    if v.op in ("EXPAND", "RESHAPE", "PERMUTE"):
+    if v.op in ("EXPAND", "RESHAPE", "PERMUTE") or is_widened(v):
         return rebuild(v, (copy(v.src[0], name), *v.src[1:]))
     return build("LOAD", v, arg=LoadArg(name, "GLOBAL"))
 
@@ -259,13 +266,16 @@ def joined(values: Sequence[UOp], axis: int) -> UOp:
 
 
 def longer_view(v: UOp, axis: int, size: Any, longer: Callable[[int], UOp]) -> UOp | None:
-    """Return `v`, a view that repeats or reorders elements, with `size` elements along `axis`; None for another node.
+    """Return `v`, a view that repeats or reorders elements or a CAST to a wider dtype, with `size` elements along
+    `axis`; None for another node.
 
     `longer(at)`: the source of `v` with more elements along its axis `at`, which `axis` of the view is.
     """
     shape = shape_source((*v.shape[:axis], size, *v.shape[axis + 1 :]))
     if v.op == "EXPAND" and v.src[0].shape[axis] == v.shape[axis]:
         return build("EXPAND", longer(axis), shape)
+    if is_widened(v):
+        return rebuild(v, (longer(axis),))
     if v.op == "PERMUTE":
         return build("PERMUTE", longer(v.arg[axis]), arg=v.arg)
     if v.op == "RESHAPE" and (at := _same_axis(v, axis)) is not None:
@@ -293,6 +303,7 @@ __all__ = [
     "copy",
     "cut",
     "is_copy",
+    "is_widened",
     "joined",
     "longer_view",
     "makers",

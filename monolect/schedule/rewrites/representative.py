@@ -24,8 +24,8 @@ from monolect.ir.collective import Exchange, exchanged
 from monolect.ir.layout import Layout, axes_of, box, pairs_of, part_shape
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
-from monolect.ir.uop import UOp, build, new_buffer, shape_source
-from monolect.schedule.rewrites.parts import copy, cut, longer_view, makers, shrunk
+from monolect.ir.uop import UOp, build, new_buffer, rebuild, shape_source
+from monolect.schedule.rewrites.parts import copy, cut, is_widened, longer_view, makers, shrunk
 from monolect.schedule.rewrites.shard import Devices, is_on_several, local_values
 
 Group = tuple[tuple[int, int], ...]  # (number, distance) of the devices along axes of the mesh, as in `Exchange`
@@ -95,8 +95,8 @@ class First(Devices):
 
     def broadcast(self, v: UOp, n: int) -> UOp:
         """Return `v`, which the first device sends to all `n`; below views that repeat or reorder elements."""
-        if v.op in ("EXPAND", "RESHAPE", "PERMUTE"):
-            return build(v.op, self.broadcast(v.src[0], n), *v.src[1:], arg=v.arg)
+        if v.op in ("EXPAND", "RESHAPE", "PERMUTE") or is_widened(v):
+            return rebuild(v, (self.broadcast(v.src[0], n), *v.src[1:]))
         return self.result(Exchange("broadcast", ((n, 1),)), v, v.shape)
 
     def totals(

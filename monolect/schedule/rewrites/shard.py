@@ -270,14 +270,8 @@ class _Node:
             return self.local[s][i]
         at = self.layout_in(s, k)
         if is_on_several(s) or device_of(s) is not None:
-            return self.fetched(s, at, i)
+            return self.where.fetched(s, self.local[s], at, i, self.devices)
         return part(self.local[s][0], at, i, self.n)
-
-    def fetched(self, s: UOp, at: Layout, i: int) -> UOp:
-        """Return the part of `s` that device `i` has in the layout `at`. A value is widened after it has moved."""
-        if s.op == "CAST" and s.src[0].dtype.itemsize < s.dtype.itemsize and device_of(s.src[0]) is not None:
-            return build("CAST", self.fetched(s.src[0], at, i), arg=s.arg)
-        return self.where.fetched(s, self.local[s], at, i, self.devices)
 
     def layout_in(self, s: UOp, k: int) -> Layout:
         """Return the layout of source `k`, the node `s`, that this node needs: its own, over the axes of the source."""
@@ -356,9 +350,9 @@ class _Node:
             return None
         partial = []
         for i in self.here:
-            own, memory = self.fetched(rows, at, i), self.local[zeros][i]
-            there = build("INDEX", memory, self.fetched(index, at, i))
-            partial.append(build("AFTER", memory, build("ATOMICADD", there, own)))
+            own, there = (self.where.fetched(s, self.local[s], at, i, self.devices) for s in (rows, index))
+            memory = self.local[zeros][i]
+            partial.append(build("AFTER", memory, build("ATOMICADD", build("INDEX", memory, there), own)))
         summed = [k for k, (_, a) in enumerate(pairs_of(at, self.n)) if a is not None]
         return self.where.totals("ADD", partial, at, summed, self.devices)
 
