@@ -101,8 +101,8 @@ def hardware_of(given: str | Hardware) -> Hardware:
 
 
 class Message(NamedTuple):
-    """What one device sends in a collective: bytes to devices of its host (`inside`) and of others (`between`), and the
-    number of latencies of each level.
+    """The share of one device in a collective: the bytes that it sends to devices of its host (`inside`) and of others
+    (`between`), and the number of latencies of each level.
     """
 
     inside: float

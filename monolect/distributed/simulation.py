@@ -70,7 +70,7 @@ class Values(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What a step costs on each of `n_devices` devices of `hardware`.
+    """The costs of a step on each of `n_devices` devices of `hardware`.
 
     `seconds`: of a step. `kernel_seconds`, `message_seconds`: of its kernels and messages, each alone; messages overlap
     with kernels that do not wait for them. `operations`: arithmetic operations of a device. `sent`: bytes that a device
@@ -140,10 +140,10 @@ def simulate(step: Callable[..., Any], *args: Any, hardware: str | Hardware = "h
 
     >>> from monolect.distributed import simulate
     >>> mesh = Mesh(("data",), (512,), [f"null:{i}" for i in range(512)])
-    >>> x, w = Tensor.ones(4096, 64).shard(mesh), Tensor.ones(64, 64).replicate(mesh)
+    >>> x, w = Tensor.ones(4096, 64).shard(mesh).realize(), Tensor.ones(64, 64).replicate(mesh).realize()
     >>> found = simulate(lambda: (x @ w).sum(), hardware="h100")
-    >>> found.sent, found.operations, found.fits  # the sum over all devices moves one element
-    ({'allreduce': 7}, 131072, True)
+    >>> found.sent, found.operations, found.fits  # 8 rows a device; a number of 4 bytes is summed over all
+    ({'allreduce': 8}, 66048, True)
     """
     hw = hardware_of(hardware)
     batches: dict[tuple[int, ...], list[UOp]] = {}  # a batch may come by twice
