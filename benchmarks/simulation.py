@@ -39,10 +39,10 @@ TABLES = {
         Row({"data": 512, "model": 8}, False, 4096),
     ],
     "70b": [
-        *(Row({"data": n, "model": 8}, True, 1024) for n in (8, 64, 512)),
-        *(Row({"data": n, "model": 8}, True, 2048) for n in (64, 512)),
+        Row({"data": 512, "model": 8}, True, 1024),
+        Row({"data": 8, "model": 8}, True, 1024),
+        Row({"data": 512, "model": 8}, True, 2048),
         Row({"data": 512, "model": 8}, True, 4096),
-        Row({"data": 512, "model": 8}, False, 1024),
     ],
 }
 HEAD = (

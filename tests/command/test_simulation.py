@@ -164,8 +164,7 @@ def test_the_page_has_the_predictions_of_now() -> None:
         sys.path.pop(0)
     for row in table.TABLES["tiny"]:
         assert table.line("tiny", row) in page
-    for name in ("7b", "70b"):
-        assert all(f" {row.context} |" in page for row in table.TABLES[name])
+    assert page.count("| data ") + page.count("| model ") == len(table.TABLES["tiny"]) + len(table.TABLES["7b"])
 
 
 def test_the_example_prints_a_prediction(capsys: pytest.CaptureFixture[str]) -> None:
