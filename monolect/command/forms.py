@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from monolect.base.dtype import DType, dtypes
 from monolect.ir.bounds import min_max, size_max
-from monolect.ir.collective import is_of_a_process
+from monolect.ir.collective import exchange_of, is_of_a_process
 from monolect.ir.ops import BufferArg, KernelInfo, ProgramInfo, StepInfo
 from monolect.ir.placement import engine
 from monolect.ir.rewrite.calls import stored_slots
@@ -238,6 +238,13 @@ def is_allreduce(item: UOp) -> bool:
     return len({name for name in names if is_of_a_process(name)}) > 1
 
 
+def is_collective(item: UOp) -> bool:
+    """Return whether `item` is a CALL that no device runs: an allreduce of several processes, or the share of one
+    device in a collective of a simulation.
+    """
+    return is_allreduce(item) or (item.op == "CALL" and exchange_of(item.src[0]) is not None)
+
+
 def is_frame(item: UOp) -> bool:
     """Return whether `item` stores a padded frame: it fills the padding of a buffer in whose interior other items write
     values.
@@ -345,6 +352,7 @@ __all__ = [
     "home",
     "is_allreduce",
     "is_arena",
+    "is_collective",
     "is_frame",
     "is_scalar",
     "is_size",

@@ -18,7 +18,7 @@ from monolect.command.forms import (
     calls_in,
     device_of,
     home,
-    is_allreduce,
+    is_collective,
     items_of,
     once_of,
     operands_of,
@@ -97,7 +97,7 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
     first, items = once_of(linear), items_of(linear)
     operands: dict[str, dict[UOp, Sequence[UOp]]] = {}
     for c in (*first, *calls_in(items)):
-        if c.op == "CALL" and c.src[0].op != "PROGRAM" and not is_allreduce(c):
+        if c.op == "CALL" and c.src[0].op != "PROGRAM" and not is_collective(c):
             operands.setdefault(device_of(c, target.name), {}).setdefault(c.src[0], c.src[1:])
     if not operands:
         return step
@@ -108,7 +108,7 @@ def lower(step: UOp, target: Target, programs: Programs | None = None) -> UOp:
         made[name] = programs(kernels, target if name == target.name else services.target(name))
 
     def lowered(c: UOp) -> UOp:
-        if c.op != "CALL" or c.src[0].op == "PROGRAM" or is_allreduce(c):
+        if c.op != "CALL" or c.src[0].op == "PROGRAM" or is_collective(c):
             return c
         return node("CALL", (made[device_of(c, target.name)][c.src[0]], *c.src[1:]))
 
@@ -128,7 +128,7 @@ def _pack_once(step: UOp, target: Target) -> UOp:
 def _is_message(item: UOp) -> bool:
     """Return whether `item` moves memory of one process to another one."""
     if item.op != "STORE":
-        return is_allreduce(item)
+        return is_collective(item)
     to, source = (services.process(home(base_of(u), "")) for u in operands_of(item))
     return source is not None and source != to
 
@@ -138,7 +138,7 @@ def _rebase(step: UOp, target: Target) -> UOp:
     its device.
     """
     calls = calls_in(items_of(program_of(step)))
-    is_alone = all(device_of(c, target.name) == target.name and not is_allreduce(c) for c in calls)
+    is_alone = all(device_of(c, target.name) == target.name and not is_collective(c) for c in calls)
     return rebase(step) if target.offsets and is_alone else step
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from monolect.command.forms import base_of, extent, is_allreduce, is_scalar, operands_of, read_operand
+from monolect.command.forms import base_of, extent, is_collective, is_scalar, operands_of, read_operand
 from monolect.ir.collective import is_of_a_process
 from monolect.ir.uop import UOp
 
@@ -31,7 +31,7 @@ def overlap(a: Sequence[Span], b: Sequence[Span]) -> bool:
 def is_message(item: UOp) -> bool:
     """Whether `item` is a sum over processes, or a copy from one to another."""
     if item.op == "CALL":
-        return is_allreduce(item)
+        return is_collective(item)
     to, source = (str(base_of(u).arg.device) for u in operands_of(item))
     return to != source and (is_of_a_process(to) or is_of_a_process(source))
 
@@ -84,6 +84,7 @@ def timeline(items: Sequence[UOp], seconds: Sequence[float]) -> Timeline:
         else:
             start = max([now, *(end for end, other in on_the_way if overlap(spans, other))])
             now = start + s
+            on_the_way = [(end, other) for end, other in on_the_way if end > now]
         events.append(Event(item, start, start + s))
     return Timeline(tuple(events))
 

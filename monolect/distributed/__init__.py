@@ -2,6 +2,7 @@
 
 What it is for: `devices()` are the processors of all processes; `Tensor.shard`, `replicate` and `nn.parallel` take them
 like any devices. Each process runs the same program, compiles its own part of it, and holds its own parts of tensors.
+`simulate` predicts what a step costs on devices that are not there.
 What it is not: a launcher. `mpiexec`, Slurm and Ray start processes.
 Invariant: all processes run the same operations in the same order. Tensors on other devices than `mpi` are those of
 each process; a program gives them the same values on all ranks.
@@ -19,9 +20,10 @@ from types import FrameType, TracebackType
 from monolect.backend.mpi.transport import Transport, transport
 from monolect.backend.registry import Device
 from monolect.base.errors import DistributedError
+from monolect.distributed.simulation import Memory, Prediction, simulate
 from monolect.tensor.random import manual_seed
 
-__all__ = ["barrier", "devices", "rank", "size"]
+__all__ = ["Memory", "Prediction", "barrier", "devices", "rank", "simulate", "size"]
 
 _LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")  # variables that launchers set
 _started = False

@@ -8,6 +8,9 @@ Before: REDUCE(ADD, x divided over mpi and mpi:1)
 After:  AFTER(B1 on mpi, CALL(k, B1, B2 on mpi:1, s1, s2)), AFTER(B2, the same CALL)
         k: for i: p0[i] = p1[i] = p2[i] + p3[i]
 Invariant: the partial values of an element are combined in the order of the operands, so all results have equal bits.
+
+A simulation has one device and no others. Its collectives are CALLs of a kernel on that device's memory whose
+KernelInfo says in `exchange` which collective it is a share of: CALL(k, result, part) waits for the device's own part.
 """
 
 from __future__ import annotations
@@ -30,6 +33,40 @@ class Sum(NamedTuple):
     op: str
     dtype: DType
     n: int
+
+
+class Exchange(NamedTuple):
+    """A collective of a simulation. `name`: allgather, alltoall, allreduce, reduce_scatter or broadcast. `group`: pairs
+    (number of devices, distance of neighbours) for each axis of the mesh along which they exchange.
+    """
+
+    name: str
+    group: tuple[tuple[int, int], ...]
+
+    @property
+    def n(self) -> int:
+        """The number of devices that exchange."""
+        return prod(n for n, _ in self.group)
+
+
+def exchange_of(kernel: UOp) -> Exchange | None:
+    """Return the collective that `kernel` is a share of; None for a kernel that computes."""
+    info = kernel.arg
+    return Exchange(*info.exchange) if isinstance(info, KernelInfo) and info.exchange else None
+
+
+def exchanged(e: Exchange, v: UOp, shape: tuple[int, ...]) -> UOp:
+    """Return the result, of `shape`, of a collective in which `v` is the value of the simulated device."""
+    n, own = prod(shape), prod(v.shape)
+    result, source = (
+        node("PARAM", (shape_source((size,)),), ParamArg(k, v.dtype, None, "GLOBAL")) for k, size in enumerate((n, own))
+    )
+    i = build("RANGE", idx(n), arg=(0, "LOOP"))
+    value = build("LOAD", build("INDEX", source, i % own if n > own else i))
+    end = build("END", build("STORE", build("INDEX", result, i), value), i)
+    kernel = build("SINK", end, arg=KernelInfo(f"{e.name}_{e.n}", exchange=tuple(e)))
+    into = new_buffer(shape, v.dtype, device_of(v))
+    return build("AFTER", into, build("CALL", kernel, into, v))
 
 
 def is_of_a_process(name: str) -> bool:
@@ -85,4 +122,14 @@ def sum_of(kernel: UOp) -> Sum:
     return Sum(value.op, value.dtype, n)
 
 
-__all__ = ["Sum", "allreduced", "are_processes", "is_of_a_process", "sum_kernel", "sum_of"]
+__all__ = [
+    "Exchange",
+    "Sum",
+    "allreduced",
+    "are_processes",
+    "exchange_of",
+    "exchanged",
+    "is_of_a_process",
+    "sum_kernel",
+    "sum_of",
+]

@@ -136,13 +136,12 @@ class TmaCopyArg(NamedTuple):
 
 
 class KernelInfo(NamedTuple):
-    """Argument of the SINK of a kernel: its name, the optimizer's `actions` (None: not chosen yet), and its number of
-    threads.
+    """Argument of the SINK of a kernel: its name, the optimizer's `actions` (None: not chosen), its number of threads.
 
     `frozen`: slots of PARAMs whose contents are the same at every run. Packed blocks (rearranged copies) of these
     contents are filled once, by a separate kernel, whose KernelInfo differs only in `fills`. `frames`: whether the
     kernel fills the padding of a buffer whose interior other kernels write. `is_applied`: whether `actions` were
-    applied to the loops.
+    applied to the loops. `exchange`: (name, group) of the collective that it is a device's share of; else ().
     """
 
     name: str = "kernel"
@@ -152,6 +151,7 @@ class KernelInfo(NamedTuple):
     fills: bool = False
     frames: bool = False
     is_applied: bool = False
+    exchange: tuple = ()
 
 
 class ProgramInfo(NamedTuple):

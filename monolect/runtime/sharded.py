@@ -46,9 +46,9 @@ def realize_sharded(batch: Sequence[UOp], run: Callable[[list[UOp]], list[UOp]],
             profile.moved(*move)
     devices = [device_of(r) if is_on_several(r) else (device_of(r) or default,) for r in roots]
     flat = [name for names in devices for name in names]
-    values, names = _on_engines([v for local in _local_values(roots) for v in local])
+    values, names = on_engines([v for local in _local_values(roots) for v in local])
     parts = []
-    for name, b in zip(flat, run(_separate(values, [*map(engine, flat)])), strict=True):
+    for name, b in zip(flat, run(separate(values, [*map(engine, flat)])), strict=True):
         memory = base_of(b)
         if b is not memory or memory.arg.device != name:
             names[memory] = with_storage(b.shape, b.dtype, name, memory.storage)
@@ -82,7 +82,7 @@ def _local_values(roots: list[UOp]) -> list[list[UOp]]:
     return [[next(flat) for _ in (device_of(r) if is_on_several(r) else (r,))] for r in roots]
 
 
-def _on_engines(values: Sequence[UOp]) -> tuple[list[UOp], dict[UOp, UOp]]:
+def on_engines(values: Sequence[UOp]) -> tuple[list[UOp], dict[UOp, UOp]]:
     """Return `values` with the engine of each device as its device, and the BUFFER of each new BUFFER.
 
     A LOAD between devices of one engine is its source.
@@ -115,7 +115,7 @@ def _alias(b: UOp, name: str) -> UOp:
     return new
 
 
-def _separate(values: Sequence[UOp], engines: Sequence[str]) -> list[UOp]:
+def separate(values: Sequence[UOp], engines: Sequence[str]) -> list[UOp]:
     """Return nodes that compute each of `values` into memory of its own, on its engine.
 
     A value that is wanted twice is computed once and copied. A result of a CALL has memory of its own, also reshaped.
@@ -156,4 +156,4 @@ def _assembled(u: UOp, parts: list[UOp]) -> UOp:
     return with_storage(u.shape, u.dtype, device_of(u), Shards(tuple(parts), axis_of(u)))
 
 
-__all__ = ["Sharded", "realize_sharded", "wholes_of"]
+__all__ = ["Sharded", "on_engines", "realize_sharded", "separate", "wholes_of"]

@@ -18,7 +18,7 @@ from monolect.ir.ops import BufferArg
 from monolect.ir.placement import axis, device
 from monolect.ir.uop import build, node, shape_source, toposort
 from monolect.runtime import profile
-from monolect.schedule.rewrites.shard import shard
+from monolect.schedule.rewrites.shard import moves, shard
 
 DEVICES = tuple(["cpu", *(f"cpu:{k}" for k in range(1, 8))])
 PAIR = DEVICES[:2]
@@ -437,6 +437,44 @@ def test_only_needed_elements_move() -> None:
     wide = Tensor(np.ones((8, 1 << 16))).shard(("cpu", "c"), 0).realize()
     assert moved_sizes(wide.sum(0).shard(("cpu", "c"))) == [1 << 15] * 2  # reduce_scatter
     assert moved_sizes(wide.sum(0)) == [1 << 15] * 4
+
+
+def test_a_value_is_widened_after_it_has_moved() -> None:
+    narrow = Tensor(np.ones((8, 4), np.float32)).cast(dtypes.bfloat16).shard(PAIR).realize()
+    whole = Tensor(np.ones((3, 8), np.float32)).replicate(PAIR).realize()
+    product = whole @ narrow.float()
+    (move,) = moves([product.uop])
+    assert (move.collective, move.n_bytes) == ("allreduce", 2 * 12 * 4)  # the sum over the divided axis is wide
+    other = Tensor(np.ones((1 << 12, 8), np.float32)).shard(PAIR).realize()
+    (move,) = moves([(other @ narrow.float()).uop])
+    assert (move.collective, move.n_bytes) == ("allgather", 32 * 2) and move.user.op == "MUL"
+    np.testing.assert_array_equal((other @ narrow.float()).numpy(), np.full((1 << 12, 4), 8))
+
+
+@pytest.mark.parametrize("table_axis", [None, 0, 1])
+@pytest.mark.parametrize("axis_of_tokens", [0, 1])
+def test_rows_of_an_embedding_are_added_where_they_are(table_axis: int | None, axis_of_tokens: int) -> None:
+    rng = np.random.default_rng(3)
+    weights, tokens, g = rng.normal(size=(6, 4)), rng.integers(0, 6, (8, 16)), rng.normal(size=(8, 16, 4))
+
+    def gradient(of_table: Callable[[Tensor], Tensor], of_rest: Callable[[Tensor], Tensor]) -> Tensor:
+        table = of_table(Tensor(weights)).realize().requires_grad_(True)
+        (of_rest(Tensor(tokens)).embedding(table) * of_rest(Tensor(g))).sum().backward()
+        assert table.grad is not None
+        return table.grad
+
+    expected = gradient(lambda t: t, lambda t: t).numpy()
+    found = gradient(lambda t: t.shard(PAIR, table_axis), lambda t: t.shard(PAIR, axis_of_tokens).realize())
+    assert sum(m.n_bytes for m in moves([found.uop])) <= 2 * 24 * 8  # of 24 elements of the table, not 512 of the rows
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+
+
+def test_few_rows_of_an_embedding_go_to_all_devices() -> None:
+    table = Tensor(np.ones((64, 4), np.float32)).replicate(PAIR).realize().requires_grad_(True)
+    tokens = Tensor(np.array([[1], [5]])).shard(PAIR).realize()
+    (tokens.embedding(table) * 2).sum().backward()
+    assert table.grad is not None
+    assert table.grad[5].tolist() == [2.0] * 4 and table.grad.sum().item() == 16
 
 
 # ---- the pass --------------------------------------------------------------------------------------------------------

@@ -18,17 +18,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from monolect.command.cluster import Link
+
 CHUNK_BYTES = 1 << 18  # bytes of a chunk of a chain: some 200 us of a link of 10 Gbit/s
-
-
-class Link(NamedTuple):
-    """A connection. `latency`: seconds until a message of no bytes arrives. `overhead`: seconds that a process needs to
-    send or receive one. `rate`: bytes per second in each direction, which the processes of a host share.
-    """
-
-    latency: float
-    overhead: float
-    rate: float
 
 
 # "memory": MPI between processes of one host, as measured with MPICH on an AMD EPYC. "network": Ethernet
@@ -48,7 +40,7 @@ def routes(n_bytes: int, hosts: Sequence[int]) -> list[Route]:
     in the order of the ranks.
     """
     n, per_host = len(hosts), Counter(hosts)
-    link = LINKS["network" if len(per_host) > 1 else "memory"]
+    link = LINKS["network" if len(per_host) > 1 else "memory"]  # the processes of a host share its rate
 
     def all_to_all(size: float) -> float:
         """Return the seconds in which each process sends `size` bytes to each other one."""

@@ -9,31 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from threading import Thread
-from typing import Any, NoReturn
 
 import numpy as np
 
 from monolect.backend.common.host import memory
+from monolect.backend.common.host.absent import AbsentMemory
 from monolect.backend.cpu.runtime import CpuDevice
 from monolect.backend.mpi.transport import Transport, transport
 from monolect.base.disk.cache import DiskCache
 from monolect.base.errors import DistributedError
 
 
-class AbsentMemory:
-    """Memory of another process: it has a size here, and no bytes. Reading it raises DistributedError."""
-
-    def __init__(self, n_bytes: int) -> None:
-        self.address, self.n_bytes, self.n_views = 0, n_bytes, 0
-
-    def view(self, dtype: Any) -> NoReturn:
-        """Raise DistributedError."""
-        expected = 'a copy that all ranks make, such as .to("cpu")'
-        raise DistributedError("a read of a tensor of another process", expected=expected, found="no values here")
-
-    def is_lent(self) -> bool:
-        """Return False: code of this process cannot write to it."""
-        return False
+def _elsewhere() -> DistributedError:
+    """Return (not raise) the error for a read of memory of another process."""
+    expected = 'a copy that all ranks make, such as .to("cpu")'
+    return DistributedError("a read of a tensor of another process", expected=expected, found="no values here")
 
 
 class MpiDevice(CpuDevice):
@@ -52,7 +42,7 @@ class MpiDevice(CpuDevice):
 
     def alloc(self, n_bytes: int) -> memory.Memory | AbsentMemory:  # type: ignore[override]
         """Return memory of `n_bytes`, without bytes on another rank's device."""
-        return memory.alloc(n_bytes) if self.is_here else AbsentMemory(n_bytes)
+        return memory.alloc(n_bytes) if self.is_here else AbsentMemory(n_bytes, _elsewhere)
 
     def prepare(self, sizes: Sequence[int]) -> list[Thread]:
         """Preallocate memory for results, if they are here; return the threads that do it."""
@@ -60,7 +50,7 @@ class MpiDevice(CpuDevice):
 
     def from_array(self, array: np.ndarray) -> memory.Memory | AbsentMemory:  # type: ignore[override]
         """Return memory with the contents of `array`, without them on another rank's device."""
-        return memory.from_array(array) if self.is_here else AbsentMemory(array.nbytes)
+        return memory.from_array(array) if self.is_here else AbsentMemory(array.nbytes, _elsewhere)
 
     def copy(self, target: memory.Memory, source: memory.Memory, n_bytes: int) -> None:
         """Copy memory of this device, if it is here."""
@@ -73,4 +63,4 @@ class MpiDevice(CpuDevice):
         return "" if find_spec("mpi4py") else "mpi4py: pip install monolect[mpi]"
 
 
-__all__ = ["AbsentMemory", "MpiDevice"]
+__all__ = ["MpiDevice"]

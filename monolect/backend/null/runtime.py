@@ -1,4 +1,8 @@
-"""Implement the null device: it compiles kernels and runs nothing, to measure the compiler. Its results are zeros."""
+"""Implement the null device: it compiles kernels and runs nothing, to measure the compiler. Its results are zeros.
+
+Further null devices (`null:1`) have memory of their own, as those of a cluster have: what goes there is copied. Values
+on several null devices have no memory (`runtime/simulated.py`).
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ class NullDevice:
         self.name = name
         self.target = Target(name="null", native=NATIVE, vector_bytes=64, n_registers=32, n_threads=2, key="null")
         self.programs: dict[str, Program] = {}
+        self.space = memory.HOST if name == "null" else name
 
     from_array = staticmethod(memory.from_array)
     copy = staticmethod(memory.copy)
-    space = memory.HOST
 
     def alloc(self, n_bytes: int) -> memory.Memory:
         """Return zeroed host memory."""

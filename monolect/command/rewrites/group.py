@@ -23,7 +23,7 @@ from monolect.command.forms import (
     base_of,
     calls_in,
     has_loops,
-    is_allreduce,
+    is_collective,
     items_of,
     kernel_of,
     once_of,
@@ -166,7 +166,7 @@ def group(step: UOp, target: Target) -> UOp:
     """
     linear = program_of(step)
     items = items_of(linear)
-    if has_loops(items) or any(c.op == "STORE" or is_allreduce(c) for c in items):
+    if has_loops(items) or any(c.op == "STORE" or is_collective(c) for c in items):
         return step
     if target.concurrency == "graph":
         return with_program(step, (node("GROUP", items),), once_of(linear)) if items else step

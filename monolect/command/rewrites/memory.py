@@ -28,7 +28,7 @@ from monolect.command.forms import (
     calls_in,
     extent,
     home,
-    is_allreduce,
+    is_collective,
     is_frame,
     items_of,
     kernel_of,
@@ -240,7 +240,7 @@ def _held_by_messages(items: Sequence[UOp], when: Sequence[int]) -> Iterator[tup
     result: until then the sum may run beside other items. `when`: the time of each item.
     """
     for k, c in enumerate(items):
-        if is_allreduce(c):
+        if is_collective(c):
             results = _written(c)
             users = (i for i in range(k + 1, len(items)) if any(base_of(u) in results for u in operands_of(items[i])))
             until = when[next(users, len(items) - 1)]

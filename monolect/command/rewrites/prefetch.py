@@ -4,7 +4,8 @@ Before: gather W1, gather W2, gather W3, forward 1, 2, 3, backward 3, 2, 1, send
 After:  gather W1, gather W2, forward 1, gather W3, forward 2, gather W2, forward 3, backward 3, gather W1,
         send gradient 3, backward 2, update 3, send gradient 2, backward 1, update 2, send gradient 1, update 1
 
-A gather is a message whose source is memory of the step's inputs, and that no item before it changes. Three rules:
+A gather is a message whose source is memory of the step's inputs, and that no item before it changes; in a simulation
+it is the device's share in an allgather. Three rules:
 - The order goes back from each result of the step to what it needs, results of short chains first. So what a
   result needs runs right before it, and a gradient is sent and used as soon as it is known.
 - A gather runs one gather ahead of its use (prefetch), so that it overlaps with the items in between. The items
@@ -37,6 +38,7 @@ from monolect.command.forms import (
 )
 from monolect.command.rewrites.dependencies import needs, uses_of
 from monolect.command.rewrites.group import reused
+from monolect.ir.collective import exchange_of
 from monolect.ir.uop import UOp, node, substitute
 
 MIN_BYTES = 1 << 14  # bytes of the smallest value that counts as a gather; repeating a smaller one saves no memory
@@ -87,7 +89,8 @@ class _Order:
 
     def _is_gather(self, i: int) -> bool:
         c = self.items[i]
-        if c.op != "STORE" or self.before[i]:
+        share = exchange_of(c.src[0]) if c.op == "CALL" else None
+        if not (c.op == "STORE" or (share is not None and share.name == "allgather")) or self.before[i]:
             return False
         to, source = map(base_of, operands_of(c))
         return to.op == "BUFFER" and source.op == "PARAM" and buffer_bytes(to) >= MIN_BYTES

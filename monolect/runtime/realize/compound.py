@@ -19,6 +19,7 @@ from monolect.command.forms import base_of, is_allreduce, is_scalar, operands_of
 from monolect.command.rewrites.join import items_of_run
 from monolect.ir.bounds import size_max
 from monolect.ir.check.custom_kernels import admit_called
+from monolect.ir.collective import exchange_of
 from monolect.ir.ops import BufferArg, LoadArg, ParamArg
 from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.calls import check_arguments, inlined, is_body, is_opaque, stored_slots
@@ -27,6 +28,7 @@ from monolect.ir.uop import UOp, build, node, rebuild, shape_source, substitute,
 from monolect.runtime.buffer import from_bytes, one_device
 from monolect.schedule.callify import callify, components, resolve_functions
 from monolect.schedule.result import schedule_of
+from monolect.schedule.rewrites.parts import is_widened
 
 HOST_DEVICE = "cpu"  # computes on the contents of a disk file before they are copied to a device with separate memory
 MIN_BYTES_APART = 1 << 18  # bytes of results whose kernels take much longer than a launch
@@ -120,7 +122,7 @@ class Levels:
         happen twice.
         """
         is_pure = self.has_reduction[u] and not self.has_effect[u]
-        return is_pure and u.op not in _VIEWS and self._is_value(u)
+        return is_pure and u.op not in _VIEWS and not is_widened(u) and self._is_value(u)
 
     def _is_value(self, u: UOp) -> bool:
         """Return whether `u` is a value on a device that kernels compute."""
@@ -299,14 +301,17 @@ class _Parts:
             inner = self.resolved([*inlined(body, tuple(given))])
             return self.stored([self.whole(v, dev) for v in inner])
         check_arguments(body, tuple(args), is_typed=True)
-        if body.op == "SINK" and device_of(args[0]) == device_of(args[-1]):  # else an allreduce, which no device runs
+        is_exchange = exchange_of(body) is not None  # which no device runs, as it runs no allreduce
+        if body.op == "SINK" and device_of(args[0]) == device_of(args[-1]) and not is_exchange:
             admit_called(body, Device[one_device(args)].target)
         n = len(stored_slots(body))
         results = [self.buffer(b.shape, b, str(b.arg.device)) for b in args[:n]]
         given = self.stored([self.whole(a, dev) for a in args[n:]])
         operands = [self.memory[b] for b in (*results, *given)]
         item = node("CALL", (body, *operands))
-        if is_allreduce(item) and _goes_by_messages(item):  # early: its results take the memory of its operands
+        if is_exchange or (
+            is_allreduce(item) and _goes_by_messages(item)
+        ):  # early: its results take the memory of its operands
             self.moved(item, operands, 0)
         else:
             self.items.append(item)

@@ -310,10 +310,17 @@ def _run_sharded(batch: list[UOp], as_symbolic: bool, also: list[tuple[UOp, UOp]
     """Run a batch of values that reads or computes values on several devices, or on further devices of an engine."""
     from monolect.runtime.sharded import realize_sharded, wholes_of  # imported only for such values
 
+    if also is None and _is_simulated(batch):
+        from monolect.runtime.simulated import absent_results  # imported only for a simulation
+
+        if listening.see is not None:
+            listening.see(batch, Device.default)
+        return absent_results(batch)
     if also is not None:
         known = structure(batch)[2]
         if known != batch and (more := to_store(batch, known, device(batch[0]))):
             return _with_held(batch, more, lambda values: _run_sharded(values, as_symbolic), also)
+        return _run_sharded(batch, as_symbolic)
     captures = listening.captures
     first = [len(capture) for capture in captures]
 
@@ -336,6 +343,12 @@ def _run_sharded(batch: list[UOp], as_symbolic: bool, also: list[tuple[UOp, UOp]
                 inputs, fresh = (tuple([found.names.get(b, b) for b in bs]) for bs in (r.inputs, r.fresh))
                 capture[k] = Run(r.plan, inputs, fresh, wholes_of(inputs, read), wholes_of(fresh, made))
     return found.values
+
+
+def _is_simulated(batch: Sequence[UOp]) -> bool:
+    """Whether a batch reads or computes values on several null devices, which have no memory."""
+    names = {*map(device, batch), *_device_names(batch)}
+    return any(name.__class__ is tuple and name[0].partition(":")[0] == "null" for name in names)
 
 
 def _viewed(u: UOp) -> UOp:

@@ -13,7 +13,7 @@ Invariant: the result of `cut` has the elements of the SHRINK; an element that i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,11 +33,18 @@ _THROUGH = ELEMENTWISE | {"PAD", "STACK", "EXPAND", "PERMUTE", "RESHAPE"}  # a p
 _pieces: WeakKeyDictionary[UOp, tuple[int, tuple[UOp, ...]]] = WeakKeyDictionary()  # (axis, values) of joined values
 _sums: WeakKeyDictionary[UOp, tuple[str, tuple[UOp, ...]]] = WeakKeyDictionary()  # (op, values) of combined values
 _heights: WeakKeyDictionary[UOp, int] = WeakKeyDictionary()  # results of `_height`
+# Functions (axis, start, size) -> the part of a value, or None, of values whose parts another module makes.
+makers: WeakKeyDictionary[UOp, Callable[[int, int, int], UOp | None]] = WeakKeyDictionary()
 
 
 def same_span(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
     """Whether two pairs of offset and size are equal; symbolic ones are if they are the same nodes."""
     return all(x is y or (x.__class__ is int and y.__class__ is int and x == y) for x, y in zip(a, b, strict=True))
+
+
+def is_widened(u: UOp) -> bool:
+    """Whether `u` is a CAST to a wider dtype: what moves or is stored is the narrow value below it."""
+    return u.op == "CAST" and u.src[0].dtype.itemsize < u.dtype.itemsize
 
 
 def part(v: UOp, layout: Layout, i: int, n: int) -> UOp:
@@ -103,6 +110,8 @@ class _Cut:
             return build("EXPAND", below, shape_source(shape))
         if v.op == "PERMUTE":
             return build("PERMUTE", self.of(v.src[0], v.arg[axis], start, size), arg=v.arg)
+        if is_widened(v):
+            return rebuild(v, (self.of(v.src[0], axis, start, size),))
         if v.op == "RESHAPE" and (span := _span_below(v, axis, start, size)) is not None:
             return build("RESHAPE", self.of(v.src[0], *span), shape_source(shape))
         if start.__class__ is int and size.__class__ is int and size:
@@ -118,6 +127,8 @@ class _Cut:
         """Return the part, computed from parts of the sources of `v` or of the pieces it is joined of; None if it is
         not known how.
         """
+        if v in makers:
+            return makers[v](axis, start, size)
         if v in _pieces:
             return self._of_pieces(*_pieces[v], axis, start, size)
         total = v.src[0] if is_copy(v) else v
@@ -179,7 +190,7 @@ def _height(v: UOp) -> int:
     stack = [v]
     while stack:
         u = stack[-1]
-        is_end = u in _pieces or u in _sums or is_copy(u) or u.op == "IOTA"
+        is_end = u in makers or u in _pieces or u in _sums or is_copy(u) or u.op == "IOTA"
         if u in _heights:
             stack.pop()
         elif is_end or u.op not in _THROUGH:
@@ -203,14 +214,14 @@ def is_copy(u: UOp) -> bool:
 
 
 def copy(v: UOp, name: str) -> UOp:
-    """Return `v` on the device `name`. The copy is below views that repeat or reorder elements; a copy of what came
-    from there is what it came from.
+    """Return `v` on the device `name`. The copy is below views that repeat or reorder elements, and below a CAST to a
+    wider dtype; a copy of what came from there is what it came from.
     """
     if device_of(v) == name:
         return v
     if is_copy(v) and device_of(v.src[0]) == name:
         return v.src[0]
-    if v.op in ("EXPAND", "RESHAPE", "PERMUTE"):
+    if v.op in ("EXPAND", "RESHAPE", "PERMUTE") or is_widened(v):
         return rebuild(v, (copy(v.src[0], name), *v.src[1:]))
     return build("LOAD", v, arg=LoadArg(name, "GLOBAL"))
 
@@ -245,17 +256,31 @@ def joined(values: Sequence[UOp], axis: int) -> UOp:
     if any(v.shape != first.shape for v in values):
         return _of_pieces(graph.joined([v for v in values if v.shape[axis] != 0], axis), axis, values)
     shape = (*first.shape[:axis], first.shape[axis] * len(values), *first.shape[axis + 1 :])
-    if first.src and all(v.op == first.op and v.src and v.src[0].shape == first.src[0].shape for v in values):
-        below = [v.src[0] for v in values]
-        if first.op == "EXPAND" and below[0].shape[axis] == first.shape[axis]:
-            return build("EXPAND", joined(below, axis), shape_source(shape))
-        if first.op == "PERMUTE" and all(v.arg == first.arg for v in values):
-            return build("PERMUTE", joined(below, first.arg[axis]), arg=first.arg)
-        if first.op == "RESHAPE" and (at := _same_axis(first, axis)) is not None:
-            return build("RESHAPE", joined(below, at), shape_source(shape))
+    if all(v.op == first.op and v.arg == first.arg and v.src and v.src[0].shape == first.src[0].shape for v in values):
+        found = longer_view(first, axis, shape[axis], lambda at: joined([v.src[0] for v in values], at))
+        if found is not None:
+            return found
     order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
     stacked = build("PERMUTE", build("STACK", *values), arg=tuple(order))
     return _of_pieces(build("RESHAPE", stacked, shape_source(shape)), axis, values)
+
+
+def longer_view(v: UOp, axis: int, size: Any, longer: Callable[[int], UOp]) -> UOp | None:
+    """Return `v`, a view that repeats or reorders elements or a CAST to a wider dtype, with `size` elements along
+    `axis`; None for another node.
+
+    `longer(at)`: the source of `v` with more elements along its axis `at`, which `axis` of the view is.
+    """
+    shape = shape_source((*v.shape[:axis], size, *v.shape[axis + 1 :]))
+    if v.op == "EXPAND" and v.src[0].shape[axis] == v.shape[axis]:
+        return build("EXPAND", longer(axis), shape)
+    if is_widened(v):
+        return rebuild(v, (longer(axis),))
+    if v.op == "PERMUTE":
+        return build("PERMUTE", longer(v.arg[axis]), arg=v.arg)
+    if v.op == "RESHAPE" and (at := _same_axis(v, axis)) is not None:
+        return build("RESHAPE", longer(at), shape)
+    return None
 
 
 def _of_pieces(u: UOp, axis: int, pieces: Sequence[UOp]) -> UOp:
@@ -272,4 +297,17 @@ def _same_axis(v: UOp, axis: int) -> int | None:
     return next((a for a in range(len(below)) if prod(below[:a]) == before and below[a] == v.shape[axis]), None)
 
 
-__all__ = ["combined", "combined_by_all", "copy", "cut", "is_copy", "joined", "part", "same_span", "shrunk"]
+__all__ = [
+    "combined",
+    "combined_by_all",
+    "copy",
+    "cut",
+    "is_copy",
+    "is_widened",
+    "joined",
+    "longer_view",
+    "makers",
+    "part",
+    "same_span",
+    "shrunk",
+]

@@ -75,13 +75,50 @@ def shard(roots: list[UOp]) -> list[UOp]:
     return [v for r in roots for v in (local[r] if is_on_several(r) else [local[r][0]])]
 
 
-def local_values(roots: Sequence[UOp]) -> dict[UOp, list[UOp]]:
-    """Return for each node below `roots` its value for each device; one value for a node on one device or on none."""
+class Devices:
+    """The devices that local values are of, and how elements move between them: all devices, by copies.
+
+    A subclass may compute the values of some devices only.
+    """
+
+    def computed(self, n: int) -> Sequence[int]:
+        """Return the numbers of the devices, of `n`, whose values are computed."""
+        return range(n)
+
+    def parts(self, b: UOp) -> list[UOp]:
+        """Return the part of the BUFFER `b` on each computed device."""
+        return list(shards_of(b))
+
+    def fetched(self, s: UOp, values: Sequence[UOp], layout: Layout, i: int, names: Sequence[str]) -> UOp:
+        """Return the part of `s` that device `i` of `names` has in `layout`. `values`: the local values of `s`."""
+        return fetched(s, values, layout, i, names)
+
+    def totals(
+        self, op: str, partial: Sequence[UOp], layout: Layout, summed: Sequence[int], names: Sequence[str]
+    ) -> list[UOp]:
+        """Return on each computed device the values `partial`, combined by `op` over the devices of `names` that differ
+        in the pairs numbered `summed` of `layout` only.
+        """
+        out: dict[int, UOp] = {}
+        for i in range(len(names)):
+            if i not in out:
+                group = neighbours(layout, i, len(names), summed)
+                combined = totals(op, [partial[j] for j in group], [names[j] for j in group])
+                out |= zip(group, combined, strict=True)
+        return [out[i] for i in range(len(names))]
+
+
+def local_values(roots: Sequence[UOp], where: Devices | None = None) -> dict[UOp, list[UOp]]:
+    """Return for each node below `roots` its value for each device; one value for a node on one device or on none.
+
+    `where`: the devices to compute values for; None for all.
+    """
+    where = where or Devices()
     local: dict[UOp, list[UOp]] = {}
     order = toposort(*roots)
     written = {view for u in order if u.op in ("STORE", "ATOMICADD") for view in _views_of_target(u.src[0])}
     for u in order:
-        local[u] = _Node(u, local, u in written).values()
+        local[u] = _Node(u, local, u in written, where).values()
     return local
 
 
@@ -147,9 +184,9 @@ def _collective(u: UOp) -> tuple[str, UOp]:
     """Return the name of the collective of the node `u`, and the value that it moves."""
     if u.op == "LOAD":
         return _name_of_copy(u), u.src[0]
-    if u.op == "REDUCE":
+    if u.op in ("REDUCE", "AFTER"):
         return "allreduce", u
-    here = _Node(u, {}, False)
+    here = _Node(u, {}, False, Devices())
     for k, s in enumerate(u.src):
         if is_on_several(s) and s.dtype.kind != "v":
             now, at = axes_of(axis_of(s)), axes_of(here.layout_in(s, k))
@@ -172,11 +209,12 @@ def _name_of_copy(u: UOp) -> str:
 class _Node:
     """One node of the graph whose sources have local values. `is_written`: it is a view in the target of a STORE."""
 
-    def __init__(self, u: UOp, local: dict[UOp, list[UOp]], is_written: bool):
-        self.u, self.local, self.is_written = u, local, is_written
+    def __init__(self, u: UOp, local: dict[UOp, list[UOp]], is_written: bool, where: Devices):
+        self.u, self.local, self.is_written, self.where = u, local, is_written, where
         found = device_of(u)
         self.devices: tuple[str, ...] = found if isinstance(found, tuple) else ()
         self.n = len(self.devices)
+        self.here = where.computed(self.n)  # the devices whose values are computed
         self.layout: Layout = axis_of(u) if self.devices else None
 
     def values(self) -> list[UOp]:
@@ -189,19 +227,21 @@ class _Node:
         if not self.devices:
             raise DeviceError(f"{u.op} of values on several devices", expected="a copy to one device", found=u.src)
         if u.op == "BUFFER":
-            return list(shards_of(u))
+            return self.where.parts(u)
+        if u.op == "AFTER" and (found := self.scattered()) is not None:
+            return found
         if u.op in ELEMENTWISE or u.op == "STACK" or u.op in ("STORE", "ATOMICADD", "INDEX", *_EFFECTS):
             if u.op == "STORE" and is_on_several(u.src[0]):
                 self.check_target()
-            return [rebuild(u, tuple([self.operand(s, k, i) for k, s in enumerate(u.src)])) for i in range(self.n)]
+            return [rebuild(u, tuple([self.operand(s, k, i) for k, s in enumerate(u.src)])) for i in self.here]
         if u.op == "REDUCE":
             return self.reduced()
         if u.op == "LOAD" or u.op in _LOCAL:
-            return [rebuild(u, (self.local[u.src[0]][i], *u.src[1:])) for i in range(self.n)]
+            return [rebuild(u, (self.local[u.src[0]][i], *u.src[1:])) for i in self.here]
         if u.op in ("RESHAPE", "EXPAND", "PAD", "SHRINK"):
-            return [self.moved(self.local[u.src[0]][i], i) for i in range(self.n)]
+            return [self.moved(self.local[u.src[0]][i], i) for i in self.here]
         if u.op == "REPLICATED":
-            return [self.replicated(self.local[u.src[0]][i]) for i in range(self.n)]
+            return [self.replicated(self.local[u.src[0]][i]) for i in self.here]
         raise DeviceError(f"{u.op} on several devices", expected="an op that this pass divides", found=u.op)
 
     def same(self) -> UOp:
@@ -230,7 +270,7 @@ class _Node:
             return self.local[s][i]
         at = self.layout_in(s, k)
         if is_on_several(s) or device_of(s) is not None:
-            return fetched(s, self.local[s], at, i, self.devices)
+            return self.where.fetched(s, self.local[s], at, i, self.devices)
         return part(self.local[s][0], at, i, self.n)
 
     def layout_in(self, s: UOp, k: int) -> Layout:
@@ -261,7 +301,7 @@ class _Node:
         """Return a movement op of `v`, the value on device `i`; it repeats a sharded axis of size 1 on each device."""
         u = self.u
         if u.op == "EXPAND":
-            v = fetched(u.src[0], self.local[u.src[0]], self.layout, i, self.devices)
+            v = self.where.fetched(u.src[0], self.local[u.src[0]], self.layout, i, self.devices)
         *offsets, sizes = u.src[1:]
         if u.op == "SHRINK" and not self.is_written:
             spans = zip(offsets[0].sizes, part_shape(sizes.sizes, self.layout, i, self.n), strict=True)
@@ -288,17 +328,33 @@ class _Node:
         """Return a REDUCE on each device; along the shard axis the partial results of all devices are combined."""
         u = self.u
         source = u.src[0]
-        partial = [rebuild(u, (self.local[source][i], *u.src[1:])) for i in range(self.n)]
+        partial = [rebuild(u, (self.local[source][i], *u.src[1:])) for i in self.here]
         summed = [k for k, (_, a) in enumerate(pairs_of(axis_of(source), self.n)) if a in u.arg[1]]
         if not summed:
             return partial
-        out: dict[int, UOp] = {}
-        for i in range(self.n):
-            if i not in out:
-                group = neighbours(axis_of(source), i, self.n, summed)
-                names = [self.devices[j] for j in group]
-                out |= zip(group, totals(u.arg[0], [partial[j] for j in group], names), strict=True)
-        return [out[i] for i in range(self.n)]
+        return self.where.totals(u.arg[0], partial, axis_of(source), summed, self.devices)
+
+    def scattered(self) -> list[UOp] | None:
+        """Return an AFTER that adds to zeros at the indices of gathered rows: each device adds its own rows, and the
+        results are combined, as in REDUCE. None for any other AFTER, and where the rows are smaller than the results.
+        """
+        zeros, *effects = self.u.src
+        add = effects[0] if len(effects) == 1 and effects[0].op == "ATOMICADD" else None
+        if add is None or len(add.src[0].src) != 2 or add.src[0].src[0] is not zeros or not _is_zeros(zeros):
+            return None
+        index, rows = (s.src[0] if s.op == "LOAD" else s for s in (add.src[0].src[1], add.src[1]))
+        if device_of(rows) != self.devices or count(rows.shape) < 2 * count(zeros.shape):
+            return None
+        at = mapped(axis_of(rows), self.n, lambda a, _: a if a < len(index.shape) else None)
+        if at is None:
+            return None
+        partial = []
+        for i in self.here:
+            own, there = (self.where.fetched(s, self.local[s], at, i, self.devices) for s in (rows, index))
+            memory = self.local[zeros][i]
+            partial.append(build("AFTER", memory, build("ATOMICADD", build("INDEX", memory, there), own)))
+        summed = [k for k, (_, a) in enumerate(pairs_of(at, self.n)) if a is not None]
+        return self.where.totals("ADD", partial, at, summed, self.devices)
 
     def copied(self) -> list[UOp]:
         """Return the LOAD to another device or to several: a COPY of the specification, in the layout of its arg."""
@@ -308,7 +364,16 @@ class _Node:
                 "a gated copy to or from several devices", expected="no gate", found=f"{len(u.src)} sources"
             )
         names = self.devices or (u.arg.device,)
-        return [fetched(u.src[0], self.local[u.src[0]], self.layout, i, names) for i in range(len(names))]
+        here = self.where.computed(len(names))
+        return [self.where.fetched(u.src[0], self.local[u.src[0]], self.layout, i, names) for i in here]
+
+
+def _is_zeros(u: UOp) -> bool:
+    """Whether `u` is memory of a computed value that is 0 everywhere."""
+    below = u.src[0] if u.src else u
+    while below.op in ("LOAD", "EXPAND", "RESHAPE"):
+        below = below.src[0]
+    return u.op == "CONTIGUOUS" and below.op == "CONST" and below.value == 0 and count(u.shape).__class__ is int
 
 
 def fetched(s: UOp, values: Sequence[UOp], layout: Layout, i: int, names: Sequence[str]) -> UOp:
@@ -372,4 +437,4 @@ def totals(op: str, partial: Sequence[UOp], names: Sequence[str]) -> list[UOp]:
     return [build("RESHAPE", joined([copy(p, name) for p in parts], 0), shape_source(shape)) for name in names]
 
 
-__all__ = ["Move", "is_on_several", "local_values", "moves", "shard", "shards_of"]
+__all__ = ["Devices", "Move", "is_on_several", "local_values", "moves", "shard", "shards_of"]

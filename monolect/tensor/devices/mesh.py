@@ -33,10 +33,13 @@ class Mesh(tuple[str, ...]):
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
+    devices: tuple[str, ...]  # their canonical names, in order, as a plain tuple
 
     def __new__(cls, names: Sequence[str], shape: Sequence[int], devices: Sequence[DeviceLike]) -> Mesh:
         """Return the mesh of `devices`."""
-        self = super().__new__(cls, as_device(tuple(devices)))
+        found = as_device(tuple(devices))
+        self = super().__new__(cls, found)
+        self.devices = found
         self.names, self.shape = (names,) if isinstance(names, str) else tuple(names), tuple(shape)
         if len({*self.names}) < len(self.names) or len(self.names) != len(self.shape):
             raise ArgumentError("Mesh: names", expected=f"{len(self.shape)} different names", found=self.names)

@@ -27,7 +27,7 @@ def as_devices(devices: Any) -> tuple[str, ...]:
 
     Raises DeviceError for fewer than two devices, one listed twice, or an unknown one.
     """
-    names: tuple[str, ...] = as_device(tuple(devices))
+    names: tuple[str, ...] = devices.devices if isinstance(devices, Mesh) else as_device(tuple(devices))
     return names
 
 
