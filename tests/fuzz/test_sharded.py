@@ -74,10 +74,15 @@ def axis(t: Tensor, rng: Random) -> int:
     return rng.randrange(-t.ndim, t.ndim) if t.ndim else -1
 
 
-def divided_again(t: Tensor, moved: Tensor, rng: Random) -> Tensor:
-    """`moved`, divided over the devices of `t` along an axis, so that each device needs a part of it."""
+def divided_again(t: Tensor, others: list[Tensor], moved: Tensor, rng: Random) -> Tensor:
+    """`moved`, divided over the devices of `t` along an axis, so that each device needs a part of it. Parts of unequal
+    sizes do not meet operands on a mesh, which would be an error.
+    """
     a = axis(moved, rng)
-    return moved.shard(t.device, a) if isinstance(t.device, tuple) and moved.ndim else moved
+    if not isinstance(t.device, tuple) or not moved.ndim:
+        return moved
+    is_on_mesh = any(isinstance(x.shard_axis, tuple) for x in (t, *others))
+    return moved if is_on_mesh and moved.shape[a] % len(t.device) else moved.shard(t.device, a)
 
 
 def between(t: Tensor, rng: Random) -> Tensor:
@@ -115,11 +120,13 @@ STEPS: dict[str, Step] = {
     "cumsum": lambda t, o, r: t.cumsum(axis(t, r)) if t.ndim else t,
     "sort": lambda t, o, r: t.sort(axis(t, r))[0].to(t.device) if t.ndim else t,  # it runs on the first device
     "roll": lambda t, o, r: t.roll(r.randrange(4), axis(t, r)) if t.ndim else t,
-    "shifted": lambda t, o, r: divided_again(t, t.roll(r.randrange(4), axis(t, r)) if t.ndim else t, r),
-    "rows between": lambda t, o, r: divided_again(t, between(t, r), r),
-    "padded": lambda t, o, r: divided_again(t, t.pad((0, 0) * (t.ndim - 1) + (r.randrange(3), 2)) if t.ndim else t, r),
-    "sum divided": lambda t, o, r: divided_again(t, t.sum(0) if t.ndim else t, r),
-    "cat divided": lambda t, o, r: divided_again(t, Tensor.cat(t, t * 2, t[:1], dim=0) if t.ndim else t, r),
+    "shifted": lambda t, o, r: divided_again(t, o, t.roll(r.randrange(4), axis(t, r)) if t.ndim else t, r),
+    "rows between": lambda t, o, r: divided_again(t, o, between(t, r), r),
+    "padded": lambda t, o, r: divided_again(
+        t, o, t.pad((0, 0) * (t.ndim - 1) + (r.randrange(3), 2)) if t.ndim else t, r
+    ),
+    "sum divided": lambda t, o, r: divided_again(t, o, t.sum(0) if t.ndim else t, r),
+    "cat divided": lambda t, o, r: divided_again(t, o, Tensor.cat(t, t * 2, t[:1], dim=0) if t.ndim else t, r),
     "square": lambda t, o, r: t.square(),
     "rows by index": lambda t, o, r: t[np.array([r.randrange(t.shape[0]) for _ in range(3)])] if t.ndim else t,
     "detached": lambda t, o, r: t * t.detach(),
