@@ -16,7 +16,7 @@ from monolect import Context, Tensor, dtypes, jit
 from monolect.backend.registry import Device
 from monolect.base.dtype import USER
 from monolect.runtime.realize.execute import plans
-from tests.strategies import COMPILED
+from tests.strategies import COMPILED, often
 
 DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
 SHAPES = [(7, 2), (5, 3), (37, 11), (64, 100), (130, 17), (1000,), (3, 5, 16)]
@@ -137,7 +137,7 @@ def forms_of_a_number(f, v, x, k, device, dtype):
     yield f(x.reshape(1, -1).expand(3, -1).contiguous())[2, k]
 
 
-@settings(max_examples=25)
+@settings(max_examples=often(12, 100))
 @given(
     st.sampled_from(FUNCTIONS),
     st.floats(-4, 4, width=16),
