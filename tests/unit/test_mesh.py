@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monolect import ArgumentError, AxisError, Context, DeviceError, IRError, Mesh, Tensor, dtypes, jit, nn
@@ -20,6 +20,7 @@ from monolect.ir.ops import BufferArg
 from monolect.ir.uop import node, shape_source
 from monolect.runtime.buffer import parts_of, to_numpy
 from monolect.tensor.tensor import compute_pending
+from tests.strategies import often
 
 DEVICES = tuple(["cpu", *(f"cpu:{k}" for k in range(1, 8))])
 MESH = Mesh(("data", "model"), (2, 2), DEVICES[:4])
@@ -207,7 +208,7 @@ def losses(
         return loss
 
     run = jit(step) if is_captured else step
-    for _ in range(50 if settings().max_examples > 50 else 15):  # `make test-all` has more
+    for _ in range(often(6, 50)):
         out.append(run(*(place(Tensor(rng.normal(size=s))) for s in ((8, 6), (8, 4)))).item())
     return np.array(out)
 

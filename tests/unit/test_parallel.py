@@ -6,6 +6,7 @@ import pytest
 from monolect import ArgumentError, DTypeError, Mesh, Tensor, jit, nn
 from monolect.nn.state import get_state_dict, load_state_dict
 from monolect.schedule.rewrites.shard import moves
+from tests.strategies import often
 
 D = ("cpu", "cpu:1")
 
@@ -63,9 +64,10 @@ def test_training_has_the_losses_of_one_device(way: str) -> None:
     def make(params: list[Tensor]) -> nn.optim.Adam:
         return nn.optim.Adam(params, lr=0.01)
 
-    wanted = losses("one device", make)
-    np.testing.assert_allclose(losses(way, make), wanted, rtol=1e-4)
-    np.testing.assert_allclose(losses(way, make, is_captured=True), wanted, rtol=1e-4)
+    steps = often(8, 20)
+    wanted = losses("one device", make, steps)
+    np.testing.assert_allclose(losses(way, make, steps), wanted, rtol=1e-4)
+    np.testing.assert_allclose(losses(way, make, steps, is_captured=True), wanted, rtol=1e-4)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3, 8])
@@ -84,7 +86,7 @@ def test_a_pipeline_trains_as_its_stages_do_on_one_device(micro_batches: int) ->
             return loss
 
         f, out = jit(step) if is_captured else step, []
-        for _ in range(6):
+        for _ in range(often(4, 6)):
             x, y = Tensor(rng.normal(size=(8, 6)).astype(np.float32)), Tensor(rng.integers(0, 3, 8))
             out.append(f(x, y).item())
         return out
