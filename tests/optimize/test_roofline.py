@@ -14,6 +14,7 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, const, idx, node, shape_source
 from monolect.optimize.roofline import predict
 from tests.optimize.targets import H100, ZEN_5
+from tests.strategies import often
 
 ROOT = Path(__file__).parents[2]
 # Milliseconds on an Intel Xeon with AMX, two threads, and the term that limits the program; where the program is not
@@ -79,9 +80,11 @@ def measured_on_first_machine() -> dict[str, float]:
 
 
 def test_a_machine_that_the_model_was_not_made_for():
-    found = predictions("amx", *XEON)
-    for name, (ms, limit) in XEON.items():
-        predicted, by = found[name]
+    """`make test` predicts every second program."""
+    names = [*XEON][often(1, 0) :: often(2, 1)]
+    found = predictions("amx", *names)
+    for name in names:
+        (ms, limit), (predicted, by) = XEON[name], found[name]
         assert ms / 2 <= predicted <= ms * 2, f"{name}: {predicted:.3f} ms, measured {ms}"
         assert by == limit, name
 
