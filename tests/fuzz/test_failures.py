@@ -23,7 +23,7 @@ from monolect.runtime.replay.in_progress import NotKept
 from monolect.tensor import random as random_state
 from tests.strategies import often
 
-FEW = max(15, settings().max_examples)
+FEW = often(24, 1000)
 OPS = ("backward", "update", "norm", "assign", "part", "draw", "rate", "seed", "load", "read", "hold")
 STEPS = ("train", "draws", "states", "normed", "left", "parts")
 KINDS = ("alloc", "alloc", "copy", "launch", "kernel", "compile", "user", "native", "native")
@@ -247,7 +247,7 @@ def undisturbed(device: str, kind: str, program: Program) -> dict[str, Any]:
     return world.values()
 
 
-@settings(max_examples=often(24, 1000), phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=FEW, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.integers(0, 2**32 - 1))
 def test_what_fails_leaves_everything_as_it_was(seed):
     """The last call of a program fails, and is made again. It is the same as up to three before it."""
