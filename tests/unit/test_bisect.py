@@ -80,7 +80,10 @@ def program(tmp_path_factory):
         ("status", "action", "SPLIT_UPCAST"),
     ],
 )
-def test_a_planted_fault_is_named(planted, kind, name, program, capsys):
+def test_a_planted_fault_is_named(planted, kind, name, program, capsys, monkeypatch):
+    """A fault of a rule is one of every device; the device python starts and compiles sooner than others."""
+    if kind == "rule":
+        monkeypatch.setenv("DEVICE", "python")
     only = ["--only", kind] if planted != "action" else []  # each run is a process
     assert main(["bisect", *only, program, planted]) == 0
     out = capsys.readouterr().out

@@ -9,6 +9,7 @@ from monolect.schedule.rewrites.shard import moves
 from tests.strategies import often
 
 D = ("cpu", "cpu:1")
+STEPS = often(8, 20)
 
 
 class Block(nn.Module):
@@ -59,15 +60,19 @@ def losses(way: str, make: object, steps: int = 20, is_captured: bool = False) -
     return out
 
 
-@pytest.mark.parametrize("way", [w for w in WAYS if w != "one device"])
-def test_training_has_the_losses_of_one_device(way: str) -> None:
-    def make(params: list[Tensor]) -> nn.optim.Adam:
-        return nn.optim.Adam(params, lr=0.01)
+def adam(params: list[Tensor]) -> nn.optim.Adam:
+    return nn.optim.Adam(params, lr=0.01)
 
-    steps = often(8, 20)
-    wanted = losses("one device", make, steps)
-    np.testing.assert_allclose(losses(way, make, steps), wanted, rtol=1e-4)
-    np.testing.assert_allclose(losses(way, make, steps, is_captured=True), wanted, rtol=1e-4)
+
+@pytest.fixture(scope="module")
+def wanted() -> list[float]:
+    return losses("one device", adam, STEPS)
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w != "one device"])
+def test_training_has_the_losses_of_one_device(way: str, wanted: list[float]) -> None:
+    np.testing.assert_allclose(losses(way, adam, STEPS), wanted, rtol=1e-4)
+    np.testing.assert_allclose(losses(way, adam, STEPS, is_captured=True), wanted, rtol=1e-4)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3, 8])
