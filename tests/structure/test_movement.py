@@ -24,7 +24,7 @@ def one_kernel(ks, loads=1):
     return ks[0]
 
 
-@pytest.mark.parametrize("length", [1, 10, 200])
+@pytest.mark.parametrize("length", [1, 10, often(130, 200)])  # of 8 views each; Python's limit of calls is 1000
 def test_a_chain_of_views_is_no_kernel_of_its_own(check, data, length):
     a = data(6, 8)
     x, w = Tensor(a), a
