@@ -165,7 +165,7 @@ def test_sizes_of_the_moment(gpu):
 EDGES = st.lists(st.tuples(*[st.integers(0, 30)] * 3), min_size=4, max_size=12)
 
 
-@settings(max_examples=often(6, 24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=often(4, 24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(EDGES, st.booleans(), st.booleans(), st.integers(0, 1 << 30))
 def test_any_program_in_any_order(gpu, edges, with_state, one_by_one, seed):
     dev, driver = gpu

@@ -157,13 +157,13 @@ def printed(program: str) -> str:
 
 def test_thousands_of_layers() -> None:
     """10,000 in `make test-all`: time and memory are linear in their number."""
-    n = often(4_000, 10_000)
+    n, fewer = often(2_500, 10_000), often(500, 1_000)
     program = f"""
 import time
 from monolect import nn
 nn.Sequential(*[nn.Linear(4, 4) for _ in range(100)]).realize()
 start = time.process_time()
-nn.Sequential(*[nn.Linear(4, 4) for _ in range(1000)]).realize()
+nn.Sequential(*[nn.Linear(4, 4) for _ in range({fewer})]).realize()
 between = time.process_time()
 kept = nn.Sequential(*[nn.Linear(4, 4) for _ in range({n})]).realize()
 lines = dict(line.split(":") for line in open("/proc/self/status"))
@@ -171,7 +171,7 @@ print(int(lines["VmHWM"].split()[0]) * 1024, (time.process_time() - between) / (
 """
     peak_bytes, ratio = map(float, printed(program).split())
     assert peak_bytes < 120e6 + n * 18_000
-    assert ratio < 2.5 * n / 1000, "the time is linear in the number of layers"
+    assert ratio < 2.5 * n / fewer, "the time is linear in the number of layers"
 
 
 def test_what_compiling_a_model_leaves_in_memory() -> None:

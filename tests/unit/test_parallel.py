@@ -75,8 +75,10 @@ def test_training_has_the_losses_of_one_device(way: str, wanted: list[float]) ->
     np.testing.assert_allclose(losses(way, adam, STEPS, is_captured=True), wanted, rtol=1e-4)
 
 
-@pytest.mark.parametrize("micro_batches", [1, 3, 8])
+@pytest.mark.parametrize("micro_batches", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_pipeline_trains_as_its_stages_do_on_one_device(micro_batches: int) -> None:
+    """8 rows at once, and in parts of 3, 3 and 2; parts of one row, which are slow, differ from those in size only."""
+
     def run(is_piped: bool, is_captured: bool) -> list[float]:
         stages = [*model()]
         net = nn.parallel.Pipeline(stages, (*D, "cpu:2"), micro_batches) if is_piped else nn.Sequential(*stages)

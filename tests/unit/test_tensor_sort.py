@@ -99,7 +99,7 @@ def test_random_rows(data: Any) -> None:
     np.testing.assert_array_equal(Tensor(x).topk(k, dim, down).indices.numpy(), want.narrow(dim, 0, k).numpy())
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(8, 1000))
 @given(st.data())
 def test_random_long_rows(data: Any) -> None:
     """The passes by digit, whatever the length of the chunks."""
