@@ -81,13 +81,13 @@ def refusal(f, *args, **kwargs):
 
 @pytest.mark.parametrize("receiver", RECEIVERS)
 def test_every_method_refuses_bad_values_at_every_place(receiver, start):
-    """`make test` makes each call on two of the four receivers, by turns from seed to seed; `make test-all` on all."""
+    """`make test` makes each call on one of the four receivers, by turns from seed to seed; `make test-all` on all."""
     wrong, turn = [], [*RECEIVERS].index(receiver) + start
     for m in METHODS:
         x = RECEIVERS[receiver]()
         bound = getattr(x, m)
         for k, (args, kwargs) in enumerate(calls(bound)):
-            if (k + turn) % 2 < often(1, 2) and (w := refusal(bound, *args, **kwargs)):
+            if (k + turn) % 4 < often(1, 4) and (w := refusal(bound, *args, **kwargs)):
                 wrong.append(f"{m}{args}{kwargs}: {w}")
     assert not wrong, "\n".join(wrong[:10])
 

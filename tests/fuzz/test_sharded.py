@@ -137,7 +137,7 @@ SHAPES = [
 ]
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(8, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6),

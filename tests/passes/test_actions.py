@@ -321,7 +321,7 @@ def reads_beside(kernel, slot, plan):
     return any(p.op == "PARAM" and p.arg.slot == slot for u in loads for p in toposort(u.src[0]))
 
 
-@settings(max_examples=often(60, 3000))
+@settings(max_examples=often(40, 3000))
 @given(sequences())
 # the loop that the sums share became an axis of its own for the outer sum alone
 @example(("two sums that share a loop", tuple(("SPLIT", *split) for split in SHARED)))
