@@ -19,6 +19,13 @@ from monolect.ir.uop import UOp, build, const, idx, node, shape_source, toposort
 Draw = Any
 # of tests whose examples are programs to compile: half of the examples of `make test`, all of `make test-all`
 COMPILED = settings(max_examples=n // 2 if (n := settings().max_examples) <= 50 else n)
+
+
+def often(few: int, many: int) -> int:
+    """`few` times in `make test`, `many` times in `make test-all`."""
+    return many if settings().max_examples > 50 else few
+
+
 SMALL_DTYPES = (dtypes.float32, dtypes.int32, dtypes.bool, dtypes.uint8, dtypes.float16, dtypes.int64, dtypes.bfloat16)
 _UNARY_FLOAT = ("RECIP", "TRUNC", "NEG", "EXP2", "SQRT", "SIN", "LOG2")
 _BINARY_INT = ("ADD", "MUL", "MAX", "MOD", "IDIV", "XOR", "OR", "AND", "SHR", "SHL", "SUB")

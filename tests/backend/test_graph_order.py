@@ -24,6 +24,7 @@ from monolect.command.rewrites.dependencies import all_before
 from monolect.runtime.realize.execute import plans
 from tests.backend.standin.device import missing
 from tests.backend.standin.driver import Compiler, Driver, Hip, HipCompiler
+from tests.strategies import often
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 ROWS = np.arange(48, dtype=np.int64) % 7  # integers: sums in another order are the same
@@ -164,7 +165,7 @@ def test_sizes_of_the_moment(gpu):
 EDGES = st.lists(st.tuples(*[st.integers(0, 30)] * 3), min_size=4, max_size=12)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=often(4, 24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(EDGES, st.booleans(), st.booleans(), st.integers(0, 1 << 30))
 def test_any_program_in_any_order(gpu, edges, with_state, one_by_one, seed):
     dev, driver = gpu

@@ -80,9 +80,13 @@ def results(device: str) -> dict[str, Tensor]:
     return out
 
 
+@pytest.fixture(scope="module")
+def want() -> dict[str, Tensor]:
+    return results("cpu")
+
+
 @pytest.mark.parametrize("device", [d for d in devices() if d.values[0] not in ("cpu", "python")])
-def test_methods_give_the_values_of_the_cpu_where_their_tensors_are(device):
-    want = results("cpu")
+def test_methods_give_the_values_of_the_cpu_where_their_tensors_are(device, want):
     for name, got in results(device).items():
         assert got.device == device, name
         a, b = got.numpy(), want[name].numpy()

@@ -27,6 +27,7 @@ from monolect.base.errors import (
 )
 from monolect.interop.safetensors import safe_load, safe_save
 from monolect.nn.datasets import mnist_from_folder, read_idx
+from tests.strategies import often
 
 COMPUTING = {"realize", "numpy", "tolist", "item", "backward", "buffer", "manual_seed"}
 FILLERS = {"dim": 0, "other": 2.0, "size": (2,), "dtype": None}
@@ -79,13 +80,14 @@ def refusal(f, *args, **kwargs):
 
 
 @pytest.mark.parametrize("receiver", RECEIVERS)
-def test_every_method_refuses_bad_values_at_every_place(receiver):
-    wrong = []
+def test_every_method_refuses_bad_values_at_every_place(receiver, start):
+    """`make test` makes each call on one of the four receivers, by turns from seed to seed; `make test-all` on all."""
+    wrong, turn = [], [*RECEIVERS].index(receiver) + start
     for m in METHODS:
         x = RECEIVERS[receiver]()
         bound = getattr(x, m)
-        for args, kwargs in calls(bound):
-            if w := refusal(bound, *args, **kwargs):
+        for k, (args, kwargs) in enumerate(calls(bound)):
+            if (k + turn) % 4 < often(1, 4) and (w := refusal(bound, *args, **kwargs)):
                 wrong.append(f"{m}{args}{kwargs}: {w}")
     assert not wrong, "\n".join(wrong[:10])
 

@@ -15,6 +15,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor, Variable, jit
+from tests.strategies import often
 
 FEW = max(20, settings().max_examples // 2)
 SIZES = (1, 2, 3, 5, 12, 31, 64, 127, 237)
@@ -264,7 +265,7 @@ class Program:
         return f"{self.shape} {[(name, takes) for name, takes, _ in self.steps]} -> {self.results}"
 
 
-@settings(max_examples=FEW)
+@settings(max_examples=often(12, 500))
 @given(st.data())
 def test_several_results_are_those_of_pytorch(data: Any) -> None:
     program = Program(data.draw)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from monolect import CaptureWarning, Tensor, function, jit
 from monolect.capture import recording
 from monolect.capture.recording import Recording
+from tests.strategies import often
 
-FEW = max(6, settings().max_examples // 4)
+FEW = often(6, 250)
 N = 6
 rotate = function(lambda x: (x.roll(1, 0) * 0.5, x.reshape(2, 3).T @ x.reshape(2, 3)), precompile=True)
 # What a state of six elements becomes, of another one and an argument.

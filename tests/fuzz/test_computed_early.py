@@ -7,11 +7,11 @@ from collections.abc import Callable
 from random import Random
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor, function
-from tests.strategies import COMPILED
+from tests.strategies import often
 
 SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (2, 1, 4, 4))
 
@@ -63,7 +63,7 @@ READS: dict[str, Callable[[Tensor], object]] = {
 }
 
 
-@COMPILED
+@settings(max_examples=often(12, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.sampled_from(sorted(FUNCTIONS)),
@@ -104,7 +104,7 @@ PARTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@COMPILED
+@settings(max_examples=often(12, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.sampled_from(sorted(FUNCTIONS)),

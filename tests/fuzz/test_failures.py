@@ -21,8 +21,9 @@ from monolect.runtime.realize import execute
 from monolect.runtime.replay import capture as replays
 from monolect.runtime.replay.in_progress import NotKept
 from monolect.tensor import random as random_state
+from tests.strategies import often
 
-FEW = max(15, settings().max_examples)
+FEW = often(16, 1000)
 OPS = ("backward", "update", "norm", "assign", "part", "draw", "rate", "seed", "load", "read", "hold")
 STEPS = ("train", "draws", "states", "normed", "left", "parts")
 KINDS = ("alloc", "alloc", "copy", "launch", "kernel", "compile", "user", "native", "native")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import monolect.ir.placement as placement
 from monolect import DeviceError, Tensor, function
+from tests.strategies import often
 
-FEW = max(10, settings().max_examples // 3)
+FEW = often(8, 333)
 DEVICES = ("cpu", "python", "c")
 LINES = ("decay", "decay", "from argument", "across", "constant", "result", "moved", "moved", "zero after", "number")
 

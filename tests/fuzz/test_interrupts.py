@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import monolect
 from monolect import JitError, Tensor, dtypes, function, jit
 from monolect.runtime.replay import in_progress as capture
+from tests.strategies import often
 
-MANY = max(30, settings().max_examples // 2)
+MANY = often(8, 500)
 PACKAGE = str(Path(monolect.__file__).parent)
 # operations after which Python looks for signals
 LOOKING = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME") if name in dis.opmap}

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 
 from monolect import GradientError, Tensor, jit
+from tests.strategies import often
 
-FEW = max(20, settings().max_examples)
+FEW = often(24, 1000)
 STEPS: dict[str, Callable] = {
     "read": lambda h, y, x: h * x,
     "metric": lambda h, y, x: y * x,

@@ -15,8 +15,9 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from monolect import Context, Tensor, function, jit
+from tests.strategies import often
 
-FEW = max(8, settings().max_examples // 6)
+FEW = often(4, 166)
 MODES = ("eager", "jit", "saved", "saved", "NOOPT", "c", "python", "THREADS", "function")
 Made = tuple[Callable[..., list[Any]], list[np.ndarray]]  # a program of (library, arrays...), and its arrays
 

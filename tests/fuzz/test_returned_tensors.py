@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 
 from monolect import ArgumentError, JitError, Tensor, function, jit
+from tests.strategies import often
 
-FEW = max(10, settings().max_examples // 4)
+FEW = often(6, 250)
 PLAIN = ("view",) * 4 + ("value",) * 3 + ("write",) * 2 + ("return",) * 4 + ("return views of a value",)
 WITH_GRADIENTS = (*PLAIN, "backward", "gradient", "gradient", "set gradient", "clear", "descend")
 BETWEEN = ("call",) * 6 + ("write", "write", "drop", "view", "replace", "exchange")

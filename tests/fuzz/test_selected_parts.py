@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 
 from monolect import Tensor, Variable, function, jit
+from tests.strategies import often
 
-FEW = max(10, settings().max_examples // 4)
+FEW = often(6, 250)
 N = Variable("n", 0, 4)
 PARTS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda t, n: t[n], lambda t, n: t[: n + 1], lambda t, n: t[n : n + 2], lambda t, n: t[4 - n],

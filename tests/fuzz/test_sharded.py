@@ -10,11 +10,11 @@ from collections.abc import Callable
 from random import Random
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import GradientError, Mesh, Tensor, jit
-from tests.strategies import COMPILED
+from tests.strategies import often
 
 DEVICES = ("cpu", "cpu:1", "cpu:2", "cpu:3", "cpu:4", "cpu:5")
 ON_A_MESH = ("mesh 0 1", "mesh 1 0", "mesh 0 -", "mesh 1 -", "mesh 2 -", "mesh - 0", "mesh 0 0", "mesh 2 1")
@@ -144,7 +144,7 @@ SHAPES = [
 ]
 
 
-@COMPILED
+@settings(max_examples=often(8, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6),
@@ -181,7 +181,7 @@ def test_programs_do_not_depend_on_where_their_operands_are(
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
 
 
-@COMPILED
+@settings(max_examples=often(8, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),

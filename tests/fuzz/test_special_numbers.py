@@ -9,12 +9,12 @@ from math import inf, nan
 from typing import Any
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monolect import Context, Tensor, jit
 from monolect.backend.registry import Device
-from tests.strategies import COMPILED
+from tests.strategies import often
 
 DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
 SPECIAL = [nan, nan, inf, -inf, 0.0, -0.0, 1.0, -2.0, 0.5, 1e38]
@@ -95,7 +95,7 @@ def step(rng: random.Random) -> Any:
     )
 
 
-@COMPILED
+@settings(max_examples=often(12, 1000))
 @given(
     st.integers(0, 2**31), st.sampled_from(["float32", "float64", "float16"]), st.sampled_from([1, 3, 16, 37]),
     st.integers(1, 5), st.sampled_from(MODES), st.sampled_from(DEVICES),

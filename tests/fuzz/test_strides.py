@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 
 from monolect import Tensor, function, jit
+from tests.strategies import often
 
-FEW = max(20, settings().max_examples // 2)
+FEW = often(12, 500)
 WRAPS: tuple[Callable, ...] = (lambda f: f, jit, function, lambda f: function(f, precompile=True))
 VIEWS: tuple[Callable[[Any], Any], ...] = (
     lambda t: t.transpose(0, 1), lambda t: t[:, 1:], lambda t: t[1:], lambda t: t[:, ::2], lambda t: t.movedim(0, -1),

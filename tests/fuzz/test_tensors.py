@@ -16,6 +16,7 @@ from monolect.ir.check.interp import evaluate
 from monolect.ir.text import show
 from monolect.ir.uop import toposort
 from monolect.runtime.buffer import to_numpy as values_of
+from tests.strategies import often
 
 Draw = Any
 FEW = max(5, settings().max_examples // 5)
@@ -209,7 +210,7 @@ def assert_right(outs: list[Tensor]) -> None:
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol, err_msg=graph)
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=often(50, 2000))
 @given(programs())
 def test_programs_on_the_cpu(outs):
     assert_right(outs)
@@ -231,7 +232,7 @@ SMOOTH = [
 ]  # fmt: skip
 
 
-@settings(max_examples=FEW * 2)
+@settings(max_examples=often(10, 400))
 @given(st.lists(st.integers(0, len(SMOOTH) - 1), min_size=1, max_size=4), st.integers(0, 50))
 def test_gradients_are_slopes(steps, seed):
     """d(sum(w * f(x))) along a random direction, against a central difference in float64."""

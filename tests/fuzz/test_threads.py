@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from monolect import JitError, Tensor, jit
+from tests.strategies import often
 
-FEW = max(10, settings().max_examples // 3)
+FEW = often(8, 333)
 LINES = ("add", "add", "row", "draw", "draw", "state draws", "both", "meet", "meet")
 FOREIGN = ("read", "part", "compute", "draw", "draw late", "other", "realize")
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect import Tensor
 from monolect.runtime.realize import execute, varied
-from tests.strategies import COMPILED
+from tests.strategies import often
 
 TABLE = np.random.default_rng(0).standard_normal((24, 6))
 
@@ -61,7 +61,7 @@ def applied(column: int, names: list[tuple[str, int]], value: Any, offset: int, 
     return value
 
 
-@COMPILED
+@settings(max_examples=often(12, 1000))
 @given(
     names=st.lists(st.tuples(st.sampled_from([*OPS]), st.integers(0, 1)), min_size=1, max_size=5),
     calls=st.lists(

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 
 from monolect import JitError, Tensor, jit, nn
+from tests.strategies import often
 
-FEW = max(4, settings().max_examples // 8)
+FEW = often(3, 125)
 INSIDE = (
     "loss", "loss", "loss", "second loss", "update", "update", "clear", "clear", "clear one", "scale", "clip", "set",
     "zero", "descend", "average", "swap", "to parameter", "to state", "keep gradient", "decay", "look at gradient",

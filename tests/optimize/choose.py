@@ -1,6 +1,7 @@
 """Choose the actions of every kernel of the frozen corpus for every target, and write them as text.
 
     python -m tests.optimize.choose > FILE
+    python -m tests.optimize.choose 2       (for every second target)
 
 It runs in a process of its own: the order of commutative operands is the order in which nodes were made, so it must not
 depend on which tests ran before. The first line counts kernels
@@ -12,6 +13,7 @@ from __future__ import annotations
 import gc
 import gzip
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,9 +39,8 @@ class Kernel(NamedTuple):
     flows: tuple[str, ...]
     sink: UOp
 
-    @property
-    def targets(self) -> list[Target]:
-        return [t for flow in self.flows for t in OF_FLOW[flow]]
+    def targets(self, step: int) -> list[Target]:
+        return [t for flow in self.flows for t in OF_FLOW[flow][::step]]
 
 
 def kernels() -> Iterator[Kernel]:
@@ -84,10 +85,10 @@ def loops_text(plan: LoopPlan) -> str:
     return f"{outputs or 1}" + (f", sum {reduced}" if reduced else "")
 
 
-def lines(k: Kernel) -> Iterator[str]:
+def lines(k: Kernel, step: int) -> Iterator[str]:
     """Yield the name of a kernel with its class and loops, then a line for the targets that choose alike."""
     alike: dict[str, list[str]] = {}
-    for target in k.targets:
+    for target in k.targets(step):
         plan = chosen(k.sink, target)
         alike.setdefault("; ".join(map(action_text, plan.actions)) or "none", []).append(target.name)
     yield f"{k.name}: {classify(k.sink)} ({loops_text(plan)})"
@@ -95,15 +96,15 @@ def lines(k: Kernel) -> Iterator[str]:
         yield f"  {targets_text(names)}: {actions}"
 
 
-def main() -> None:
-    """Print the choices."""
+def main(step: int = 1) -> None:
+    """Print the choices, for the targets of each flow with this step."""
     gc.disable()
     found = list(kernels())
     of_class = Counter(classify(k.sink) for k in found)
     print(f"{len(found)} kernels: " + ", ".join(f"{of_class[c]} {c}" for c in KernelClass if of_class[c]))
     for k in found:
-        print("\n".join(lines(k)))
+        print("\n".join(lines(k, step)))
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

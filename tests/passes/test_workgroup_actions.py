@@ -20,7 +20,7 @@ from monolect.pipeline import lower_kernel, schedule
 from monolect.rules.loops.reductions import simplify_loops
 from monolect.schedule.callify import over_params
 from tests.passes.test_actions import PROGRAMS, whole, written
-from tests.strategies import COMPILED
+from tests.strategies import often
 
 PROGRAMS = PROGRAMS | {
     "long rows": lambda: whole(3, 300).sum(1),
@@ -107,7 +107,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=7):
     return name, tuple(plan.actions)
 
 
-@settings(max_examples=2 * COMPILED.max_examples)
+@settings(max_examples=often(24, 2000))
 @given(sequences())
 def test_legal_actions_keep_results(case):
     name, actions = case

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect.base.dtype import DType, dtypes
@@ -23,7 +23,7 @@ from monolect.rules.legalize import NARROW, legalize
 from monolect.rules.loops.reductions import simplify_loops
 from monolect.rules.transcendental import LN2, LOG2E
 from tests.passes.conftest import assert_same_meaning
-from tests.strategies import edge_values
+from tests.strategies import edge_values, often
 
 F16, F32, F64, I8, I32, I64 = (
     dtypes.float16, dtypes.float32, dtypes.float64, dtypes.int8, dtypes.int32, dtypes.int64,
@@ -238,6 +238,7 @@ def test_reductions_that_pick(k, m, step, shift, cast, more):
     assert (loops(after) == 0) == (step == 1) or loops(after) == 0
 
 
+@settings(max_examples=often(16, 1000))
 @given(st.integers(0, 3), st.integers(-2, 7))
 def test_other_conditions_stay(parity, bound):
     """A second condition beside the one a rule uses."""

@@ -13,6 +13,7 @@ from monolect.command.rewrites import group as p
 from monolect.command.rewrites.group import Group, Work, groups, work_of
 from monolect.ir.ops import KernelInfo, ParamArg, ProgramInfo
 from monolect.ir.uop import UOp, node, shape_source
+from tests.strategies import often
 
 W = Tensor(np.eye(8, dtype=np.float32)[::-1] * 0.5).realize()
 TWO = Device["cpu"].target.n_threads == 2
@@ -137,7 +138,7 @@ def test_a_copy_waits_for_a_kernel_only_where_it_needs_it(needs: bool) -> None:
     np.testing.assert_array_equal(copied.numpy(), (product if needs else y).numpy().T)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=often(8, 60), deadline=None)
 @given(st.data())
 def test_any_graph_of_small_kernels_is_what_it_is_without_threads(data) -> None:
     edges = data.draw(st.lists(st.tuples(*[st.integers(0, 30)] * 3), min_size=4, max_size=14))

@@ -10,6 +10,7 @@ from monolect.ir.bounds import ranges
 from monolect.ir.uop import toposort
 from monolect.runtime.profile import Recorder
 from monolect.runtime.realize.execute import plans
+from tests.strategies import often
 
 
 def softmax(a, axis=-1):
@@ -249,15 +250,18 @@ def test_a_step_of_adam_divides_once_for_each_weight(data):
     assert sorted(per_weight) == ["DIV", "SQRT"]
 
 
-def test_ten_thousand_ops_neither_overflow_nor_slow_down():
+def test_thousands_of_ops_neither_overflow_nor_slow_down():
+    """10,000 in `make test-all`; 4,000 tell time in proportion to the number from time in proportion to its square."""
     compile_time(10)
-    half, whole = (min(compile_time(n, seed) for seed in (1, 2)) for n in (5_000, 10_000))
+    n = often(4_000, 10_000)
+    half, whole = (min(compile_time(k, seed) for seed in (1, 2)) for k in (n // 2, n))
     assert whole < 3 * half + 0.3, (half, whole)
 
 
-def test_ten_thousand_views():
+def test_thousands_of_views():
+    """Far more than Python's limit of 1000 nested calls: 2,000 in `make test`, 10,000 in `make test-all`."""
     x = Tensor(np.arange(64, dtype=np.float32))
-    for _ in range(2_500):
+    for _ in range(often(500, 2_500)):
         x = x.flip(0).reshape(8, 8).permute(1, 0).reshape(64)
     assert np.array_equal((x + 0).numpy(), np.arange(64))
 

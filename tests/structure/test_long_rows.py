@@ -18,6 +18,7 @@ from monolect.runtime.realize import execute, varied
 from monolect.schedule.callify import over_params
 from monolect.schedule.rewrites import split_softmax as pass_
 from monolect.schedule.rewrites.split_softmax import split_softmax
+from tests.strategies import often
 from tests.structure.test_attention import FORMS, TARGET, calls_of, fused, in_float64, largest_error, naive, operands
 from tests.structure.test_attention import softmax as weights_of
 
@@ -153,7 +154,7 @@ def test_scores_far_apart_and_far_from_zero(data):
 
 
 # ---- any size --------------------------------------------------------------------------------------------------------
-@settings(max_examples=40)
+@settings(max_examples=often(16, 200))
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(2, 40), st.integers(1, 9)),
     most=st.integers(1, 20),

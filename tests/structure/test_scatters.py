@@ -10,6 +10,7 @@ from monolect.backend.cpu.render import render_module
 from monolect.ir.text import parse, show
 from monolect.schedule.rewrites import split_scatters as pass_
 from monolect.schedule.rewrites.split_scatters import split_scatters
+from tests.strategies import often
 
 MANY = 1 << 16
 
@@ -67,7 +68,7 @@ def added(t: np.ndarray, i: np.ndarray, x: np.ndarray) -> np.ndarray:
     return out
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=often(12, 500))
 @given(st.integers(1, 40), st.integers(1, 400), st.sampled_from([np.int64, np.float32]), st.integers(0, 5))
 def test_every_size_keeps_its_values(places, n, dtype, seed):
     """Everything counts as many here; some places are negative, which are dropped."""

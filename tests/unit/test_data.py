@@ -15,21 +15,7 @@ import torch.utils.data as theirs
 
 import monolect.data as ours
 from monolect import ArgumentError, FileFormatError, Generator, ShapeError, Tensor
-
-
-class Numbers(ours.Dataset):
-    """At the top of the module, so that worker processes find it."""
-
-    def __init__(self, n: int = 11):
-        self.n = n
-
-    def __getitem__(self, i: int) -> Any:
-        if i == 7 and self.n == 10:
-            raise KeyError("item seven")
-        return {"x": np.full(2, i, np.float32), "y": i, "name": str(i), "pair": (i * 0.5, [i])}
-
-    def __len__(self) -> int:
-        return self.n
+from tests.unit.numbers_of_data import Numbers
 
 
 class Stream(ours.IterableDataset):

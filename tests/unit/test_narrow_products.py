@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import monolect
@@ -11,7 +11,7 @@ from monolect.backend.cpu.units import BY_NAME
 from monolect.ir.ops import BufferArg
 from monolect.ir.uop import broadcast_to, build, const, node, shape_source
 from monolect.lower.matrix_products import multiply
-from tests.strategies import COMPILED
+from tests.strategies import COMPILED, often
 
 BF16, F16, I8, U8 = dtypes.bfloat16, dtypes.float16, dtypes.int8, dtypes.uint8
 SIZES = st.sampled_from([1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 96, 100, 127, 130, 200])
@@ -53,6 +53,7 @@ def test_bytes_are_added_exactly(m, k, n, left, right, da, db):
     np.testing.assert_array_equal(got.numpy(), wanted)
 
 
+@settings(max_examples=often(24, 1000))
 @given(SIZES, SIZES, SIZES, st.sampled_from([I8, U8]), st.sampled_from([I8, U8]))
 def test_products_with_a_dtype_are_those_of_cast_operands(m, k, n, da, db):
     """They are the same node, so the same units compute them."""

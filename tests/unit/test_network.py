@@ -16,6 +16,7 @@ from monolect.ir.check.prove import check_bounds
 from monolect.ir.check.verify import verify
 from monolect.ir.ops import Stage
 from monolect.ir.uop import build, new_buffer, node
+from tests.strategies import often
 
 SHAPES = [Block(2, 2), Block(4, 2), Block(2, 4), Block(4, 4), Block(8, 2)]
 
@@ -62,7 +63,7 @@ def test_the_first_few(first: int) -> None:
     np.testing.assert_array_equal(run(x, Block(4, 4), True, True, first), np.argsort(-x, 1)[:, :first])
 
 
-@settings(max_examples=15)
+@settings(max_examples=often(8, 60))
 @given(st.data())
 def test_random_rows(data: Any) -> None:
     """Values down to the sign of zero, and places, equal elements as they came."""

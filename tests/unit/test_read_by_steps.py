@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from monolect import CaptureWarning, Tensor, function, jit, nn
+from tests.strategies import often
 
 # Each way to read the attribute A of `self`: an expression, and what else the class body and the module hold.
 WAYS = {
@@ -145,7 +146,7 @@ def test_each_way_to_read_an_attribute_is_seen(way: str, kind: str) -> None:
 
 
 def test_several_ways_together() -> None:
-    for seed in range(40):
+    for seed in range(often(20, 200)):
         rng = random.Random(seed)
         kind = rng.choice(KINDS)
         ways = [w for w in WAYS if not (kind == "slots" and w in NO_DICT)]

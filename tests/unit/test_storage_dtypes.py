@@ -16,6 +16,7 @@ from monolect import Context, Tensor, dtypes, jit
 from monolect.backend.registry import Device
 from monolect.base.dtype import STORED, USER, DType, as_dtype, is_whole
 from monolect.base.errors import DTypeError, GradientError
+from tests.strategies import often
 
 DEVICES = [name for name, why in Device.present().items() if name in ("cpu", "c", "python") and not why]
 FLOATS = [d for d in STORED if not is_whole(d)]
@@ -131,7 +132,7 @@ def test_integers_wrap_and_floats_saturate() -> None:
     assert Tensor([17.0, 3.0], dtype="float4_e2m1fn").cast("int4").tolist() == [6, 3]
 
 
-@settings(max_examples=40)
+@settings(max_examples=often(20, 200))
 @given(st.sampled_from(STORED), st.sampled_from(STORED), st.sampled_from(DEVICES))
 def test_a_cast_between_two_goes_through_the_value(first: DType, second: DType, device: str) -> None:
     x = Tensor(np.arange(BYTES[first], dtype=np.uint8), device=device).bitcast(first)

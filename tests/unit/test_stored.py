@@ -17,6 +17,7 @@ import pytest
 from monolect import Context, DeviceError, FileFormatError, JitError, MonolectError, Tensor, VerifyError, jit
 from monolect.capture.files import saved
 from monolect.runtime.realize import programs
+from tests.strategies import often
 from tests.unit import saved_mutations as mutations
 
 Edit = Callable[[str], str]
@@ -215,16 +216,17 @@ def test_what_an_enemy_changed_is_refused(
 
 def test_random_changes_never_end_the_process(tmp_path: Path) -> None:
     """Hundreds of files, loaded and called in a process of its own; arguments lie between guards."""
+    n = often(200, 500)
     seed = int.from_bytes(os.urandom(3), "little")
     print("seed", seed)
-    command = [sys.executable, mutations.__file__, str(tmp_path), str(seed), "500"]
+    command = [sys.executable, mutations.__file__, str(tmp_path), str(seed), str(n)]
     run = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "VERIFY": "0", "CHECK_BOUNDS": "0"}
     )
     last = (tmp_path / "last").read_text() if (tmp_path / "last").exists() else ""
     assert run.returncode == 0, f"seed and number {last}: {run.stderr[-2000:]}"
     counts = json.loads(run.stdout)
-    assert sum(counts.values()) == 500 and counts["ran"] > 20 and counts["FileFormatError"] > 20
+    assert sum(counts.values()) == n and min(counts["ran"], counts["FileFormatError"]) > n // 25
 
 
 def test_a_store_at_several_indices_is_saved(tmp_path: Path) -> None:

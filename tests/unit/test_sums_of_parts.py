@@ -15,8 +15,9 @@ from monolect.ir.check.interp import evaluate
 from monolect.ir.uop import toposort
 from monolect.runtime.buffer import to_numpy
 from monolect.schedule.rewrites.join_parts import join_parts
+from tests.strategies import often
 
-N_INTERPRETED, N_COMPILED = 200, 6
+N_INTERPRETED, N_COMPILED = often(100, 200), often(4, 12)
 Both = Callable[[Any], Any]  # of a Tensor and of a torch.Tensor
 
 

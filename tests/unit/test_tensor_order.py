@@ -5,13 +5,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from monolect import Tensor
 from monolect.graphs import sort_keys as order
-from tests.strategies import COMPILED
+from tests.strategies import often
 
 INTS = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 FLOATS = ["float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
@@ -58,7 +58,7 @@ def test_position_of_an_extreme(name: str, method: str) -> None:
             np.testing.assert_array_equal(got.numpy(), getattr(w, method)(axis))
 
 
-@COMPILED
+@settings(max_examples=often(12, 1000))
 @given(st.data())
 def test_position_of_an_extreme_of_random_shapes(data: Any) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=40))

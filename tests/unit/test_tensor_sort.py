@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from monolect import ArgumentError, AxisError, Context, DTypeError, ShapeError, Tensor, Variable
 from monolect.graphs import radix_sort as radix
 from monolect.graphs import select as rank
-from tests.strategies import COMPILED
+from tests.strategies import often
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 UNSIGNED = ["uint16", "uint32", "uint64"]
@@ -87,7 +87,7 @@ def test_topk(shape: tuple, k: int) -> None:
             same(values.numpy(), np.take_along_axis(x, want, 1))
 
 
-@COMPILED
+@settings(max_examples=often(12, 1000))
 @given(st.data())
 def test_random_rows(data: Any) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=12))
@@ -101,7 +101,7 @@ def test_random_rows(data: Any) -> None:
     np.testing.assert_array_equal(Tensor(x).topk(k, dim, down).indices.numpy(), want.narrow(dim, 0, k).numpy())
 
 
-@COMPILED
+@settings(max_examples=often(8, 1000))
 @given(st.data())
 def test_random_long_rows(data: Any) -> None:
     """The passes by digit, whatever the length of the chunks."""
@@ -172,7 +172,7 @@ def test_elements_by_rank(dtype: str, n: int) -> None:
         same(values.numpy(), np.take_along_axis(x, indices.numpy()[:, None], 1)[:, 0])
 
 
-@COMPILED
+@settings(max_examples=often(12, 1000))
 @given(st.data())
 def test_random_ranks(data: Any) -> None:
     n = data.draw(st.integers(rank.MIN_ROW, 200))

@@ -4,7 +4,7 @@ import random
 from math import nan
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
@@ -12,7 +12,7 @@ from monolect.base.errors import IRError, ParseError
 from monolect.ir.ops import INVALID, BufferArg, KernelInfo, ParamArg, ProgramInfo
 from monolect.ir.text import _Arguments, _plain_record, parse, show, summary
 from monolect.ir.uop import NEGATIVE_ZERO, UOp, const, idx, node, shape_source
-from tests.strategies import any_graphs
+from tests.strategies import any_graphs, often
 
 B = node("BUFFER", (shape_source((4, 5)),), BufferArg(0, dtypes.float32, "cpu"))
 EXAMPLE = """\
@@ -27,6 +27,7 @@ EXAMPLE = """\
 PIECES = ["", "(", ")", "%", "@", "@x {", "}", "0", " ", "\n", '"', "True", "idx", ",", "-", "[", "é", "inf", "None"]
 
 
+@settings(max_examples=often(24, 1000))
 @given(any_graphs())
 def test_round_trip_is_the_same_node(u: UOp) -> None:
     assert parse(show(u)) is u
@@ -278,6 +279,7 @@ def test_no_node_at_all() -> None:
         parse("# nothing\n")
 
 
+@settings(max_examples=often(24, 1000))
 @given(any_graphs(), st.integers(0, 2**32))
 def test_damaged_text_raises_nothing_but_parse_errors(u: UOp, seed: int) -> None:
     text, rng = list(show(u)), random.Random(seed)
