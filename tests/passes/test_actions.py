@@ -289,6 +289,16 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
 # masks with a closed half, wider than vectors of 32 bytes: LLVM read that half as if it were open
 @example(("lower triangle", (("SWAP", 0, 0), ("PADTO", 0, 8), ("PACK", 0, None))))
 @example(("normalised, with its sums", (("PACK", 1, None),)))  # two readers: a loop of one is no pass of both
+# the correction of a unit's sums, outside of the loops of the rows, prefetched for one of these
+@example(
+    (
+        "product of int8",
+        (
+            *(("PADTO", 1, 4), ("SPLIT", 1, (4, "UPCAST", False)), ("PADTO", 3, 4), ("TC", 3, "quads")),
+            *(("PEEL", 0, (0, 1)), ("PACK", 1, None)),
+        ),
+    )
+)
 def test_blocks_filled_once_keep_results(case):
     """With frozen inputs a kernel reads its packed blocks from arguments, which another kernel of the same plan fills."""
     name, actions = case

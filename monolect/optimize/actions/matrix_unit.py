@@ -162,8 +162,19 @@ def products(
     return build(
         "SUB",
         total(build("XOR", build("BITCAST", a, arg=d), top), b),
-        _from_local_memory(total(top, b), columns, toposort(*kernel)),
+        _from_local_memory(total(top, _without_prefetches(b)), columns, toposort(*kernel)),
     )
+
+
+def _without_prefetches(load: UOp) -> UOp:
+    """Return `load`, the LOAD of an element, without PREFETCHes before it: their addresses depend on the loops of the
+    rows, which a sum of columns is outside of.
+    """
+    address = load.src[0]
+    memory = address.src[0]
+    if memory.op != "AFTER" or any(s.op != "PREFETCH" for s in memory.src[1:]):
+        return load
+    return node("LOAD", (node("INDEX", (memory.src[0], *address.src[1:])), *load.src[1:]), load.arg)
 
 
 def _from_local_memory(x: UOp, columns: list[UOp], order: Sequence[UOp]) -> UOp:
