@@ -477,6 +477,19 @@ def test_few_rows_of_an_embedding_go_to_all_devices() -> None:
     assert table.grad[5].tolist() == [2.0] * 4 and table.grad.sum().item() == 16
 
 
+@pytest.mark.parametrize("axis_of_index", [None, 0])
+@pytest.mark.parametrize("of_table", [lambda t: t, lambda t: t.replicate(PAIR), lambda t: t.shard(PAIR)])
+def test_rows_are_added_to_zeros_wherever_these_are(
+    of_table: Callable[[Tensor], Tensor], axis_of_index: int | None
+) -> None:
+    rng = np.random.default_rng(4)
+    rows, index, expected = rng.normal(size=(40, 4)), rng.integers(0, 6, 40), np.zeros((6, 4))
+    np.add.at(expected, index, rows)
+    zeros = of_table(Tensor.zeros(6, 4, dtype=dtypes.float64))
+    found = zeros.index_add(0, Tensor(index).shard(PAIR, axis_of_index), Tensor(rows).shard(PAIR))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+
+
 # ---- the pass --------------------------------------------------------------------------------------------------------
 def test_the_pass_leaves_one_value_a_device() -> None:
     b = node("BUFFER", (shape_source((4, 2)),), BufferArg(0, dtypes.float32, PAIR))

@@ -342,6 +342,8 @@ class _Node:
         add = effects[0] if len(effects) == 1 and effects[0].op == "ATOMICADD" else None
         if add is None or len(add.src[0].src) != 2 or add.src[0].src[0] is not zeros or not _is_zeros(zeros):
             return None
+        if device_of(zeros) != self.devices or axis_of(zeros) is not None:
+            return None
         index, rows = (s.src[0] if s.op == "LOAD" else s for s in (add.src[0].src[1], add.src[1]))
         if device_of(rows) != self.devices or count(rows.shape) < 2 * count(zeros.shape):
             return None
