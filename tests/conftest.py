@@ -20,7 +20,7 @@ os.environ.setdefault("CHECK_BOUNDS", "1")
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-FEWEST = 3  # cells of a sweep that run at least
+FEWEST = 2  # cells of a sweep that run at least
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "bounded", deadline=None, max_examples=50, print_blob=True, suppress_health_check=_SLOW_IS_FINE

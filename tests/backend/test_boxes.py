@@ -173,6 +173,7 @@ def test_the_source_does_what_it_should(name):
     np.testing.assert_array_equal(run(Cuda("test"), linear, arrays, want), want)
 
 
+@pytest.mark.sweep
 @needs_compiler
 @pytest.mark.parametrize(("words", "changed", "message"), [
     ("bulk_copies", {"wait": ""}, "a box is in flight at the end"),

@@ -339,6 +339,7 @@ def test_a_convolution_with_permuted_weights(unit):
     np.testing.assert_array_equal(got, np.einsum("bcijyx,yxco->boij", rows, w))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("unit", CPU_UNITS)
 def test_gradients_of_permuted_operands(unit):
     x, tx = whole(2, 3, 32, 20)
@@ -356,6 +357,7 @@ def test_gradients_of_permuted_operands(unit):
         np.testing.assert_array_equal(a, b.astype(BF16.numpy).astype(np.float32))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("unit", CPU_UNITS)
 def test_attention_of_bfloat16(unit):
     """Against the same parameters in float32, whose products no unit here computes."""

@@ -85,6 +85,7 @@ def want() -> dict[str, Tensor]:
     return results("cpu")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", [d for d in devices() if d.values[0] not in ("cpu", "python")])
 def test_methods_give_the_values_of_the_cpu_where_their_tensors_are(device, want):
     for name, got in results(device).items():

@@ -166,6 +166,7 @@ def _check_elementwise(op: str, device: str, of: list[DType]) -> None:
 INTEGERS = [d for d in DTYPES if d.is_int]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", RUNS)
 @pytest.mark.parametrize("d", INTEGERS, ids=lambda d: d.name)
 def test_division_by_zero_is_zero_and_the_smallest_wraps(device, d):
@@ -185,6 +186,7 @@ def test_division_rounds_down_and_the_remainder_has_the_sign_of_the_divisor(devi
     assert (x // 2).tolist() == [3, -4, 3, -4] and (x % 3).tolist() == [1, 2, 1, 2]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", RUNS)
 @pytest.mark.parametrize("d", INTEGERS, ids=lambda d: d.name)
 def test_shifts_outside_of_the_bits(device, d):
@@ -223,6 +225,7 @@ def test_casts_between_all_dtypes(source, device):
         np.testing.assert_array_equal(a, b, err_msg=f"{source.name} to {d.name}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", RUNS)
 @pytest.mark.parametrize("d", [d for d in DTYPES if d.kind != "b"], ids=lambda d: d.name)
 def test_bitcasts(device, d):

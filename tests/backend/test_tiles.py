@@ -112,6 +112,7 @@ ACTIONS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "kind, name",
     [("tdpbf16ps", name) for name in ACTIONS]

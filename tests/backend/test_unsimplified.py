@@ -32,6 +32,7 @@ def test_what_is_no_elementwise_op(device):
         suite.test_sums_by_place(device, suite.dtypes.float32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("off", OFF, ids=["raw nodes", "nothing optional", "neither"])
 @pytest.mark.parametrize("name", suite.PROGRAMS)
 def test_programs(name, off):

@@ -168,6 +168,7 @@ def test_each_addition_counts(device: str, seed: int) -> None:
     np.testing.assert_array_equal(got.numpy(), want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["cpu", "cpu:8", "c", "python", "python:gpu"])
 @pytest.mark.parametrize("noopt", [0, 1])
 @pytest.mark.parametrize("shape", [(300,), (16, 7, 16)])

@@ -147,6 +147,7 @@ def test_linspace_of_integers_is_exact(start: int, end: int, steps: int, d: DTyp
     assert Tensor.linspace(start, end, steps, dtype=d).tolist() == want
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", INTEGERS)
 @given(end=st.integers(-40, 40), weight=st.sampled_from([0.25, 0.5, 0.75, 2, 0, 1]))
 @example(end=3, weight=0.5)

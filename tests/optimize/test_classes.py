@@ -41,6 +41,7 @@ def found() -> dict[str, str]:
     return {k.name: str(classify(k.sink)) for k in kernels()}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("start", WANTED)
 def test_kernels_of_a_program(found, start):
     mine = {name: c for name, c in found.items() if name.startswith(start)}

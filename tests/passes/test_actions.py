@@ -345,6 +345,7 @@ def test_legal_actions_keep_results(case):
         np.testing.assert_array_equal(got[k].view(p.dtype.numpy), wanted[k].view(p.dtype.numpy))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name, unit",
     [(n, u) for n in ("product of bfloat16", "product of bfloat16 transposed") for u in UNITS if u.a is BF16]
@@ -394,6 +395,7 @@ SELDOM_DRAWN = {  # where mutations of the compiler passed all random sequences
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("what", SELDOM_DRAWN)
 def test_actions_that_are_seldom_drawn_together_keep_results(what):
     name, actions = SELDOM_DRAWN[what]

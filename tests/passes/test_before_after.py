@@ -48,6 +48,7 @@ CASES |= cases_of_stages.CASES | cases_of_steps.CASES | cases_of_boxes.CASES | c
 CASES |= cases_of_hand.CASES | cases_of_sums.CASES
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES, ids=": ".join)
 def test_before_and_after(case):
     run, before, after = CASES[case]

@@ -54,6 +54,7 @@ def program(name, how, target=GPU):
         return x, lower_kernel(apply_actions(sink, actions, target), target, first="device_axes")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["sum", "amax"])
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_of_lanes(name, how):
@@ -68,6 +69,7 @@ def test_sums_of_lanes(name, how):
     assert (ops.count("SHUFFLE"), ops.count("BARRIER"), memory) == SUMS[name][2]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SUMS)
 def test_without_shuffles_lanes_meet_in_memory(name):
     x, linear = program(name, "sum", GPU._replace(shuffles=False))

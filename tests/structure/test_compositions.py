@@ -75,6 +75,7 @@ def test_arange_has_no_reduction_and_is_stored_nowhere(listings) -> None:
     assert k.reads == 1 and k.ir["STORE"] == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gather_has_no_loop_over_the_table_for_each_index(listings, dtype) -> None:
     rng = np.random.default_rng(0)
@@ -84,6 +85,7 @@ def test_gather_has_no_loop_over_the_table_for_each_index(listings, dtype) -> No
     assert out.tolist() == table[places].tolist()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scatter_add_has_no_loop_over_the_table_for_each_value(listings, dtype) -> None:
     rng = np.random.default_rng(0)

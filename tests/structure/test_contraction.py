@@ -266,6 +266,7 @@ def test_sums_in_blocks_wait_as_tiles_lie(x, waits):
     assert are_sums_local(plan) == waits
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("k", [9, 35, 69, 223, 224])
 def test_a_panel_is_turned_in_whole_squares(k, data):
     """Also where its rows do not end with one: what goes beyond is room of the block, and only the last square asks."""

@@ -68,6 +68,7 @@ def symbolic() -> list[Tensor]:
     return [x]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("program", [residual, attention, training, recurrence, gathered, symbolic])
 @pytest.mark.parametrize("local_bytes", [0, 1 << 20])
 def test_a_kernel_known_by_what_it_is_made_of_is_the_one_that_would_be_built(program, local_bytes):

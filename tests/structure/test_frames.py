@@ -89,6 +89,7 @@ def test_a_frame_much_larger_than_its_value_is_copied(data: Any) -> None:
     assert not any(c.src[0].arg.frames for c in calls_of(y.conv2d(w, padding=3)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("pads", "kernel"), [((0, 3, 0, 0), (2, 2)), ((2, 0, 1, 3), (3, 2)), ((0, 0, 2, 1), (3, 3)), ((1, 1, 0, 0), (1, 3))]
 )
@@ -114,6 +115,7 @@ READERS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("readers", [c for n in (1, 2, 3) for c in combinations(READERS, n)], ids=" ".join)
 def test_the_number_around_a_value_is_a_result_too(data: Any, readers: tuple[str, ...]) -> None:
     """It is stored for whoever asked for it; every other kernel has it as a constant, and waits for no memory."""

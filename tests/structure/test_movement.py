@@ -316,6 +316,7 @@ def test_wide_numbers_of_a_row_do_not_narrow_its_vectors(data):
     assert at.dtype.itemsize == 8 and vectors(k, "STORE")[0][-1] == Device["null"].target.lanes(4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 2, 1, 3), (2, 3, 0, 1)])
 @pytest.mark.parametrize("shape", [(2, 16, 4, 16), (3, 5, 7, 9), (1, 3, 20, 20), (2, 4, 33, 17)])
 def test_permutes_of_any_shape(check, data, shape, order):
@@ -400,6 +401,7 @@ def test_threads_share_no_blocks_that_overlap(structure, data):
     assert [axis for op, axis, arg in actions if op == "SPLIT" and arg[1] == "THREAD"] == [2]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "n, shape, axis", [(12, (20, 64), 1), (70, (4, 8, 16), 1), (9, (5, 3), 1), (30, (100,), 0), (100, (7, 16), 0)]
 )

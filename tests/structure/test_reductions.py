@@ -259,6 +259,7 @@ def test_what_takes_long_to_compute_is_looked_at_once_for_its_extreme(data):
     assert sum(u.op == "REDUCE" for u in toposort(k.sink)) == 2, "the maximum is looked for once"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [33, 75, 187, 1000, 1001])
 @pytest.mark.parametrize("method", ["sum", "amax", "prod", "logsumexp"])
 def test_only_the_last_step_of_a_reduction_is_masked(check, data, n, method):

@@ -97,6 +97,7 @@ def test_power(d):
         assert_close((Tensor(a) ** Tensor(b)).numpy(), exact, getattr(MAX_ULP["pow"], d.name), a, b)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", (dtypes.float16, dtypes.bfloat16), ids=lambda d: d.name)
 @pytest.mark.parametrize("name", REFERENCE)
 def test_every_narrow_float(name, d):

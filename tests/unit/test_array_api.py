@@ -300,6 +300,7 @@ def test_signs_and_limits():
     assert array_api.clip(Tensor([1, 9], dtype=dtypes.int8), max=5).dtype is dtypes.int8
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean", "std", "var", "all", "any", "count_nonzero"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_reductions(name):
@@ -414,6 +415,7 @@ MOVES = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MOVES)
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_moves(name, dtype):

@@ -27,6 +27,7 @@ LOWERED: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LOWERED)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_products_are_those_of_small_operands(name: str, dtype: str) -> None:

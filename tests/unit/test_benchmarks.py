@@ -88,6 +88,7 @@ def references(tmp_path_factory):
     return str(file)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_each_library_computes_every_row(library, references):
     """In a process of its own, as in a run: some libraries start threads and watch forks once they are imported."""
@@ -256,6 +257,7 @@ if __name__ == "__main__":
     print(compute_every_row(*sys.argv[1:]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PEERED)
 def test_every_row_of_the_host_gives_all_libraries_the_same_work(name: str) -> None:
     calls = PEERED[name][0]()
@@ -264,6 +266,7 @@ def test_every_row_of_the_host_gives_all_libraries_the_same_work(name: str) -> N
         agreed({**calls, "wrong": lambda: -1.0})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EAGER_ROWS)
 def test_every_row_of_eager_programs_gives_all_libraries_the_same_work(name: str) -> None:
     calls = EAGER_ROWS[name][0]()

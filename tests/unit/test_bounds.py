@@ -125,6 +125,7 @@ STEPS: tuple[Callable[[Rng, Tensor], Tensor], ...] = (
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(60))
 def test_values_lie_within_their_bounds(seed: int) -> None:
     rng = np.random.default_rng(seed)

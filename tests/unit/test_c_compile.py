@@ -72,6 +72,7 @@ def test_the_source_is_kept_with_the_program_and_calls_no_library():
     assert all("#include" not in s and s.startswith(("void ", "typedef ")) for s in sources if s)
 
 
+@pytest.mark.sweep
 @needs_compiler
 @pytest.mark.parametrize("n", [1, 3, 16, 31, 100])
 def test_rows_of_any_length_are_masked_right(n):

@@ -219,6 +219,7 @@ POOLS = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("options", POOLS)
 def test_pools(options: dict) -> None:
     x = array(2, 3, 8, 9)
@@ -247,6 +248,7 @@ OVERLAPPING = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("size", "kernel", "stride", "padding"), OVERLAPPING)
 @pytest.mark.parametrize("ceil_mode", [False, True])
 def test_gradients_of_overlapping_pools(size: tuple, kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> None:

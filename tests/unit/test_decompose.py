@@ -96,12 +96,14 @@ def check_function(name, d, n):
         assert_close(run(graph(param(d)), x), exact, bound, x)
 
 
+@pytest.mark.sweep
 @needs_long_double
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32(name):
     check_function(name, F, 200_000)
 
 
+@pytest.mark.sweep
 @needs_long_double
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64(name):
@@ -126,6 +128,7 @@ def fused(monkeypatch):
     monkeypatch.setitem(ROWS, "MULACC", ROWS["MULACC"]._replace(meaning=meaning))
 
 
+@pytest.mark.sweep
 @needs_long_double
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32_fused(name, fused):

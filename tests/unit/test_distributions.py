@@ -93,6 +93,7 @@ def test_discrete_distributions(name: str, dtype: str) -> None:
     assert abs(x.mean(dtype=np.float64) - law.mean()) < 5 * law.std() / N**0.5
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_in_place_methods(name: str) -> None:
     fill, law = IN_PLACE[name]

@@ -113,6 +113,7 @@ def test_the_state_of_a_device_is_read_and_set() -> None:
 
 
 # ---- in place --------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "fp8e4m3"])
 def test_a_view_that_is_filled_changes_its_base(dtype: str) -> None:
     base = Tensor.zeros(3, 4, dtype=dtype)

@@ -37,6 +37,7 @@ def leaf(torch_: bool) -> Any:
     return torch.tensor(values, requires_grad=True) if torch_ else Tensor(values, requires_grad=True)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["plain", "captured"])
 @pytest.mark.parametrize("name", PARTS)
 def test_no_gradient_flows_through_what_was_computed_without(name: str, wrap: Any) -> None:

@@ -61,6 +61,7 @@ SECOND: list[Any] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "f"), SECOND, ids=[r[0] for r in SECOND])
 def test_second_derivatives(name: str, f: Any) -> None:
     w = RNG.uniform(0.5, 1.5, X.shape)

@@ -59,6 +59,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[int, ...], tuple[int, ...]]] = {
 PACKED = ("A B", "A B transposed", *(["conv 3x3"] if Device["cpu"].target.vector_bytes > 32 else []))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_those_of_packing_at_every_replay(name: str) -> None:
     program, x, w = PROGRAMS[name]
@@ -351,6 +352,7 @@ CHANGES = ["hold", "release", "tie", "swap", "swap", "update", "forget", "forget
 XS = [own(array(rows, 64)) for rows in (32, 48)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(12))
 def test_shared_copies_are_never_stale(seed: int) -> None:
     """Captures that share copies are called between writes of all kinds, to tensors of one buffer or of two."""

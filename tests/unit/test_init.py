@@ -125,6 +125,7 @@ FILLS = (
 )  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", FILLS)
 def test_values_go_to_parameters_views_and_several_devices(name: str) -> None:
     layer = nn.Linear(4, 6)

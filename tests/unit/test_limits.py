@@ -164,6 +164,7 @@ def test_indices_at_their_limits(device: str, noopt: int, types: tuple[DType, ..
                 np.testing.assert_array_equal(got[name].numpy(), wanted, f"{name} {d.name} of {values}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", INTS, ids=lambda d: d.name)
 def test_checked_bounds_are_those_of_the_method(d: DType) -> None:
     t = Tensor(X)

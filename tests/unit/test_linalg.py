@@ -29,6 +29,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("a", "b"), SHAPES)
 def test_matmul(a: tuple, b: tuple) -> None:
     check(lambda x, y: x @ y, lambda x, y: x @ y, array(*a), array(*b))
@@ -94,6 +95,7 @@ EINSUM = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", EINSUM, ids=[c[0] for c in EINSUM])
 def test_einsum(case: tuple) -> None:
     formula, *shapes = case

@@ -38,6 +38,7 @@ CLASSES = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("options", CLASSES)
 def test_cross_entropy_with_classes(options: dict, weighted: bool) -> None:
@@ -119,6 +120,7 @@ REGRESSIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "options"), REGRESSIONS)
 def test_regression_losses(name: str, options: dict) -> None:
     check(

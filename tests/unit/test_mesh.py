@@ -126,6 +126,7 @@ def test_methods_compute_what_they_do_on_one_device(name: str) -> None:
     np.testing.assert_allclose(x.grad.numpy(), one.grad.numpy(), rtol=1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("of_x", [{}, {"data": 0}, {"data": 1}, {"data": 0, "model": 1}, {"data": 0, "model": 0}])
 @pytest.mark.parametrize("of_w", [{}, {"model": 1}, {"model": 0}, {"data": 1, "model": 0}, {"data": 1, "model": 1}])
 def test_products_of_any_two_layouts(of_x: Axes, of_w: Axes) -> None:

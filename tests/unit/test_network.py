@@ -56,6 +56,7 @@ def test_any_number_of_blocks(n_blocks: int) -> None:
         np.testing.assert_array_equal(run(x, Block(2, 2), for_places=True), x.argsort(1, kind="stable"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("first", [1, 3, 4, 5, 13])
 def test_the_first_few(first: int) -> None:
     x = np.random.default_rng(first).permutation(60).reshape(4, 15).astype(np.float32)

@@ -71,6 +71,7 @@ def test_layers(case: tuple) -> None:
         np.testing.assert_allclose(s.numpy(), o.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name", ["ReLU", "LeakyReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "Identity", "Flatten", "AvgPool2d"]
 )

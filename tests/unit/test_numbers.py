@@ -128,6 +128,7 @@ def test_a_power_that_the_dtype_does_not_hold(name: str, n: int) -> None:
     assert (Tensor(values, dtype=d) ** n).tolist() == want.tolist()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("by", [8, 256, 300, -1, -256, 2**64])
 def test_a_shift_that_the_dtype_does_not_hold(by: int) -> None:
     for d in (dtypes.int8, dtypes.uint8):
@@ -165,6 +166,7 @@ def test_numbers_in_line_whose_distance_overflows() -> None:
     assert ends.tolist() == [-1.7e308, 0.0, 1.7e308]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("ends", [(0.5, 3), (3, 0.5), (0.9, 7.9), (2.75, 0)])
 def test_integers_between_ends_that_are_not_whole(dtype, ends):

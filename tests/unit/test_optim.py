@@ -144,6 +144,7 @@ NUMBERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NUMBERS)
 def test_any_number_of_a_group_changes_without_another_capture(name: str) -> None:
     options = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
@@ -280,6 +281,7 @@ def test_muon_is_near_that_of_pytorch_which_computes_in_bfloat16(options: dict) 
     np.testing.assert_allclose(p.numpy(), q.detach().numpy(), atol=5 * 0.02 * 0.02)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("options", [
     {}, {"lr": 0.1, "max_iter": 5}, {"line_search_fn": "strong_wolfe"}, {"history_size": 3, "max_eval": 7},
     {"line_search_fn": "strong_wolfe", "lr": 30.0, "history_size": 2, "tolerance_change": 1e-3},

@@ -452,6 +452,7 @@ ZOO: dict[str, Callable[[], Tensor]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["cpu", "null", "python"])
 @pytest.mark.parametrize("name", ZOO)
 def test_every_kernel_is_proven(name: str, device: str, no_solver: None) -> None:

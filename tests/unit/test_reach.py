@@ -299,6 +299,7 @@ an object that is called|slots|a class|the class of an object|a static method|a 
 a bound method in C|a parameter|a layer|a function|its function|its number|another function"""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [jit, function])
 @pytest.mark.parametrize("name", [*NAMES.replace("\n", "|").split("|"), *MEMORY.split("|")])
 def test_what_changed_is_seen(name: str, wrap) -> None:

@@ -217,6 +217,7 @@ UNREAD = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", [Counting, Layer, Holder, Derived])
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_no_code_of_the_step_reads_may_change(name: str, kind: type) -> None:

@@ -56,6 +56,7 @@ def tripled(u: UOp) -> UOp | None:
     return build("ADD", u.src[0], const(3.0, u.dtype)) if one else None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("line", [8, 10, 13, 16, 21, 25])
 def test_a_line_is_run_again_from_the_file(line: int, program: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = os.path.join(os.path.dirname(program), "bug.ir")

@@ -241,6 +241,7 @@ def test_casts_to_narrow_floats_round_once(source, name):
         np.testing.assert_array_equal(y.double().numpy(), want[: y.numel()], err_msg=f"{how}, seed {seed}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("source", ["float64", *BITS])
 def test_casts_of_the_largest_and_the_smallest(source):
     edges = [0, 1, 2**24 + 1, 2 ** BITS.get(source, 10) - 1, *([-1, -(2 ** BITS[source])] if source[0] == "i" else [])]

@@ -288,6 +288,7 @@ print(Device["cpu"].target.key, step(Tensor(np.ones((2, 4), np.float32))).tolist
     assert key != Device["cpu"].target.key and out == "4.0, 4.0, 4.0, 4.0], [4.0, 4.0, 4.0, 4.0]]"
 
 
+@pytest.mark.sweep
 @needs_compiler
 @pytest.mark.parametrize("default", ["of the file", "of who loads it"])
 @pytest.mark.parametrize("pair", [("cpu", "c"), ("c", "cpu"), ("cpu", "cpu")], ids=" to ".join)
@@ -444,6 +445,7 @@ STEPS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_that_sort_choose_and_have_no_elements(name: str, tmp_path: Path) -> None:
     step = jit(STEPS[name])

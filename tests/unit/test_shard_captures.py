@@ -20,6 +20,7 @@ def placed(a: np.ndarray, axis: int | None, devices: tuple[str, ...] = PAIR) -> 
     return (Tensor(a).replicate(devices) if axis is None else Tensor(a).shard(devices, axis)).realize()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("devices", [PAIR, FOUR])
 @pytest.mark.parametrize("axis", [0, 1, None])
 def test_arguments_and_results_keep_their_placement(axis: int | None, devices: tuple[str, ...]) -> None:
@@ -214,6 +215,7 @@ def test_a_model_trains_as_without_a_capture(kind: str, way: str) -> None:
         np.testing.assert_allclose(p, q, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("is_realized", [True, False])
 @pytest.mark.parametrize(("axis", "other"), [(1, 0), (0, 1), (None, 0), (None, 1), (0, None)])
 def test_tensors_with_equal_parts_have_memory_of_their_own(

@@ -587,6 +587,7 @@ def test_a_state_that_another_tensor_shares_is_no_argument_to_assign():
     assert step(shown).tolist() == [6.0, 4.0]  # another tensor
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "change", [lambda t: t.fill_(5.0), lambda t: t.copy_(t + 5.0), lambda t: t.realize().fill_(5.0)]
 )

@@ -133,6 +133,7 @@ def test_rows(row: str) -> None:
         check(f, arrays, "float32", 1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("row", LINALG)
 def test_linalg(row: str) -> None:
     f, x = LINALG[row]

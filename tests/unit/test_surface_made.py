@@ -123,6 +123,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:at..frobenius_norm is deprecated")
 @pytest.mark.parametrize("name", CASES)
 def test_values_beside_pytorch(name: str) -> None:

@@ -134,6 +134,7 @@ def test_values_and_gradients_beside_pytorch(name: str) -> None:
             check(f, arrays, "bfloat16")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", POLYNOMIALS)
 def test_polynomials(name: str) -> None:
     x = np.array([-0.9, -0.25, 0.1, 0.75])

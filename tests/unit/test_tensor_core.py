@@ -35,6 +35,7 @@ CREATION: list[Any] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "f", "_"), CREATION, ids=[r[0] for r in CREATION])
 def test_creation(name: str, f: Any, _: Any, check: Any) -> None:
     check(f(Tensor), f(torch))

@@ -98,6 +98,7 @@ def test_unary(name: str, x: np.ndarray, dtype: str, both: Any) -> None:
     both(lambda t: getattr(t, name)(), x.astype(dtype), grad=not flat)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "kwargs"), FUNCTIONAL, ids=[f"{n}-{i}" for i, (n, _) in enumerate(FUNCTIONAL)])
 def test_activation(name: str, kwargs: dict, both: Any) -> None:
     x = X[(np.abs(np.abs(X) - 3) > 1e-3)].astype(np.float32)  # hardswish and kin have corners at 3
@@ -141,6 +142,7 @@ BINARY: list[Any] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "f"), BINARY, ids=[n for n, _ in BINARY])
 def test_binary_and_its_gradient(name: str, f: Any, both: Any) -> None:
     both(f, A, B)
@@ -187,6 +189,7 @@ INTS: list[Any] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("f", INTS)
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_integers(f: Any, dtype: str, check: Any) -> None:
@@ -242,6 +245,7 @@ ACCURATE: list[Any] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 5.0), ("float64", 8.0)])
 @pytest.mark.parametrize(("name", "exact", "lo", "hi"), ACCURATE, ids=[r[0] for r in ACCURATE])
 def test_accuracy(name: str, exact: Any, lo: float, hi: float, dtype: str, limit: float) -> None:

@@ -84,6 +84,7 @@ def test_integer_tensors(key: Any, both: Any) -> None:
     both(f, X)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "key", [k for k in BASIC if "-" not in str(k)] + ADVANCED, ids=lambda k: str(k).replace("\n", "")
 )

@@ -100,6 +100,7 @@ JOINS: list[Any] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "f", "g"), JOINS, ids=[r[0] for r in JOINS])
 def test_join_and_its_gradient(name: str, f: Any, g: Any, both: Any) -> None:
     both(f, X, Y, g=g)

@@ -36,6 +36,7 @@ def rank(x: np.ndarray) -> list[tuple[bool, float]]:
     return [(v != v, 0 if v != v else v) for v in wide]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", INTS + FLOATS)
 def test_keys_are_in_the_order_of_the_values(name: str) -> None:
     x = edges(name)

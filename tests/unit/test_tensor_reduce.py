@@ -219,6 +219,7 @@ def test_running_sums_of_what_has_no_float32_of_its_own(lead: tuple[int, ...], n
         np.testing.assert_allclose(ours.cumsum(axis).numpy(), exact.cumsum(axis, dtype=np.float64), rtol=1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [70_000, 200_690])
 @pytest.mark.parametrize("place", [0, 17, 35_000, -3, -1])
 def test_places_in_long_rows_of_64_bits(n: int, place: int) -> None:

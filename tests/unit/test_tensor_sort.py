@@ -151,6 +151,7 @@ def test_gradient_of_a_long_sort(both: Any) -> None:
     both(lambda t: t.sort(1).values, RNG.permutation(2 * 300).reshape(2, 300).astype(np.float32))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["linear", "lower", "higher", "nearest", "midpoint"])
 def test_quantiles(how: str, check: Any) -> None:
     q = np.array([0, 0.1, 0.25, 0.5, 0.625, 0.77, 1], np.float32)

@@ -35,6 +35,7 @@ def assert_grads(ours: list[Tensor], theirs: list[torch.Tensor], rtol: float = 1
             np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=rtol)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("order", [2, 1, 3.5, float("inf"), 0])
 @pytest.mark.parametrize("most", [0.5, 100.0])
 def test_gradients_are_clipped_by_their_norm(order: float, most: float) -> None:

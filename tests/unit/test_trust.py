@@ -298,6 +298,7 @@ def test_a_planted_fault_is_seen_though_caches_are_warm(
     assert warm().tolist() == [111.0] * 5
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("look", "seen"), [({"DEBUG": 3}, "SPLIT"), ({"TRACE": "src"}, "define void"), ({"TRACE": "passes"}, "pass expand")]
 )
@@ -314,6 +315,7 @@ def test_what_is_to_be_shown_is_shown_each_time(
             assert warm.__qualname__.startswith("of_a_file") or seen not in capsys.readouterr().err, "once is enough"
 
 
+@pytest.mark.sweep
 def test_a_dump_is_written_though_caches_are_warm(warm: Callable, tmp_path: Path) -> None:
     for name in ("a", "b", "a"):
         shutil.rmtree(tmp_path / name, ignore_errors=True)

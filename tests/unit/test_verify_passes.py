@@ -150,6 +150,7 @@ RIGHT: dict[str, Callable[[], Tensor]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_passes(name: str) -> None:
     with Context(VERIFY=2, CHECK_BOUNDS=1):

@@ -29,6 +29,7 @@ WRITES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("realized", [True, False])
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_through_a_view_changes_the_base(name: str, realized: bool) -> None:

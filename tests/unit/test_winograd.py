@@ -61,6 +61,7 @@ def summed_in_order(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("channels", [16, 64, 128, 256, 512])
 def test_the_error_of_small_tiles_is_below_that_of_the_sum_of_products(channels: int) -> None:
     """Of normal values in float32; 0.12 to 0.65 of it were found. The points 0, 1 and 2 would break it."""
