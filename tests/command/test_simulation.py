@@ -368,7 +368,7 @@ def test_many_devices_that_run_different_programs_are_refused() -> None:
 TIMED = PLAIN._replace(products={dtypes.float32: 1e9}, memory_rate=1e99, inside=Link(0.0, 0.0, 1e99))
 
 
-@pytest.mark.parametrize("micro_batches", [1, 4, 8])
+@pytest.mark.parametrize("micro_batches", [1, 2, 4, 8])
 def test_a_pipeline_overlaps_its_micro_batches(micro_batches: int) -> None:
     n, rows = 256, 512
     stages = [nn.Linear(n, n, bias=False) for _ in range(2)]

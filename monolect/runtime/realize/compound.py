@@ -155,7 +155,7 @@ def _reading_reductions(values: Sequence[UOp]) -> list[UOp]:
 
 def _apart(values: list[UOp]) -> list[list[UOp]]:
     """Divide `values` into batches: large ones without shared work are apart, so that none of their kernels waits for
-    the operands of another.
+    the operands of another. The last is first, as in a schedule.
     """
     if len(values) == 1:
         return [values]
@@ -165,6 +165,7 @@ def _apart(values: list[UOp]) -> list[list[UOp]]:
             small += part
         else:
             large.append(part)
+    large.reverse()
     return [small, *large] if small else large
 
 
