@@ -26,7 +26,7 @@ from monolect.ir.ops import ProgramInfo
 from monolect.ir.placement import device as device_of
 from monolect.ir.placement import engine
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, new_buffer, node, substitute
+from monolect.ir.uop import UOp, new_buffer, node, substitute_all
 from monolect.runtime.buffer import Shards, base_of
 from monolect.runtime.realize import schedule_cache
 from monolect.runtime.realize.compound import compound_schedule, with_binaries_loaded
@@ -130,8 +130,10 @@ def _in_place(step: UOp, states: Sequence[tuple[int, int]]) -> UOp:
         return step
     states_at = {b.arg.slot for b in new.values()}
     roles = tuple(["state" if k in states_at else role for k, role in enumerate(step.arg.roles)])
-    outs = [substitute(out, new) if out.op == "AFTER" and out.src[0] in new else out for out in step.src[0].src]
-    step = node("FUNCTION", (node("TUPLE", tuple(outs)), *step.src[1:]), step.arg._replace(roles=roles))
+    old = tuple([out for out in step.src[0].src if out.op == "AFTER" and out.src[0] in new])
+    outs = dict(zip(old, substitute_all(old, new), strict=True))
+    values = node("TUPLE", tuple([outs.get(out, out) for out in step.src[0].src]))
+    step = node("FUNCTION", (values, *step.src[1:]), step.arg._replace(roles=roles))
     return with_program(step, [with_operands(c, [new.get(u, u) for u in operands_of(c)]) for c in items])
 
 
