@@ -1,7 +1,7 @@
 """Predict a training step of a Llama-like model on a cluster that is not there.
 
     python examples/simulate_llm.py --size 7b --mesh data=64,model=8 --shard
-    python examples/simulate_llm.py --size 70b --mesh data=512,model=8 --shard --tokens 4096
+    python examples/simulate_llm.py --size 70b --mesh data=512,model=8 --shard --context 4096
 
 `data` divides the batch, `model` the heads of attention, the hidden units and the vocabulary; `--shard` also divides
 parameters, gradients and the optimizer's state over `data`. Parameters are bfloat16; Adam keeps float32 copies of them

@@ -164,7 +164,7 @@ def test_the_page_has_the_predictions_of_now() -> None:
         sys.path.pop(0)
     for row in table.TABLES["tiny"]:
         assert table.line("tiny", row) in page
-    assert page.count("| data ") + page.count("| model ") == len(table.TABLES["tiny"]) + len(table.TABLES["7b"])
+    assert page.count("| data ") + page.count("| model ") == sum(map(len, table.TABLES.values()))
 
 
 def test_the_example_prints_a_prediction(capsys: pytest.CaptureFixture[str]) -> None:
@@ -351,6 +351,24 @@ def test_a_step_without_null_devices_is_refused(step: Callable[[], Any]) -> None
     with pytest.raises(ArgumentError, match="simulate: a step") as error:
         simulate(step)
     assert "null:0" in str(error.value)
+
+
+def test_a_contiguous_value_is_computed_once_for_all_levels() -> None:
+    """The rows are looked up before the first sum over the devices, not again between any two of them."""
+    mesh = mesh_of(4)
+    table, tokens = Tensor.ones(1024, 64).shard(mesh), Tensor.zeros(4, 16, dtype=dtypes.int32).replicate(mesh)
+    weights = [Tensor.ones(64, 64).shard(mesh) for _ in range(3)]
+    table.realize(tokens, *weights)
+
+    def step() -> Tensor:
+        rows = x = tokens.embedding(table).contiguous()
+        for w in weights:
+            x = x @ w + rows
+        return x
+
+    found = simulate(step)
+    assert found.sent["allgather"] == 1024 * 64 * 4 * 3 // 4
+    assert found.n_kernels == 1 + 2 * len(weights)  # the lookup, then a product and what is added for each
 
 
 def test_many_devices_that_run_different_programs_are_refused() -> None:

@@ -85,7 +85,7 @@ class Levels:
     """The nodes of a graph in levels. A node of level n needs n calls or copies one after the other.
 
     `nodes`: those of each level, operands first. `stored`: nodes that get a buffer at their level, because a call or a
-    copy takes them, or because they need a reduction and a later level needs them too.
+    copy takes them, or because they need a reduction, or are CONTIGUOUS, and a later level needs them too.
     """
 
     def __init__(self, roots: Sequence[UOp], is_cut: Callable[[UOp], bool]) -> None:
@@ -118,10 +118,10 @@ class Levels:
                 needed[s] = max(needed[s], self.level[u] if is_buffer else needed[u])
 
     def _is_worth_storing(self, u: UOp) -> bool:
-        """Return whether a later level reads `u` faster than it computes it. A view is cheap, and an effect must not
-        happen twice.
+        """Return whether a later level reads `u` faster than it computes it, or the program asks for memory
+        (CONTIGUOUS). A view is cheap, and an effect must not happen twice.
         """
-        is_pure = self.has_reduction[u] and not self.has_effect[u]
+        is_pure = (self.has_reduction[u] or u.op == "CONTIGUOUS") and not self.has_effect[u]
         return is_pure and u.op not in _VIEWS and not is_widened(u) and self._is_value(u)
 
     def _is_value(self, u: UOp) -> bool:
