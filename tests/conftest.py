@@ -38,9 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # A seed that is chosen here, and not inside hypothesis, can be printed, so that a failure can be repeated.
+    # A seed that is chosen here, and not inside hypothesis, can be printed, so that a failure can be repeated. The
+    # processes that xdist starts inherit it from the environment: all draw the same cells of sweeps.
     if config.getoption("--hypothesis-seed", None) is None:
-        config.option.hypothesis_seed = os.environ.get("TEST_SEED") or str(random.SystemRandom().randrange(2**32))
+        seed = os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+        config.option.hypothesis_seed = seed
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,8 +4,8 @@ What it is for: a program whose devices do different work, such as the stages of
 and whether devices wait for each other.
 What it is not: `command/timeline.py`, which has one device, whose messages start when it comes to them.
 
-A device runs its kernels one after the other, and its messages one after the other beside them. A message starts once
-all who take part have come to it and their messages before it have ended; a kernel waits for messages it `needs`.
+A device runs its kernels in order, and its messages in order in parallel with them. A message starts once all its
+devices have reached it and their messages before it have ended; a kernel waits for the messages that it `needs`.
 
 Before: null: a, m1, b   null:1: c, m1, d      m1 is a message from null to null:1, and d reads what it brings
 After:  m1 starts when a and c have ended, b when a has ended, d when m1 has
@@ -101,7 +101,7 @@ class _Run:
         return d if self.at[d] < len(self.lists[d]) else ""
 
     def chain(self, d: str) -> list[str]:
-        """Return devices each of which waits for the next one, up to the first that occurs twice or waits for none."""
+        """Return who waits for whom, from `d` on: it ends with a device that occurs before, or that waits for none."""
         out = [d]
         while (d := self.awaited(d)) and d not in out:
             out.append(d)

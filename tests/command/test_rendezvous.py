@@ -17,7 +17,10 @@ def together(key: int, seconds: float, *devices: str) -> Part:
 def test_a_message_starts_when_all_have_come_to_it() -> None:
     m = together(1, 2, "a", "b")
     a = [alone(0, "a", 5), m, alone(2, "a", 1)]
-    assert ends({"a": a, "b": [alone(3, "b", 1), m, alone(4, "b", 10)]}) == {"a": 7, "b": 11}  # beside the message
+    assert ends({"a": a, "b": [alone(3, "b", 1), m, alone(4, "b", 10)]}) == {
+        "a": 7,
+        "b": 11,
+    }  # in parallel with the message
     assert ends({"a": a, "b": [alone(3, "b", 1), m, alone(4, "b", 10, 1)]}) == {"a": 7, "b": 17}  # after it
 
 

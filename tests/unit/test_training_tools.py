@@ -108,6 +108,7 @@ def test_parameters_are_a_vector_and_back() -> None:
 
 @pytest.mark.parametrize("dim", [0, 1, None])
 def test_a_weight_in_two_parts_trains_as_in_pytorch(dim: int | None) -> None:
+    torch.manual_seed(0)  # else a result near zero has a larger relative error once in a while
     theirs = torch.nn.Linear(3, 2)
     ours = nn.Linear(3, 2)
     ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
@@ -128,7 +129,7 @@ def test_a_weight_in_two_parts_trains_as_in_pytorch(dim: int | None) -> None:
         np.testing.assert_allclose(ours.state_dict()[k].numpy(), v.numpy(), rtol=1e-4, atol=1e-6)
     y = ours(Tensor(x)).numpy()
     assert sorted(utils.remove_weight_norm(ours).state_dict()) == ["bias", "weight"] and type(ours) is nn.Linear
-    np.testing.assert_allclose(ours(Tensor(x)).numpy(), y, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours(Tensor(x)).numpy(), y, rtol=1e-5)
     with pytest.raises(ArgumentError, match="weight_norm"):
         utils.remove_weight_norm(ours)
     with pytest.raises(ArgumentError, match="'scale'"):

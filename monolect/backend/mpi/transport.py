@@ -91,11 +91,10 @@ class MpiTransport:
         atexit.register(self._announce, ENDED)
 
     def send(self, data: np.ndarray, to: int) -> None:
-        self.sent = [pair for pair in self.sent if not pair[0].Test()]
+        self._forget_sent()
         own = data.copy()
         for at in range(0, max(1, own.size), CHUNK_BYTES):
-            part = own[at : at + CHUNK_BYTES]
-            self.sent.append((self.comm.Isend([part, self.byte], to, self._tag()), part))
+            self._start(own[at : at + CHUNK_BYTES], to, self._tag())
 
     def receive(self, into: np.ndarray, source: int) -> None:
         for at in range(0, max(1, into.size), CHUNK_BYTES):
@@ -149,8 +148,17 @@ class MpiTransport:
 
     def _announce(self, tag: int) -> None:
         """Send a message without bytes to each other process."""
+        self._forget_sent()
         for rank in self._others():
-            self.comm.Isend([np.empty(0, np.uint8), self.byte], rank, tag)
+            self._start(np.empty(0, np.uint8), rank, tag)
+
+    def _start(self, data: np.ndarray, to: int, tag: int) -> None:
+        """Start a message of `data`, which must not change until it was sent."""
+        self.sent.append((self.comm.Isend([data, self.byte], to, tag), data))
+
+    def _forget_sent(self) -> None:
+        """Free the requests of messages that were sent."""
+        self.sent = [pair for pair in self.sent if not pair[0].Test()]
 
     def _received(self, into: np.ndarray, source: int, tag: int) -> None:
         """Receive the next message of the process `source`, which has the tag `tag`."""
@@ -182,19 +190,18 @@ class MpiTransport:
         Raises DistributedError if a process that is waited for sends another message, and after DISTRIBUTED_TIMEOUT
         seconds.
         """
-        start = time.monotonic()
-        probe = start + PROBE_SECONDS
+        start, probe = time.monotonic(), PROBE_SECONDS
         while ranks := missing():
             whom = "all ranks" if 1 < len(ranks) == self.size - 1 else f"rank {', '.join(map(str, ranks))}"
             self.waits_for = whom
             if self.sent:  # a process that waits for them may be one that is waited for
-                self.sent = [pair for pair in self.sent if not pair[0].Test()]
+                self._forget_sent()
             passed = time.monotonic() - start
             if passed > settings.DISTRIBUTED_TIMEOUT:
                 expected = "all ranks to run one program; DISTRIBUTED_TIMEOUT may be longer"
                 found = f"nothing from {whom} for {settings.DISTRIBUTED_TIMEOUT} s"
                 raise DistributedError(f"rank {self.rank} waits for a message", expected=expected, found=found)
-            if tag is not None and start + passed > probe:
+            if tag is not None and passed > probe:
                 probe += PROBE_SECONDS
                 self._check(ranks, missing, tag)
             if passed > spin_seconds:

@@ -302,7 +302,7 @@ class _Parts:
             inner = self.resolved([*inlined(body, tuple(given))])
             return self.stored([self.whole(v, dev) for v in inner])
         check_arguments(body, tuple(args), is_typed=True)
-        is_exchange = exchange_of(body) is not None  # which no device runs, as it runs no allreduce
+        is_exchange = exchange_of(body) is not None  # no device runs it, nor an allreduce
         if body.op == "SINK" and device_of(args[0]) == device_of(args[-1]) and not is_exchange:
             admit_called(body, Device[one_device(args)].target)
         n = len(stored_slots(body))
@@ -310,10 +310,8 @@ class _Parts:
         given = self.stored([self.whole(a, dev) for a in args[n:]])
         operands = [self.memory[b] for b in (*results, *given)]
         item = node("CALL", (body, *operands))
-        if is_exchange or (
-            is_allreduce(item) and _goes_by_messages(item)
-        ):  # early: its results take the memory of its operands
-            self.moved(item, operands, 0)
+        if is_exchange or (is_allreduce(item) and _goes_by_messages(item)):
+            self.moved(item, operands, 0)  # early: its results take the memory of its operands
         else:
             self.items.append(item)
         return results

@@ -160,7 +160,7 @@ class First(Devices):
 
 
 def innermost(pairs: Sequence[tuple[int, int | None]], axis: int, m: int) -> Group:
-    """Return the devices that have `m` neighbouring parts of `axis`, of which the first is that of the first device."""
+    """Return the devices that hold the first `m` parts of `axis`; the first part is that of the first device."""
     out: list[tuple[int, int]] = []
     for n, far, a in reversed([*_with_distances(pairs)]):
         if a == axis and m > 1:
