@@ -20,7 +20,6 @@ os.environ.setdefault("CHECK_BOUNDS", "1")
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-FEWEST = 2  # cells of a sweep that run at least
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "bounded", deadline=None, max_examples=50, print_blob=True, suppress_health_check=_SLOW_IS_FINE
@@ -57,14 +56,14 @@ def pytest_collection() -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one in `--draw` of the cells of each sweep, at least FEWEST, after `-m` and `-k` have left out theirs."""
+    """Keep one in `--draw` of the cells of each sweep, at least one, after `-m` and `-k` have left out theirs."""
     sweeps: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sweep"):
             sweeps.setdefault(item.nodeid.partition("[")[0], []).append(item)
     dropped: set[pytest.Item] = set()
     for name, cells in sweeps.items():
-        n = max(FEWEST, -(-len(cells) // config.option.draw))
+        n = -(-len(cells) // config.option.draw)
         draw = random.Random(f"{config.option.hypothesis_seed} {name}")
         dropped |= {*draw.sample(cells, max(0, len(cells) - n))}
     items[:] = [item for item in items if item not in dropped]

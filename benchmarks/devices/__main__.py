@@ -30,6 +30,7 @@ from monolect.runtime import profile
 from monolect.runtime.realize.execute import plans
 
 ROUNDS = 9
+STARTS = 7  # times that each program of the training row is started; the speed of a process differs between starts
 SUM_BYTES = 64 << 20  # bytes of a value that is added up over devices
 DEPTH = 6  # hidden layers of the model that is trained; the sum of the last gradient overlaps with nothing
 FOUR = ("cpu", "cpu:1", "cpu:2", "cpu:3")
@@ -133,7 +134,7 @@ def training_processes() -> None:
     own = [sys.executable, "-m", "benchmarks.devices", "--train"]
     commands = {"two": ([str(mpiexec), "-n", "2", *own], "1"), "one": (own, "2"), "alone": ([*own, "--half"], "1")}
     found: dict[str, list[list[float]]] = {name: [] for name in commands}  # of each run its printed numbers
-    for _ in range(3):
+    for _ in range(STARTS):
         for name, (command, threads) in commands.items():
             env = {**os.environ, "THREADS": threads}
             out = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout

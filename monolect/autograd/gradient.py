@@ -168,11 +168,12 @@ def _remembered(value: UOp, whole: UOp, found: UOp, is_shared: bool, binding: Ca
             return value
         graph = writes[0].src[1]
     known = closed.get(computed)
+    is_inside = computed.serial < graph.serial and computed in toposort(graph)  # sources are older than their users
     if _is_spent(found):
         if is_shared:
             return node("DETACH", (value,), None, SPENT)
         _mark_spent(computed)
-    elif computed in toposort(graph) or (known is not None and known[0] == (graph,) and not is_shared):
+    elif is_inside or (known is not None and known[0] == (graph,) and not is_shared):
         pass
     elif known is None and computed.op == "BUFFER" and not _is_spent(computed):
         closed[computed] = ((graph,), through(views, _to_graph_at(binding, graph)))

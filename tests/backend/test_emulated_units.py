@@ -287,7 +287,7 @@ def products(draw):
 B, H, I8, U8 = ("bfloat16",) * 2, ("float16",) * 2, ("int8",) * 2, ("uint8",) * 2
 
 
-@settings(max_examples=often(24, 2000))
+@settings(max_examples=often(12, 2000))
 @given(st.sampled_from(CPU_UNITS), products())
 @example("bf16", Case("lck,okc->ol", {"l": 32, "c": 64, "k": 2, "o": 16}, B))
 @example("vnni", Case("lck,okc->lo", {"l": 64, "c": 128, "k": 3, "o": 64}, I8))

@@ -56,6 +56,7 @@ def device(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 def test_programs_as_one_module(name):
     suite.check_programs_as_one_module(name)
@@ -68,6 +69,7 @@ def test_metal_refuses_to_compute_in_64_bit_floats():
         (x + 1).realize()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_of_several_workgroups(name):
     """Tiles in local memory, rows shared by lanes, squares that are turned: as the optimizer plans them."""
@@ -102,6 +104,7 @@ def aligned(array):
     return out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_for_workgroups(name):
     target = registry.Device[name].target

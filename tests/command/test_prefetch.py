@@ -209,6 +209,7 @@ def random_program(draw: random.Random) -> UOp:
     return p.step()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(4))
 def test_random_steps_keep_their_results(seed: int, start: int) -> None:
     changed = 0

@@ -212,6 +212,7 @@ def check_against_all_devices(found: Prediction, batch: list[UOp]) -> None:
     assert found.n_kernels <= kernels["null"]  # there it also joins pieces and adds up
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("sums_are_cut_late")
 @pytest.mark.parametrize("n", [2, 4, 8])
 @pytest.mark.parametrize("divide", [replicated, sharded, in_pairs])
@@ -231,6 +232,7 @@ def test_the_first_device_of_a_mesh_has_its_share_of_the_plan_of_all(
     check_against_all_devices(*batches_of(monkeypatch, lambda: simulate(step)))
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("sums_are_cut_late")
 @pytest.mark.parametrize("is_sharded", [False, True])
 def test_a_transformer_has_its_share_of_the_plan_of_all(is_sharded: bool, monkeypatch: pytest.MonkeyPatch) -> None:

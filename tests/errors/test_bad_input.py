@@ -79,6 +79,7 @@ def refusal(f, *args, **kwargs):
     return None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("receiver", RECEIVERS)
 def test_every_method_refuses_bad_values_at_every_place(receiver, start):
     """`make test` makes each call on one of the four receivers, by turns from seed to seed; `make test-all` on all."""

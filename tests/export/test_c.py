@@ -38,6 +38,7 @@ def exported(step: Any, folder: Path, compiler: str = "", flags: str = QUICK, **
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "case", [pytest.param(lstm(8, 16), marks=pytest.mark.slow), gpt2(1, 16, 2, 32, 8)], ids=lambda c: c.name
 )
@@ -288,6 +289,7 @@ def test_names_of_the_user_s_reach_no_compiler(tmp_path, compiler):
 
 
 # ---- GPT-2 of the examples -------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "config",
     [

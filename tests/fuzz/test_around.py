@@ -117,6 +117,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[name])

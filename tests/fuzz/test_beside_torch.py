@@ -265,7 +265,7 @@ class Program:
         return f"{self.shape} {[(name, takes) for name, takes, _ in self.steps]} -> {self.results}"
 
 
-@settings(max_examples=often(12, 500))
+@settings(max_examples=often(6, 500))
 @given(st.data())
 def test_several_results_are_those_of_pytorch(data: Any) -> None:
     program = Program(data.draw)

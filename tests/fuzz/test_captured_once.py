@@ -16,7 +16,7 @@ from monolect.capture import recording
 from monolect.capture.recording import Recording
 from tests.strategies import often
 
-FEW = often(6, 250)
+FEW = often(3, 250)
 N = 6
 rotate = function(lambda x: (x.roll(1, 0) * 0.5, x.reshape(2, 3).T @ x.reshape(2, 3)), precompile=True)
 # What a state of six elements becomes, of another one and an argument.

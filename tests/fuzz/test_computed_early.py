@@ -63,7 +63,7 @@ READS: dict[str, Callable[[Tensor], object]] = {
 }
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(6, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.sampled_from(sorted(FUNCTIONS)),
@@ -104,7 +104,7 @@ PARTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(6, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.sampled_from(sorted(FUNCTIONS)),

@@ -106,6 +106,7 @@ def _outcome(f: Any) -> Any:
         return type(error).__name__
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", FORMS)
 @given(program=programs())
 def test_steps_see_the_containers_around_them(form: str, program: Any) -> None:

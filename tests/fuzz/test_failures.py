@@ -23,7 +23,7 @@ from monolect.runtime.replay.in_progress import NotKept
 from monolect.tensor import random as random_state
 from tests.strategies import often
 
-FEW = often(16, 1000)
+FEW = often(8, 1000)
 OPS = ("backward", "update", "norm", "assign", "part", "draw", "rate", "seed", "load", "read", "hold")
 STEPS = ("train", "draws", "states", "normed", "left", "parts")
 KINDS = ("alloc", "alloc", "copy", "launch", "kernel", "compile", "user", "native", "native")

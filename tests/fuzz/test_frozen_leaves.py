@@ -70,6 +70,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[name])

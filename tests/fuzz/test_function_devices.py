@@ -12,7 +12,7 @@ import monolect.ir.placement as placement
 from monolect import DeviceError, Tensor, function
 from tests.strategies import often
 
-FEW = often(8, 333)
+FEW = often(4, 333)
 DEVICES = ("cpu", "python", "c")
 LINES = ("decay", "decay", "from argument", "across", "constant", "result", "moved", "moved", "zero after", "number")
 

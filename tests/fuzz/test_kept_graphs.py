@@ -16,7 +16,7 @@ import torch
 from monolect import GradientError, Tensor, jit
 from tests.strategies import often
 
-FEW = often(24, 1000)
+FEW = often(12, 1000)
 STEPS: dict[str, Callable] = {
     "read": lambda h, y, x: h * x,
     "metric": lambda h, y, x: y * x,

@@ -138,8 +138,9 @@ def added(op: str, out: Tensor, axis: int, at: Tensor, values: Tensor) -> Tensor
     return out.grad
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["cpu", "cpu:8", "python:gpu"])
-@settings(max_examples=often(10, 498), phases=UNSHRUNK)
+@settings(max_examples=often(5, 498), phases=UNSHRUNK)
 @given(SEEDS)
 def test_each_addition_counts(device: str, seed: int) -> None:
     r = Random(f"{device} {seed}")
@@ -239,7 +240,7 @@ def is_sorted(x: np.ndarray, kind: str, device: str) -> None:
         np.testing.assert_array_equal(x[indices.numpy()], want)
 
 
-@settings(max_examples=often(4, 166), phases=UNSHRUNK)
+@settings(max_examples=often(2, 166), phases=UNSHRUNK)
 @given(
     st.integers(10_000, 300_000), st.sampled_from([1, 2, 3, 4, 8, 8]), st.sampled_from(["sort", "argsort", "median"])
 )
@@ -247,6 +248,7 @@ def test_long_rows_by_threads(n: int, threads: int, kind: str) -> None:
     is_sorted(np.random.default_rng(n).standard_normal(n).astype(np.float32), kind, opened(f"cpu:{threads}"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("n", "threads"), [(100_003, 2), (224_190, 8), (145_795, 3)])
 def test_the_last_digits_of_a_row_are_counted_in_a_section_of_their_own(n: int, threads: int) -> None:
     is_sorted(np.random.default_rng(0).standard_normal(n).astype(np.float32), "sort", opened(f"cpu:{threads}"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from monolect import Context, Tensor, function, jit
 from tests.strategies import often
 
-FEW = often(4, 166)
+FEW = often(2, 166)
 MODES = ("eager", "jit", "saved", "saved", "NOOPT", "c", "python", "THREADS", "function")
 Made = tuple[Callable[..., list[Any]], list[np.ndarray]]  # a program of (library, arrays...), and its arrays
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from monolect import Tensor, dtypes, function, jit
 from tests.strategies import often
 
-FEW = often(12, 500)
+FEW = often(6, 500)
 DEVICES = ("cpu", "python")
 OPS = ("draw", "draw", "normal", "step", "step", "again", "again", "again", "again", "read", "many", "seed")
 programs = st.lists(st.tuples(st.sampled_from(OPS), st.integers(0, 15), st.booleans()), min_size=2, max_size=12)

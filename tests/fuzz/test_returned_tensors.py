@@ -17,7 +17,7 @@ import torch
 from monolect import ArgumentError, JitError, Tensor, function, jit
 from tests.strategies import often
 
-FEW = often(6, 250)
+FEW = often(3, 250)
 PLAIN = ("view",) * 4 + ("value",) * 3 + ("write",) * 2 + ("return",) * 4 + ("return views of a value",)
 WITH_GRADIENTS = (*PLAIN, "backward", "gradient", "gradient", "set gradient", "clear", "descend")
 BETWEEN = ("call",) * 6 + ("write", "write", "drop", "view", "replace", "exchange")
@@ -192,6 +192,7 @@ def differs(seed: int, form: str) -> str | None:
     return None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", FORMS)
 def test_returned_tensors_agree_with_pytorch(form: str, start: int) -> None:
     for seed in range(start, start + FEW):

@@ -16,7 +16,7 @@ import torch
 from monolect import Tensor, Variable, function, jit
 from tests.strategies import often
 
-FEW = often(6, 250)
+FEW = often(3, 250)
 N = Variable("n", 0, 4)
 PARTS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda t, n: t[n], lambda t, n: t[: n + 1], lambda t, n: t[n : n + 2], lambda t, n: t[4 - n],
@@ -94,6 +94,7 @@ def differs(seed: int, wrap: Callable) -> bool:
     return not all(a.shape == b.shape and np.allclose(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [lambda f: f, jit, function])
 def test_parts_agree_with_pytorch(wrap: Callable, start: int) -> None:
     for seed in range(start, start + FEW):
@@ -107,6 +108,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[name])

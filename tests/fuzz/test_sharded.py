@@ -144,7 +144,7 @@ SHAPES = [
 ]
 
 
-@settings(max_examples=often(8, 1000))
+@settings(max_examples=often(4, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6),
@@ -181,7 +181,7 @@ def test_programs_do_not_depend_on_where_their_operands_are(
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=often(8, 1000))
+@settings(max_examples=often(4, 1000))
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),

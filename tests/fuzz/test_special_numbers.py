@@ -95,7 +95,7 @@ def step(rng: random.Random) -> Any:
     )
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(6, 1000))
 @given(
     st.integers(0, 2**31), st.sampled_from(["float32", "float64", "float16"]), st.sampled_from([1, 3, 16, 37]),
     st.integers(1, 5), st.sampled_from(MODES), st.sampled_from(DEVICES),

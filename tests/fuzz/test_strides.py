@@ -13,7 +13,7 @@ import torch
 from monolect import Tensor, function, jit
 from tests.strategies import often
 
-FEW = often(12, 500)
+FEW = often(6, 500)
 WRAPS: tuple[Callable, ...] = (lambda f: f, jit, function, lambda f: function(f, precompile=True))
 VIEWS: tuple[Callable[[Any], Any], ...] = (
     lambda t: t.transpose(0, 1), lambda t: t[:, 1:], lambda t: t[1:], lambda t: t[:, ::2], lambda t: t.movedim(0, -1),

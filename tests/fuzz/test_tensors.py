@@ -210,7 +210,7 @@ def assert_right(outs: list[Tensor]) -> None:
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol, err_msg=graph)
 
 
-@settings(max_examples=often(50, 2000))
+@settings(max_examples=often(25, 2000))
 @given(programs())
 def test_programs_on_the_cpu(outs):
     assert_right(outs)
@@ -232,7 +232,7 @@ SMOOTH = [
 ]  # fmt: skip
 
 
-@settings(max_examples=often(10, 400))
+@settings(max_examples=often(5, 400))
 @given(st.lists(st.integers(0, len(SMOOTH) - 1), min_size=1, max_size=4), st.integers(0, 50))
 def test_gradients_are_slopes(steps, seed):
     """d(sum(w * f(x))) along a random direction, against a central difference in float64."""

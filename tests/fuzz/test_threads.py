@@ -15,7 +15,7 @@ import pytest
 from monolect import JitError, Tensor, jit
 from tests.strategies import often
 
-FEW = often(8, 333)
+FEW = often(4, 333)
 LINES = ("add", "add", "row", "draw", "draw", "state draws", "both", "meet", "meet")
 FOREIGN = ("read", "part", "compute", "draw", "draw late", "other", "realize")
 
@@ -110,6 +110,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[name])

@@ -61,7 +61,7 @@ def applied(column: int, names: list[tuple[str, int]], value: Any, offset: int, 
     return value
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(6, 1000))
 @given(
     names=st.lists(st.tuples(st.sampled_from([*OPS]), st.integers(0, 1)), min_size=1, max_size=5),
     calls=st.lists(

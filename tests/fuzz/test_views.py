@@ -269,7 +269,7 @@ ACTIONS = [
 SMALL = st.integers(0, 40)
 
 
-@settings(max_examples=often(60, 1000))
+@settings(max_examples=often(30, 1000))
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), SMALL, SMALL, SMALL), min_size=4, max_size=24))
 def test_names_agree_with_pytorch(actions: list) -> None:
     program = Program()

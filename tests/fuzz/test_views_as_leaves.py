@@ -88,6 +88,7 @@ def differs(seed: int, is_step: bool) -> bool:
     return any((a is None) != (b is None) or (a is not None and not np.allclose(a, b)) for a, b in pairs)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("is_step", [False, True])
 def test_gradients_agree_with_pytorch(is_step: bool, start: int) -> None:
     for seed in range(start, start + FEW):

@@ -17,7 +17,7 @@ import torch
 from monolect import JitError, Tensor, jit, nn
 from tests.strategies import often
 
-FEW = often(3, 125)
+FEW = often(2, 125)
 INSIDE = (
     "loss", "loss", "loss", "second loss", "update", "update", "clear", "clear", "clear one", "scale", "clip", "set",
     "zero", "descend", "average", "swap", "to parameter", "to state", "keep gradient", "decay", "look at gradient",
@@ -252,6 +252,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[name])

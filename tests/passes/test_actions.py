@@ -280,7 +280,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=6):
     return name, tuple(plan.actions)
 
 
-@settings(max_examples=often(40, 2000))
+@settings(max_examples=often(20, 2000))
 @given(sequences())
 @example(("strided convolution", (("PADTO", 1, 2), ("PACK", 0, None), ("PACK", 1, None))))  # loops in two orders
 # masks with a closed half, wider than vectors of 32 bytes: LLVM read that half as if it were open
@@ -328,7 +328,7 @@ def reads_beside(kernel, slot, plan):
     return any(p.op == "PARAM" and p.arg.slot == slot for u in loads for p in toposort(u.src[0]))
 
 
-@settings(max_examples=often(40, 3000))
+@settings(max_examples=often(20, 3000))
 @given(sequences())
 # the loop that the sums share became an axis of its own for the outer sum alone
 @example(("two sums that share a loop", tuple(("SPLIT", *split) for split in SHARED)))
@@ -469,7 +469,7 @@ def walks(draw, names=tuple(PROGRAMS)):
     return name, actions
 
 
-@settings(max_examples=often(24, 1000))
+@settings(max_examples=often(12, 1000))
 @given(walks())
 def test_what_a_search_tries_keeps_results(case):
     name, actions = case

@@ -79,6 +79,7 @@ def test_without_shuffles_lanes_meet_in_memory(name):
     np.testing.assert_array_equal(out, x.sum(1))
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 @pytest.mark.parametrize("name", [name for name, device in STANDINS.items() if device.target.shuffles])
 def test_every_type_as_source(name):

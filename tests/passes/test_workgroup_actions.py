@@ -107,7 +107,7 @@ def sequences(draw, names=tuple(PROGRAMS), most=7):
     return name, tuple(plan.actions)
 
 
-@settings(max_examples=often(24, 2000))
+@settings(max_examples=often(12, 2000))
 @given(sequences())
 def test_legal_actions_keep_results(case):
     name, actions = case

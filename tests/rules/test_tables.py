@@ -238,7 +238,7 @@ def test_reductions_that_pick(k, m, step, shift, cast, more):
     assert (loops(after) == 0) == (step == 1) or loops(after) == 0
 
 
-@settings(max_examples=often(16, 1000))
+@settings(max_examples=often(8, 1000))
 @given(st.integers(0, 3), st.integers(-2, 7))
 def test_other_conditions_stay(parity, bound):
     """A second condition beside the one a rule uses."""

@@ -155,6 +155,7 @@ def test_two_frames_around_one_value(data: Any) -> None:
     np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["cpu", "python"])
 def test_values_and_gradients(arrays: list[np.ndarray], device: str) -> None:
     if device == "python":

@@ -26,6 +26,7 @@ def sums(kernels):
     return sum(k.ir["REDUCE"] for k in kernels)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n, wanted_sums", [(8, 1), (20, 1), (100, 2)])
 def test_many_short_products_are_one(check, data, n, wanted_sums):
     terms, wanted = products(data, n)
@@ -57,6 +58,7 @@ def test_products_of_which_somebody_reads_a_part_of_the_sum_stay_apart(check, da
     assert sums(check((added([first, *terms[5:]]), first), (wanted, part), atol=1e-3)) == 10
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_the_weight_of_a_recurrence_gets_one_product(structure, data, cell):
     """Of each step come one product for the next state and one for its gradient; the weight has a single one."""

@@ -154,7 +154,7 @@ def test_scores_far_apart_and_far_from_zero(data):
 
 
 # ---- any size --------------------------------------------------------------------------------------------------------
-@settings(max_examples=often(16, 200))
+@settings(max_examples=often(8, 200))
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(2, 40), st.integers(1, 9)),
     most=st.integers(1, 20),

@@ -60,6 +60,7 @@ def test_values_alone_take_one_word_places_two_where_keys_are_wide():
         assert sum(u.op == "BUFFER" for u in program(1000, dtype, for_places=for_places).src) == words
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", [(256,), (1000,), (20, 50)])
 def test_a_captured_sort_is_one_launch(shape):
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)

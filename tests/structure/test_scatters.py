@@ -68,7 +68,7 @@ def added(t: np.ndarray, i: np.ndarray, x: np.ndarray) -> np.ndarray:
     return out
 
 
-@settings(max_examples=often(12, 500))
+@settings(max_examples=often(6, 500))
 @given(st.integers(1, 40), st.integers(1, 400), st.sampled_from([np.int64, np.float32]), st.integers(0, 5))
 def test_every_size_keeps_its_values(places, n, dtype, seed):
     """Everything counts as many here; some places are negative, which are dropped."""

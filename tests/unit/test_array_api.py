@@ -557,6 +557,7 @@ print(len(checks), "agree")
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("library", "source"), [("scipy", SCIPY), ("sklearn", LEARN)], ids=["scipy", "sklearn"])
 def test_libraries_dispatch_on_tensors(library, source):
     """In a process of its own, because SciPy reads SCIPY_ARRAY_API when it is imported."""

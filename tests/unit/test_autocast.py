@@ -103,6 +103,7 @@ def test_captures_and_traces_depend_on_it(wrap: Any) -> None:
     np.testing.assert_allclose(step(x, y).numpy(), A @ B, rtol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("captured", [False, True])
 def test_a_model_trains_as_in_pytorch(captured: bool) -> None:
     theirs = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))

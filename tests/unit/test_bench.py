@@ -95,6 +95,7 @@ BAD = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_candidate_takes_no_other_along(bench, kind):
     times = bench.times([kernel(), BAD[kind], kernel(16)])
@@ -305,6 +306,7 @@ print(c.worker(0).process.pid, c.worker(1).process.pid, flush=True)
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("end", ["pass", "1 / 0", "os._exit(0)", "os.kill(os.getpid(), 9)"])
 def test_no_worker_outlives_its_process(end):
     command = [sys.executable, "-c", ORPHAN.format(end=end)]

@@ -70,6 +70,7 @@ def program(tmp_path_factory):
     return str(file)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("planted", "kind", "name"),
     [

@@ -66,6 +66,7 @@ def entries(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "exchanged"])
 def test_a_damaged_cache_is_made_again(filled: tuple[Path, str], damage: str) -> None:
     folder, text = filled

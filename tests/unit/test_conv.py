@@ -147,6 +147,7 @@ def test_the_gradient_of_a_transpose_is_the_convolution() -> None:
     assert products_of(w.grad) == 2 * 16 * 4 * 8
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("x", "w", "options"),
     [

@@ -126,6 +126,7 @@ class Net(nn.Module):
         return self.forward(x)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("is_computed", [True, False])
 def test_a_module_lives_its_own_life(how: str, is_computed: bool) -> None:

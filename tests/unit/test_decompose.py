@@ -366,6 +366,7 @@ def check_division(p, x, d):
         yield v
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16))
 def test_every_small_integer_is_divided_right(dtype):
     x = np.arange(dtype.min, dtype.max + 1).astype(to_numpy(dtype))

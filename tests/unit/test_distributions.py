@@ -289,6 +289,7 @@ def test_discrete_numbers_have_no_gradient() -> None:
 CONCENTRATIONS = np.array([1e-3, 0.02, 0.3, 0.9, 1.0, 1.1, 3.0, 9.5, 40.0, 1e3, 1e5])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_gradient_of_gamma_numbers_is_the_implicit_one(dtype: str) -> None:
     """PyTorch's own formulas err by up to 5e-4; the inverse of the distribution function at the same share by less."""
@@ -342,6 +343,7 @@ MEANS: dict[str, tuple[Callable[[Tensor], Tensor], list[float], Callable[[Any], 
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MEANS)
 def test_implicit_gradients_are_those_of_the_mean(name: str) -> None:
     """The weights of the outputs make no gradient vanish."""

@@ -485,6 +485,7 @@ def test_a_tensor_that_is_returned_twice_is_one_tensor(precompile):
         assert (found["first"].tolist(), z.tolist()) == ([2 * value + 1], [2 * value])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precompile", [False, True])
 @pytest.mark.parametrize("n", [64, 257])
 def test_a_kernel_of_its_own_inside_keeps_its_local_memory(precompile, n):

@@ -411,6 +411,7 @@ def test_a_tensor_that_is_returned_twice_is_one_tensor_at_every_call(tmp_path) -
         assert values(found["first"], z) == [[3.0, 5.0], [2.0, 4.0]]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [3000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_thousands_of_steps_leave_nothing_behind(n: int) -> None:
     w = Tensor(np.ones((4, 3), np.float32), requires_grad=True)

@@ -142,6 +142,7 @@ WRITES: dict[str, tuple[Any, Any, int, bool]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("device", "noopt", "types"),
     [

@@ -257,7 +257,7 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 step_ops = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([*OPS])), min_size=1, max_size=4)
 
 
-@settings(max_examples=often(12, 100), deadline=None)
+@settings(max_examples=often(6, 100), deadline=None)
 @given(
     ops=step_ops,
     every=st.lists(st.integers(1, 3), min_size=3, max_size=3),

@@ -135,6 +135,7 @@ def test_embeddings(options: dict[str, Any]) -> None:
     np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags(mode: str) -> None:
     rows: list[dict[str, Any]] = [{}, {"padding_idx": 1}]

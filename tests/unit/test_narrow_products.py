@@ -53,7 +53,7 @@ def test_bytes_are_added_exactly(m, k, n, left, right, da, db):
     np.testing.assert_array_equal(got.numpy(), wanted)
 
 
-@settings(max_examples=often(24, 1000))
+@settings(max_examples=often(12, 1000))
 @given(SIZES, SIZES, SIZES, st.sampled_from([I8, U8]), st.sampled_from([I8, U8]))
 def test_products_with_a_dtype_are_those_of_cast_operands(m, k, n, da, db):
     """They are the same node, so the same units compute them."""

@@ -69,12 +69,14 @@ def wanted() -> list[float]:
     return losses("one device", adam, STEPS)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", [w for w in WAYS if w != "one device"])
 def test_training_has_the_losses_of_one_device(way: str, wanted: list[float]) -> None:
     np.testing.assert_allclose(losses(way, adam, STEPS), wanted, rtol=1e-4)
     np.testing.assert_allclose(losses(way, adam, STEPS, is_captured=True), wanted, rtol=1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("micro_batches", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_pipeline_trains_as_its_stages_do_on_one_device(micro_batches: int) -> None:
     """8 rows at once, and in parts of 3, 3 and 2; parts of one row, which are slow, differ from those in size only."""

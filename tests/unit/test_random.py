@@ -201,6 +201,7 @@ def raw(n: int, device: str = "cpu") -> Tensor:
     return Tensor.randint(-(2**63), 2**63, (n,), device=device)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n_calls", [0, 1, 3])
 def test_a_lazy_draw_before_a_step_has_numbers_of_its_own(n_calls: int) -> None:
     def program(step: Callable[[], Tensor]) -> list[int]:

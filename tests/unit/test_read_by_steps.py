@@ -146,7 +146,7 @@ def test_each_way_to_read_an_attribute_is_seen(way: str, kind: str) -> None:
 
 
 def test_several_ways_together() -> None:
-    for seed in range(often(20, 200)):
+    for seed in range(often(10, 200)):
         rng = random.Random(seed)
         kind = rng.choice(KINDS)
         ways = [w for w in WAYS if not (kind == "slots" and w in NO_DICT)]

@@ -138,7 +138,7 @@ def forms_of_a_number(f, v, x, k, device, dtype):
     yield f(x.reshape(1, -1).expand(3, -1).contiguous())[2, k]
 
 
-@settings(max_examples=often(12, 100))
+@settings(max_examples=often(6, 100))
 @given(
     st.sampled_from(FUNCTIONS),
     st.floats(-4, 4, width=16),
@@ -278,6 +278,7 @@ def test_casts_of_constants_are_those_of_data(chain, device):
     np.testing.assert_array_equal(got.numpy(), data.numpy())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_type_without_infinity(device):
     """An infinity of it is nan. Comparisons see the number itself, bounds the nearest number of the type."""

@@ -234,6 +234,7 @@ def test_a_kernel_is_compiled_once_a_machine(tmp_path, monkeypatch):
     assert [run.stdout.strip() for run in runs] == ["True", "False"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("level", "shown"), [("2", False), ("3", True)])
 def test_how_a_kernel_is_compiled_is_shown_also_where_the_disk_has_it(tmp_path, monkeypatch, level, shown):
     monkeypatch.setenv("MONOLECT_CACHE", str(tmp_path))

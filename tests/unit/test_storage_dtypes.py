@@ -132,7 +132,7 @@ def test_integers_wrap_and_floats_saturate() -> None:
     assert Tensor([17.0, 3.0], dtype="float4_e2m1fn").cast("int4").tolist() == [6, 3]
 
 
-@settings(max_examples=often(20, 200))
+@settings(max_examples=often(10, 200))
 @given(st.sampled_from(STORED), st.sampled_from(STORED), st.sampled_from(DEVICES))
 def test_a_cast_between_two_goes_through_the_value(first: DType, second: DType, device: str) -> None:
     x = Tensor(np.arange(BYTES[first], dtype=np.uint8), device=device).bitcast(first)

@@ -153,6 +153,7 @@ def interpreted(tensors: list[Tensor]) -> list[np.ndarray]:
     return evaluate(roots, {u: to_numpy(u) for u in toposort(*roots) if u.op == "BUFFER"})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["graphs", "kernels"])
 def test_random_sums_of_parts(kind: str) -> None:
     for seed in range(N_INTERPRETED if kind == "graphs" else N_COMPILED):

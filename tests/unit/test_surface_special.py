@@ -186,6 +186,7 @@ def _shares(a: float, x: float) -> tuple[Any, Any]:
         return below, 1 - below
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_incomplete_gamma_functions_beside_forty_digits(dtype: Any) -> None:
     a, x = SHAPES.astype(dtype), AT.astype(dtype)
@@ -198,6 +199,7 @@ def test_incomplete_gamma_functions_beside_forty_digits(dtype: Any) -> None:
             assert error <= MOST_OF_GAMMA[dtype] * np.finfo(dtype).eps, (name, p, q, g, float(w))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["igamma", "igammac"])
 def test_edges_of_incomplete_gamma_functions(name: str) -> None:
     values = [0.0, -0.0, 0.5, 1.0, 30.0, 1e300, -1.0, INF, -INF]
@@ -281,6 +283,7 @@ def test_namespaces_and_integers() -> None:
         Tensor([1.0]).gcd(2)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_derivatives_of_digamma_vanish_at_infinity(n: int) -> None:
     x = Tensor([INF, 3.0], requires_grad=True)

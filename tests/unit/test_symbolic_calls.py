@@ -107,6 +107,7 @@ def test_a_captured_step_that_reads_values_of_todays_size_is_refused():
 
 
 # ---- layers ----------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "captured"])
 @pytest.mark.parametrize("along", ["batch", "sequence"])
 def test_multi_head_attention(along, wrap):

@@ -163,6 +163,7 @@ def test_products_summed_over_an_axis_of_symbolic_size():
 K, J = Variable("k", 17, 18), Variable("j", 16, 32, 16)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("shape", "part", "sizes"),
     [

@@ -215,6 +215,7 @@ def test_axes_of_a_tensor_without_axes():
             call()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
 def test_widths_of_either_sign_are_those_of_torch(mode: str) -> None:
     """All are computed together: of up to three elements, in `make test-all` of up to four."""

@@ -59,7 +59,7 @@ def test_position_of_an_extreme(name: str, method: str) -> None:
             np.testing.assert_array_equal(got.numpy(), getattr(w, method)(axis))
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(6, 1000))
 @given(st.data())
 def test_position_of_an_extreme_of_random_shapes(data: Any) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=40))

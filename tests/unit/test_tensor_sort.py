@@ -87,7 +87,7 @@ def test_topk(shape: tuple, k: int) -> None:
             same(values.numpy(), np.take_along_axis(x, want, 1))
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(6, 1000))
 @given(st.data())
 def test_random_rows(data: Any) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=12))
@@ -101,7 +101,7 @@ def test_random_rows(data: Any) -> None:
     np.testing.assert_array_equal(Tensor(x).topk(k, dim, down).indices.numpy(), want.narrow(dim, 0, k).numpy())
 
 
-@settings(max_examples=often(8, 1000))
+@settings(max_examples=often(4, 1000))
 @given(st.data())
 def test_random_long_rows(data: Any) -> None:
     """The passes by digit, whatever the length of the chunks."""
@@ -173,7 +173,7 @@ def test_elements_by_rank(dtype: str, n: int) -> None:
         same(values.numpy(), np.take_along_axis(x, indices.numpy()[:, None], 1)[:, 0])
 
 
-@settings(max_examples=often(12, 1000))
+@settings(max_examples=often(6, 1000))
 @given(st.data())
 def test_random_ranks(data: Any) -> None:
     n = data.draw(st.integers(rank.MIN_ROW, 200))

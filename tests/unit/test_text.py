@@ -27,7 +27,7 @@ EXAMPLE = """\
 PIECES = ["", "(", ")", "%", "@", "@x {", "}", "0", " ", "\n", '"', "True", "idx", ",", "-", "[", "é", "inf", "None"]
 
 
-@settings(max_examples=often(24, 1000))
+@settings(max_examples=often(12, 1000))
 @given(any_graphs())
 def test_round_trip_is_the_same_node(u: UOp) -> None:
     assert parse(show(u)) is u
@@ -279,7 +279,7 @@ def test_no_node_at_all() -> None:
         parse("# nothing\n")
 
 
-@settings(max_examples=often(24, 1000))
+@settings(max_examples=often(12, 1000))
 @given(any_graphs(), st.integers(0, 2**32))
 def test_damaged_text_raises_nothing_but_parse_errors(u: UOp, seed: int) -> None:
     text, rng = list(show(u)), random.Random(seed)

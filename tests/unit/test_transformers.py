@@ -43,6 +43,7 @@ def test_layers(spec: Spec, args: tuple[Any, ...]) -> None:
     check_layer(spec, args)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize(("spec", "args"), [CASES[0], CASES[4], CASES[-1]], ids=lambda x: str(x)[:20])
 def test_evaluation_takes_another_path_in_pytorch(spec: Spec, args: tuple[Any, ...]) -> None:

@@ -276,6 +276,7 @@ def warm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[]
         yield run
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("look", "name", "change"),
     [

@@ -317,6 +317,7 @@ class Deep:
         return x
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("hoist", [0, 1], ids=["at every call", "once"])
 @pytest.mark.parametrize("n", [2, 60], ids=["a line each", "tables"])
 def test_a_deep_model_has_a_usual_call_that_sees_any_change(n, hoist) -> None:

@@ -110,6 +110,7 @@ def store(places: list, to: int, value: np.ndarray) -> None:
     places[to][:] = value.astype(np.float32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(often(2, 4)))
 def test_random_states_and_holders(part: int) -> None:
     n_usual = n_moving = 0

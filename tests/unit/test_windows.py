@@ -125,6 +125,7 @@ POOLS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", INPUTS)
 def test_adaptive_pools_of_any_size(n: int) -> None:
     """In `make test` without the smallest size of all axes."""
@@ -135,6 +136,7 @@ def test_adaptive_pools_of_any_size(n: int) -> None:
             check(getattr(Tensor, name), getattr(F, name), INPUTS[n], size, **options)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", INPUTS)
 def test_indices_of_maxima(n: int) -> None:
     for options in POOLS:
@@ -188,6 +190,7 @@ FOLDS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("options", FOLDS, ids=str)
 def test_folds(options: dict[str, Any]) -> None:
     check(Tensor.im2col, F.unfold, IMAGE, **options)
