@@ -321,6 +321,7 @@ def test_a_program_over_a_limit_is_refused_with_the_kernel_and_the_remedy(driver
         registry.Device["cuda"].compile([("copy", digest(lin), lin)])
 
 
+@pytest.mark.sweep
 @needs_compiler
 @pytest.mark.parametrize(
     ("axis", "n", "message"),
@@ -428,6 +429,7 @@ def turned_around(n: int):
     return linear(store(param(0, 64), lane, a * 2.0 + b))
 
 
+@pytest.mark.sweep
 @needs_compiler
 @pytest.mark.parametrize(("n", "asked"), [(64, 0), ((48 << 8) - 64, 0), (50 << 8, (50 << 10) + 256)])
 def test_local_memory_is_asked_for_where_it_is_much(driver, n, asked):

@@ -126,6 +126,7 @@ def test_tiles_of_bfloat16_are_added_as_the_manual_says(kind):
         assert got[i, j] == plus(float(acc[i, j]), plus(sums[0], sums[1], 1.0), 1.0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("exponents", [(10, 20), (0, 2), (0, 31)], ids=["normal", "subnormal", "any finite"])
 def test_tiles_of_float16_are_added_as_the_manual_says(exponents):
     """Subnormal factors count: each is a normal float32."""
@@ -201,6 +202,7 @@ def test_the_target_has_the_units_and_vectors_of_that_processor():
     assert Device["cpu"].target == own
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EMULATED)
 def test_each_setting_has_kernels_of_its_own(name):
     x, y = (Tensor(np.arange(64 * 64).reshape(64, 64).astype(np.int8)) for _ in range(2))
@@ -329,6 +331,7 @@ def whole(*shape, seed=0, high=3):
     return values.astype(np.float64), Tensor(values.astype(BF16.numpy))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("unit", CPU_UNITS)
 def test_a_convolution_with_permuted_weights(unit):
     x, tx = whole(2, 16, 9, 8)
@@ -377,6 +380,7 @@ def test_attention_of_bfloat16(unit):
     assert np.abs(got - wanted).max() <= 0.03 * np.abs(wanted).max()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("most, unit", [(128, ""), (64, "amx"), (512, "")])
 def test_a_symbolic_number_of_rows_by_a_weight_that_is_packed_once(most, unit):
     n = Variable("n", 1, most)

@@ -47,6 +47,7 @@ def test_dtypes(page, d):
     suite.test_sums_by_place("toy", d)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", suite.PROGRAMS)
 def test_programs(page, name):
     suite.test_programs(name, "toy")

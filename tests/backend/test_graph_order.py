@@ -26,7 +26,7 @@ from tests.backend.standin.device import missing
 from tests.backend.standin.driver import Compiler, Driver, Hip, HipCompiler
 from tests.strategies import often
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing() or "-"), pytest.mark.sweep]
 ROWS = np.arange(48, dtype=np.int64) % 7  # integers: sums in another order are the same
 
 

@@ -161,6 +161,7 @@ def products(target):
     return [(f"k_{i}", Product(u, target).linear()) for i, u in enumerate(target.units)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("arch", "n"), [("75", 5), ("80", 18), ("90", 22)])
 def test_units_of_ptx_are_instructions(arch, n):
     target = ptx.target(int(arch))
@@ -171,6 +172,7 @@ def test_units_of_ptx_are_instructions(arch, n):
         assert machine_code(text, arch)[0].startswith(ELF)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("arch", AMD)
 def test_units_of_amd_are_instructions(arch):
     target = amdgcn.target(arch)

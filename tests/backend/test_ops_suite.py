@@ -237,6 +237,7 @@ def test_bitcasts(device, d):
     np.testing.assert_array_equal(back.view(to_numpy(uint)), a.view(to_numpy(uint)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", RUNS)
 def test_bitcast_between_sizes(device):
     a = np.arange(16, dtype=np.uint8) * 17

@@ -70,6 +70,7 @@ def test_a_running_maximum_keeps_nan():
     agree((8,), dtypes.float32, lambda x: node("SCAN", (x,), ("MAX", 0)), data, np.maximum.accumulate(data))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_a_part_of_a_value(dtype):
     shape = (3, 4, 8)

@@ -53,6 +53,7 @@ def network(rows, lanes, itemsize):
     return emit.count
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 def test_a_block_of_any_size_is_transposed(itemsize):
     for rows in range(1, 18):

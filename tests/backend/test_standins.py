@@ -175,6 +175,7 @@ def test_copies_that_nobody_waits_for_show():
     assert not np.array_equal(found[1], a @ b)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n, k, m", [(8, 31, 32), (40, 97, 64), (5, 40, 8), (64, 3, 64)])
 def test_copies_to_offsets_known_only_at_run_time_go_through_registers(n, k, m):
     """The offsets of a lane's elements are quotients: a product of a sum of two stacked products."""

@@ -79,6 +79,7 @@ def model(unit: MatrixUnit) -> Target:
 
 
 # ---- the tables ------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", UNITS)
 def test_a_row_says_what_the_manual_says(name):
     u = BY_NAME[name]
@@ -89,6 +90,7 @@ def test_a_row_says_what_the_manual_says(name):
                 assert position(u.maps[k], lane, i) == (at[::-1] if operand == "b" else at), (operand, lane, i)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", UNITS)
 def test_a_row_covers_its_tiles(name):
     u = BY_NAME[name]
@@ -115,6 +117,7 @@ def test_a_product_in_warps(name):
         np.testing.assert_array_equal(product.run(backwards), product.want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("layout", ["NT", "TN", "TT"])
 @pytest.mark.parametrize("name", [
     "mma_m16n8k16_f16", "mma_m16n8k8_tf32", "wgmma_m64n32k16_bf16", "wgmma_m64n16k32_e4m3", "wgmma_m64n8k32_s8_u8",
@@ -125,6 +128,7 @@ def test_products_of_turned_operands(name, layout):
     np.testing.assert_array_equal(product.run(), product.want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [
     "mma_m16n8k16_bf16", "mma_m16n8k32_s8", "wgmma_m64n16k16_f16", "wgmma_m64n8k32_u8", "wgmma_m64n16k32_e5m2",
 ])  # fmt: skip
@@ -209,6 +213,7 @@ def test_a_unit_that_reads_memory_is_refused_where_steps_share_elements(spread, 
         Spread(WGMMA, model(WGMMA), spread, side).linear()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [F16.name, "wgmma_m64n8k16_f16"])
 def test_each_pass_keeps_the_meaning(name):
     product = Product(BY_NAME[name], model(BY_NAME[name]), tail=3)

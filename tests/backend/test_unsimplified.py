@@ -21,6 +21,7 @@ def test_elementwise(op, device):
         suite.test_elementwise(op, device)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_is_no_elementwise_op(device):
     with Context(SIMPLIFY=0):

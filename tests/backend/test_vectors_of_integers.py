@@ -39,6 +39,7 @@ def operands(name):
     return np.array(x, object).astype(name), np.array(y, object).astype(name)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", INTEGERS)
 def test_quotients_and_remainders_are_exact(name):
     a, b = operands(name)

@@ -228,6 +228,7 @@ def written(t: Tensor, k: float) -> Tensor:
     return t + k
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_that_differ_are_used_on_the_device_of_their_operand(name: str) -> None:
     """From the third number on they are inputs of the plan."""

@@ -223,6 +223,7 @@ def test_the_first_device_has_its_share_of_the_plan_of_all(
     check_against_all_devices(*batches_of(monkeypatch, lambda: simulate(step)))
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("sums_are_cut_late")
 @pytest.mark.parametrize("shape", [(2, 2), (4, 2)])
 def test_the_first_device_of_a_mesh_has_its_share_of_the_plan_of_all(
@@ -388,6 +389,7 @@ def test_many_devices_that_run_different_programs_are_refused() -> None:
 TIMED = PLAIN._replace(products={dtypes.float32: 1e9}, memory_rate=1e99, inside=Link(0.0, 0.0, 1e99))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("micro_batches", [1, 2, 4, 8])
 def test_a_pipeline_overlaps_its_micro_batches(micro_batches: int) -> None:
     n, rows = 256, 512

@@ -100,6 +100,7 @@ LAYERS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_refuse_bad_values(name):
     make = getattr(nn, name)

@@ -243,6 +243,7 @@ def test_a_capture_in_one_thread_does_not_bind_another():
     assert slow(Tensor([5.0])).tolist() == [6.0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["jit", "function", "pool"])
 def test_a_capture_that_waits_for_a_thread_that_calls_a_step_is_told(monkeypatch, kind):
     monkeypatch.setattr(turns, "MAX_POLLS", 30)
@@ -399,6 +400,7 @@ def test_deep_graphs_with_gradients():
 
 
 # ---- integers --------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["cpu", "python"])
 @pytest.mark.parametrize("name", ["int8", "int32", "int64", "uint8", "uint64"])
 def test_integers_have_one_result(name, device):

@@ -101,6 +101,7 @@ def _called(f: Any, x: float) -> Any:
         return type(error).__name__
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", FORMS)
 def test_steps_see_what_is_around_them(form: str, start: int) -> None:
     with Context(DEVICE="python"):

@@ -254,6 +254,7 @@ PLANTED: dict[str, tuple[tuple, list]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fault, program = PLANTED[name]

@@ -212,6 +212,7 @@ PLANTED: dict[str, tuple[str, Any]] = {
 FOUND_BY = {"gradients are not looked for among results": 91}  # seeds that are tried before all others
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[name])

@@ -77,6 +77,7 @@ def test_strides_do_not_depend_on_what_was_computed(start: int) -> None:
         assert not differs(seed), f"the program of seed {seed}"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("where", ["monolect.tensor.view", "monolect.capture.returned"])
 def test_planted_faults_are_found(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{where}.is_row_major", lambda t: True)

@@ -420,6 +420,7 @@ def test_unrolled_steps_of_a_unit_add_to_what_earlier_blocks_left():
 GROUPS = [("SPLIT", 1, (4, "LOOP", True)), ("SPLIT", 2, (3, "LOOP", True))]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name, actions",
     [

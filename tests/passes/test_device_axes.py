@@ -164,6 +164,7 @@ def test_too_much_local_memory_is_refused() -> None:
 GROUP = ("SPLIT", 1, (8, "GROUP_REDUCE", False))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "actions",
     [

@@ -177,6 +177,7 @@ PROGRAMS |= {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused(case):
     name, actions, reason = REFUSED[case]
@@ -281,6 +282,7 @@ def test_each_piece_of_a_rolled_row_is_one_load(thread):
     assert sorted(loads) == [[1], [1], [3, 3]]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "ends"), [("row of 203", (0, 1)), ("depthwise", (1, 1)), ("strided pool", (1, 0)), ("map", None)]
 )

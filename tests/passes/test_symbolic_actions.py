@@ -104,6 +104,7 @@ def test_legal_actions_keep_results(case):
     check(*case)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("variable", VALUES, ids=lambda v: v.name)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_the_heuristic_chooses_keeps_results(name, variable):

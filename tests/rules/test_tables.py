@@ -103,6 +103,7 @@ def both_sides(u: UOp, v: UOp, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(evaluate([u, v], {p: a[:n] for p, a in env.items()}))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("op", "name"), ENTRIES, ids=lambda x: x.replace(" ", "-"))
 def test_both_sides_of_every_decomposition(op, name):
     reached = 0

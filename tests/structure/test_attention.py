@@ -203,6 +203,7 @@ def test_without_a_mask_no_loop_ends_early(data):
     assert "BOUND" not in [a[0] for a in chosen(fused()(*operands(data, (1, 12, 256, 64))))]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", ["plain", "causal", "naive, masked"])
 def test_tokens_of_symbolic_number_store_no_scores(form, data):
     f, most = FORMS[form][0], 40
@@ -263,6 +264,7 @@ def chooses(kernel):
     return any(u.op == "WHERE" or (u.op == "LOAD" and len(u.src) == 3) for u in toposort(kernel))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["last", "first"])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16], ids=lambda d: d.name)
 def test_a_joined_key_stands_apart_and_no_load_is_masked(order, dtype, data):

@@ -149,6 +149,7 @@ def test_a_sum_that_is_the_result_adds_up_there():
     assert added.src[0].src[0].op == "PARAM"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("f", "dtype"), [(lambda a, b: a.T @ b, dtypes.bfloat16), (lambda a, b: (a @ b).relu() + b[0], dtypes.float32)]
 )
@@ -408,6 +409,7 @@ def test_columns_whose_sums_the_second_cache_does_not_hold_are_cut_in_even_piece
     assert [p.size for p in chooser.plan.axes if p.is_block and p.root is columns] == [2]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("m", "k", "n"), [(3, 300, 1003), (8, 512, 1024), (19, 257, 1100), (64, 130, 9001)])
 @pytest.mark.parametrize("finish", [False, True])
 def test_products_of_few_rows_are_right(m, k, n, finish):

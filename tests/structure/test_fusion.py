@@ -132,6 +132,7 @@ ROWS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ROWS)
 def test_row_chains_are_one_kernel(check, data, name):
     """One loop over the rows; inside it `passes` loops over the columns, of which `reduces` accumulate."""

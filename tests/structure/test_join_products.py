@@ -41,6 +41,7 @@ def test_what_else_is_added_stays(check, data):
     assert sums(check(added([*terms[:3], Tensor(b), *terms[3:]]), wanted + b, atol=1e-3)) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "n, sizes",
     [(4, dict()), (9, dict(m=16, k=16)), (9, dict(rows=300))],
@@ -104,6 +105,7 @@ def test_sums_of_a_number_times_tensors_stay(check, data):
     check(added([(Tensor(x) * 2).sum(1) for x in xs]), sum(x.astype(np.float64).sum(1) * 2 for x in xs))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "RMSprop"])
 def test_scalars_that_updates_share_have_a_kernel_of_their_own(data, optimizer):
     """Beside loops they would keep threads from sharing those out."""

@@ -117,6 +117,7 @@ def mask_of(rows, keys):
     return mask
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("keys", [64, 67])
 def test_scores_of_minus_infinity(keys, data):
     q, k, v = data(8, 16), data(keys, 16), data(keys, 16)

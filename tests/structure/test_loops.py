@@ -246,6 +246,7 @@ def test_cumsum_is_one_scan(check, data, shape, axis, loops):
     assert k.reads == 1 and k.loops == loops
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("axis", "sizes"), [(3, [105, 19]), (2, [15, 7, 19]), (1, [3, 5, 133]), (0, [3, 665])])
 def test_loops_around_a_scan_are_one_where_they_lie_in_memory_as_one(data, axis, sizes):
     """It starts anew in each iteration of all of them; the loop that carries it stays."""
@@ -316,6 +317,7 @@ SCANS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SCANS)
 def test_work_stays_linear_wherever_a_scan_stands(check, data, name):
     a = data(32, 24)
@@ -437,6 +439,7 @@ def test_a_few_of_many_are_found_in_one_pass(structure, data):
     assert sum(k.iterations >= n for k in ks) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("k, shape", [(20, (50, 200)), (10, (8, 5000)), (50, (2, 32000))])
 def test_a_few_dozen_are_taken_one_by_one(structure, data, k, shape):
     """In rows, and in the blocks of long rows: nothing is counted, or moved digit by digit."""

@@ -24,6 +24,7 @@ def one_kernel(ks, loads=1):
     return ks[0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("length", [1, 10, often(130, 200)])  # of 8 views each; Python's limit of calls is 1000
 def test_a_chain_of_views_is_no_kernel_of_its_own(check, data, length):
     a = data(6, 8)
@@ -158,6 +159,7 @@ def test_pad_with_a_value(check, data):
     one_kernel(check(Tensor(a).pad((1, 2), value=4.0), np.pad(a, ((0, 0), (1, 2)), constant_values=4)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "mode, name", [("constant", "constant"), ("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]
 )
@@ -352,6 +354,7 @@ def test_gradients_of_overlapping_windows_are_sums_of_few_terms(structure, data,
     assert last.reads <= (2 * windows + 1 if name == "max_pool2d" else windows)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "view"),
     [
@@ -373,6 +376,7 @@ def test_a_view_upon_a_result_keeps_its_gradient(structure, data, name, view):
     assert work(view) <= work(lambda y: y)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("left_out", [(), (2,)])
 def test_gradients_of_many_parts_are_stored_one_by_one(check, data, size, left_out):

@@ -166,6 +166,7 @@ def splits(kernel, kind):
     return [arg[0] for op, _, arg in kernel.linear.arg.actions if op == "SPLIT" and arg[1] == kind]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("size", "taps", "stride", "lanes", "sums"),
     [(16, 3, 1, 16, [3, 3]), (8, 3, 1, 8, [3, 3]), (16, 7, 1, 16, [7]), (32, 3, 2, 16, [3, 3])],
@@ -186,6 +187,7 @@ def test_sums_over_rows_for_the_places_of_a_window(check, data, size, taps, stri
     assert splits(k, "GROUP_REDUCE") == [lanes] and splits(k, "UPCAST") == sums
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape, columns", [((7, 275, 2), [2]), ((300, 2), [2]), ((2003, 3), [3]), ((2003, 4), [4])])
 def test_few_columns_are_picked_from_whole_vectors(check, data, shape, columns):
     """Rows of the sum are the lanes: each column of as many rows as a vector has lanes is picked from what lies side by
@@ -224,6 +226,7 @@ def test_an_extreme_is_searched_for_in_looks(data, n):
     assert Tensor(a).reshape(2, 2, n).argmax(-1, keepdim=True).shape == (2, 2, 1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", [(1 << 17, 16), (70001, 40), (2, 1 << 16, 24)])
 def test_many_rows_are_added_in_parts(shape, structure, data):
     """Each addition may lose half a place of the sum so far: the error grows with the rows added one by one."""
@@ -239,6 +242,7 @@ def test_few_rows_are_added_by_one_kernel(structure, data):
     assert len(structure(Tensor(data(1 << 17, 16)).amax(0))) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("size", [4096, 49, 16])
 def test_sums_over_channels_that_have_a_number_each_divide_no_index(check, data, size):
     """One loop over channels, one over what has the same number: the vector. Few rows of sums are no better one."""

@@ -189,6 +189,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("which", OTHERS)
 def test_other_devices_are_kept_within_their_limits(which):
     target = GPU._replace(**OTHERS[which])

@@ -80,6 +80,7 @@ def test_error_function_in_double(name):
     check(name, x, exact, MAX_ULP[name].float64)
 
 
+@pytest.mark.sweep
 @needs_long_double
 @pytest.mark.parametrize("d", FLOATS, ids=lambda d: d.name)
 def test_power(d):
@@ -119,6 +120,7 @@ def test_one_in_61_of_all_single_floats(name):
         check(name, x, exact, MAX_ULP[name].float32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("shape", "axis"), [((1 << 20,), 0), ((999_983,), 0), ((9, 50_000), 1), ((50_000, 20), 0)])
 @pytest.mark.parametrize("name", sorted(RUNNING_ULP))
 def test_running_sums_are_as_good_at_the_end_of_a_row(name, shape, axis):
@@ -189,6 +191,7 @@ def test_products_add_many_terms_part_by_part(m, k, n):
     assert off.max() <= four_deviations(k // 512, 512)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "shape", [(60_000, 100), (9973, 33), (65_535, 16), (16, 100_000), (3, 99_991), (64, 7, 9, 1000)]
 )

@@ -38,6 +38,7 @@ KEPT: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
 @pytest.mark.parametrize("captured", [False, True])
 def test_kept_losses_hold_no_weights(keep: Callable[[Tensor], Any], captured: bool) -> None:

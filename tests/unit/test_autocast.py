@@ -56,6 +56,7 @@ WIDENED = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WIDENED)
 def test_sums_and_losses_of_products_are_float32(name: str) -> None:
     with autocast():

@@ -115,6 +115,7 @@ def is_legal(device: str, out, reduced) -> bool:
     return fits and all(t != "THREAD" for _, t in out)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", [*PROCESSORS, "python:gpu"])
 @COMPILED
 @given(case=typed_loops())

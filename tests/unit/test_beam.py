@@ -412,6 +412,7 @@ def test_silent_otherwise(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("progress", [0, 1])
 def test_a_bar_on_a_terminal_only(monkeypatch, progress):
     monkeypatch.setattr(tuning.sys.stderr, "isatty", lambda: True, raising=False)

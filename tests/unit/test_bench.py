@@ -129,6 +129,7 @@ def test_what_does_not_compile_is_refused_with_the_reason(bench):
     assert bench.times([kernel(), kernel(16)])[1] < inf
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["crashed", "hung"])
 def test_a_first_candidate_that_cannot_run_ends_the_search(crew, monkeypatch, kind):
     monkeypatch.setattr(benches, "OPEN_S", 0.5)

@@ -35,6 +35,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WRITES)
 def test_an_index_is_read_after_writes_to_it(name: str) -> None:
     """The constant that was written to must not bound the clamp of a read, the check, or the value kept in memory."""

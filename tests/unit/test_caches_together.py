@@ -119,6 +119,7 @@ def of_another_llvm(m: pytest.MonkeyPatch) -> None:
     m.setattr(Device["cpu"], "target", target._replace(key=f"another {target.key}"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("changed", [of_another_compiler, of_another_llvm])
 def test_an_entry_of_another_version_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: Callable[[pytest.MonkeyPatch], None]

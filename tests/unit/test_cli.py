@@ -52,6 +52,7 @@ def test_ops_prints_every_row(capsys):
     assert [line.split()[0] for line in lines] == ["op", *ROWS]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ROWS)
 def test_one_op_prints_its_row(capsys, name):
     assert main(["ops", name.lower()]) == 0
@@ -338,6 +339,7 @@ def test_where_finds_code_by_words(capsys):
     assert "no name and no docstring has that word\n  expected: a word" in capsys.readouterr().err
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "word", ["prefetch", "gemv", "epilogue", "double buffer", "im2col", "roofline", "CSE", "peephole"]
 )

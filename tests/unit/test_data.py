@@ -52,6 +52,7 @@ def test_batches_are_those_of_pytorch(options: dict, workers: int) -> None:
     assert len(mine) == len(other) and running() == []
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_processes_make_the_same_batches_and_show_their_errors(context: str) -> None:
     options = {"batch_size": 3, "num_workers": 2, "multiprocessing_context": context}

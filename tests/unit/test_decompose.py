@@ -191,6 +191,7 @@ def test_special_values(name, d):
 
 
 # ---- sine and cosine -------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @needs_long_double
 @pytest.mark.parametrize("d", (F, D))
 @pytest.mark.parametrize("name", ("sin", "cos"))
@@ -213,6 +214,7 @@ def test_short_reduction_is_chosen():
     assert size(lower(build("SIN", x * 0.01))) < size(lower(build("SIN", x * 1.0)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", (F, D))
 def test_cosine_is_recognised_and_never_above_one(d):
     x = param(d)

@@ -119,6 +119,7 @@ def test_in_place_methods_of_whole_numbers() -> None:
     assert Tensor.zeros(2, 9, dtype="int32").bernoulli_(p).tolist() == [[0] * 9, [1] * 9]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_floats_are_rounded_single_ones(dtype: str) -> None:
     k = random.key(5)

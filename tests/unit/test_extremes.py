@@ -183,6 +183,7 @@ def gradients(f, backward, *xs):
     return [y, *(x.grad for x in xs if x.grad is not None)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ODD_GRADIENTS)
 def test_gradients_at_odd_values_are_those_of_pytorch(name):
     ours, theirs = ODD_GRADIENTS[name]
@@ -202,6 +203,7 @@ def test_gradients_at_odd_values_are_those_of_pytorch(name):
         np.testing.assert_allclose(found, expected, rtol=1e-7)  # PyTorch's sixth is one of float32
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("values", [
     [nan, 1.0, 2.0], [0.0, 1.0, 2.0], [0.0, 0.0, 0.0], [inf, 1.0, 2.0], [-inf, 1.0, nan], [-1.0, 1.0, -3.0],
     [1.0, nan, nan],

@@ -170,6 +170,7 @@ def test_results_that_are_inputs() -> None:
     np.testing.assert_array_equal(turned.numpy(), x.numpy().T)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precompile", [False, True])
 def test_derivatives_are_those_of_the_body(precompile: bool) -> None:
     def f(x, w):
@@ -310,6 +311,7 @@ def test_precompiled_calls_are_planned_once() -> None:
     assert n_plans() - at <= 8 and middle > 1  # as many for twelve layers as for two
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("hoist", "rtol", "atol"), [(0, 1e-6, 0), (1, 1e-5, 1e-6)], ids=["at every call", "once"])
 def test_precompiled_calls_in_a_captured_step(hoist, rtol, atol) -> None:
     """What is packed once may be added in another order."""
@@ -390,6 +392,7 @@ def deeper(n: int, f: Callable[[], object]) -> object:
     return f() if n == 0 else deeper(n - 1, f)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [function, jit])
 def test_a_recursion_without_an_end_is_an_error_at_its_line(wrap) -> None:
     def down(x: Tensor) -> Tensor:
@@ -452,6 +455,7 @@ ORDERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ORDERS)
 def test_gradients_of_orders_and_scans_go_through_a_function(name: str) -> None:
     """Their closed forms use nodes of the traced body, where others stand in a call."""
@@ -554,6 +558,7 @@ def test_a_result_that_is_an_argument_is_copied_too() -> None:
     assert not np.shares_memory(state.realize().numpy(), x.numpy()) and state.tolist() == [1.0, 2.0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precompile", [False, True])
 @pytest.mark.parametrize("outer", [lambda f: f, jit, function])
 def test_a_gradient_that_is_read_is_that_of_the_call(outer, precompile) -> None:

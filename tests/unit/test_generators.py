@@ -141,6 +141,7 @@ def test_an_earlier_value_stays() -> None:
 
 
 # ---- several devices -------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_numbers_are_the_same_on_any_devices(axis: int | None) -> None:
     def filled(x: Tensor, **o: Any) -> list:

@@ -339,6 +339,7 @@ def test_a_detached_value_in_the_memory_of_an_equal_one_passes_no_gradient(is_fi
     assert (y.tolist(), constant.tolist()) == ([1.0, 4.0], [1.0, 4.0])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("later", ["reshape", "unsqueeze", "matmul", "transpose"])
 @pytest.mark.parametrize("shape, axis", [((3, 5), 0), ((2, 3, 5), -1), ((2, 3, 5), 1)])
 def test_ordered_values_computed_before_backward_keep_their_graph(shape: tuple, axis: int, later: str) -> None:

@@ -62,6 +62,7 @@ def test_no_magnitude_is_negative(dtype: object) -> None:
         assert not x.abs().signbit().any().item()
 
 
+@pytest.mark.sweep
 @needs_long_double
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [-64, -7, -3, -2, -1, 2, 3, 4, 5, 17, 63, 64, 65])

@@ -135,6 +135,7 @@ def test_blocks_larger_than_local_memory_are_kept() -> None:
     assert len(kept_blocks(planned(lower_kernel(kernel, target, last="merge_ranges"), target))) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("what", "x", "w", "asked"),
     [

@@ -39,6 +39,7 @@ def test_gains() -> None:
     assert nn.init.calculate_gain("leaky_relu", 0.3) == torch.nn.init.calculate_gain("leaky_relu", 0.3)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -72,6 +73,7 @@ def test_truncated_normal() -> None:
     assert half.dtype.name == "float16" and bool((half.abs() <= 2).all().item())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", [(5, 5), (3, 7), (7, 3), (4, 2, 3), (2, 3, 2, 2), (1, 4), (0, 3)])
 def test_orthogonal_rows_or_columns(shape: tuple[int, ...]) -> None:
     w = nn.init.orthogonal_(Tensor.zeros(*shape), gain=2.0).numpy().reshape(shape[0], int(np.prod(shape[1:])))

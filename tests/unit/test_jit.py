@@ -703,6 +703,7 @@ def test_replayed_kernels_are_marked(capsys: pytest.CaptureFixture) -> None:
     assert not kernels[0].endswith("r") and kernels[-1].endswith("r")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("leaf", [True, False])
 def test_tensors_of_a_step_that_were_frozen_are_seen_to_change(leaf: bool) -> None:
     code = f"""

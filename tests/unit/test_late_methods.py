@@ -68,6 +68,7 @@ with ThreadPoolExecutor(8) as pool:
         assert [*pool.map(run, [code] * 2)] == ["{True}"] * 2
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("family", ["methods.in_place_forms", "methods.windows", "methods.pointwise", "neural."])
 def test_a_family_is_not_imported_with_tensor(family: str) -> None:
     assert any(family in kind for kind in METHODS)

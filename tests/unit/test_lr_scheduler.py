@@ -128,6 +128,7 @@ def test_schedules_of_schedules_are_those_of_pytorch(name: str) -> None:
     np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("options", [
     {"factor": 0.5, "patience": 2}, {"mode": "max", "patience": 0, "cooldown": 2, "min_lr": [0.1, 0.05]},
     {"threshold": 0.5, "threshold_mode": "abs", "patience": 3}, {"mode": "max", "threshold_mode": "abs", "eps": 0.2},

@@ -99,6 +99,7 @@ def same(found, wanted) -> None:
         np.testing.assert_allclose(f, w, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("f", STEPS, ids=lambda f: f.__name__)
 def test_a_step_that_assigns_to_what_it_makes_is_captured_at_its_first_call(f) -> None:
     step = jit(f)

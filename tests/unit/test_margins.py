@@ -181,6 +181,7 @@ CHANNELS: list[tuple[str, tuple[int, ...], int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "shape", "lead"), CHANNELS)
 def test_dropped_channels(name: str, shape: tuple[int, ...], lead: int) -> None:
     Tensor.manual_seed(0)

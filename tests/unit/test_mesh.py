@@ -247,7 +247,7 @@ def test_the_example_trains_over_a_mesh_as_on_one_device(capsys: pytest.CaptureF
     small = "--steps 3 --batch 4 --context 8 --width 16 --heads 2 --layers 1".split()
     wanted = example.main(small)
     meshes = ["--mesh", "data=2,model=2", "--shard"], ["--mesh", "model=2"], ["--mesh", "data=2,model=2"]
-    for over in meshes[: often(2, 3)]:  # the third has nothing that neither of the others has
+    for over in meshes[: often(1, 3)]:  # the first has what the others have, and sharded parameters
         assert example.main(small + over) == pytest.approx(wanted, rel=1e-4)
     assert "step 2: loss" in capsys.readouterr().out
 

@@ -72,6 +72,7 @@ def test_products_with_a_dtype_are_those_of_cast_operands(m, k, n, da, db):
     np.testing.assert_array_equal(got.numpy(), a.astype(np.int64) @ b.astype(np.int64))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("d", [BF16, F16], ids=str)
 def test_products_of_small_floats_with_a_dtype_are_not_rounded(d):
     rng = np.random.default_rng(0)

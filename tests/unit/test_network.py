@@ -112,6 +112,7 @@ def test_equal_kernels_have_results_of_any_shape() -> None:
         assert got.indices.shape == shape and got.indices.numpy().ravel().tolist() == [1, 0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["python", "c"])
 def test_other_devices(device: str) -> None:
     """Lanes that change places, in the language of each."""

@@ -95,6 +95,7 @@ def test_embedding() -> None:
     assert (nn.Embedding(7, 3, padding_idx=-1).weight.numpy()[6] == 0).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_multihead_attention(batch_first: bool) -> None:
     theirs = torch.nn.MultiheadAttention(8, 2, batch_first=batch_first)
@@ -115,6 +116,7 @@ def test_multihead_attention(batch_first: bool) -> None:
         nn.MultiheadAttention(8, 3)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("of_bools", [False, True])
 @pytest.mark.parametrize("padded_bools", [False, True])
 def test_masks_of_multihead_attention_hide_what_either_hides(of_bools: bool, padded_bools: bool) -> None:

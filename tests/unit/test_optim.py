@@ -269,6 +269,7 @@ def test_steps_are_those_of_the_formula(name: str, rule: Callable, options: dict
     assert len(step.captures) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("options", [{}, {"nesterov": False, "adjust_lr_fn": "match_rms_adamw", "weight_decay": 0.0}])
 def test_muon_is_near_that_of_pytorch_which_computes_in_bfloat16(options: dict) -> None:
     p, q = Tensor(START[0].copy(), requires_grad=True), torch.tensor(START[0], requires_grad=True)
@@ -530,6 +531,7 @@ def test_the_module_has_its_earlier_name() -> None:
     assert nn.optim is optim is earlier
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("first", ["monolect.optim", "monolect.nn.optim", "monolect.optim.swa_utils", "monolect.amp"])
 def test_any_of_the_modules_may_be_imported_first(first: str) -> None:
     program = f"import {first}; import monolect.nn.optim as a, monolect.optim as b; assert a is b and b.swa_utils.SWALR"
@@ -565,6 +567,7 @@ def test_the_history_of_pytorchs_lbfgs_is_refused() -> None:
         optim.LBFGS([Tensor([1.0, 1.0], requires_grad=True)]).load_state_dict(other.state_dict())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["LARS", "LAMB", "Adafactor"])
 def test_norms_of_small_floats_do_not_overflow(name: str) -> None:
     found = []

@@ -48,6 +48,7 @@ VIEWS = {  # and the element at which it starts, if it is a part
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_view_that_is_a_row_of_aligned_elements_is_taken_where_it_is(name: str) -> None:
     view, start = VIEWS[name]

@@ -93,6 +93,7 @@ def test_of_programs(row: Pass, monkeypatch: pytest.MonkeyPatch) -> None:
         run()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("row", COMMAND, ids=lambda row: row.name)
 def test_of_command_buffers(row: Pass, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, row, shortened)

@@ -253,6 +253,7 @@ def test_source_compiles_for_every_system(machine: str, is_linux: bool) -> None:
     assert "run_commands:" in assembly and "worker_loop:" in assembly
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("opt", [0, 1, 3])
 def test_pool_code_is_right_at_every_level(kernels: Image, opt: int) -> None:
     program = f"""

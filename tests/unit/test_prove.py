@@ -165,6 +165,7 @@ class TestWithoutZ3:
         q, r = (build(op, x, n * 4) for op in ("IDIV", "MOD"))
         assert proves(q * 28 + r, 448) and not proves(q * 28 + r + 1, 448) and not proves(q, 15)
 
+    @pytest.mark.sweep
     @pytest.mark.parametrize("threads", [2, 3])
     def test_a_loop_that_threads_take_in_turns(self, threads: int) -> None:
         n, thread = variable("n", 1, 1024), node("SPECIAL", (idx(threads),), "thread0")

@@ -66,6 +66,7 @@ def test_uniform_moments(dtype: str) -> None:
     assert ((counts - N / 16) ** 2 / (N / 16)).sum() < 50  # chi-squared with 15 degrees of freedom
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_normal_moments(dtype: str) -> None:
     x = Tensor.randn(N, dtype=dtype).double().numpy()
@@ -244,6 +245,7 @@ def test_initial_weights_that_a_step_computes_stay_what_they_are() -> None:
     assert found == [weights.tolist()] * 3
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name, most", [("uint8", 256), ("int8", 128), ("float16", 2049), ("bfloat16", 257), ("bool", 2)]
 )

@@ -654,6 +654,7 @@ ASKS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ASKS)
 def test_what_is_asked_of_the_system_is_refused_where_it_is_asked(name: str) -> None:
     f = ASKS[name]

@@ -336,6 +336,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_warning_names_what_the_user_called_it(name: str) -> None:
     line, called = CHANGES[name]
@@ -355,6 +356,7 @@ def test_the_warning_names_what_the_user_called_it(name: str) -> None:
             m.step(Tensor([1.0])).realize()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "write", [lambda s: s.assign(4.0), lambda s: s.fill_(4.0), lambda s: s.copy_(Tensor([4.0]).sum())]
 )
@@ -404,6 +406,7 @@ def test_a_number_that_changes_at_each_call_is_captured_twice() -> None:
     assert len(captures) <= 2 and len(step.captures) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::monolect.CaptureWarning")
 @pytest.mark.parametrize("wrap", [jit, function, lambda f: function(f, precompile=True), lambda f: jit(function(f))])
 def test_a_counter_that_goes_round(wrap) -> None:

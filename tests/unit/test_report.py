@@ -131,6 +131,7 @@ def test_a_line_that_computes_nothing(program: str, tmp_path: Path) -> None:
     assert not (tmp_path / "bug.ir").exists()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -55,6 +55,7 @@ class Collectives:
         return self.allgather(self.reduce_scatter(T), self.s)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [2, 3, 4, 8])
 def test_collectives_are_those_of_numpy(n: int) -> None:
     s = 2 * n
@@ -178,6 +179,7 @@ def test_each_device_has_its_part_and_memory_of_its_own() -> None:
     assert t.numpy()[0] == 0.0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("size", "n", "sizes"), [(5, 4, [2, 2, 1, 0]), (1, 3, [1, 0, 0]), (7, 2, [4, 3])])
 def test_the_last_parts_are_shorter_or_empty(size: int, n: int, sizes: list[int]) -> None:
     values = np.arange(2.0 * size).reshape(2, size) - 3
@@ -207,6 +209,7 @@ def test_gradients_of_a_value_on_one_device_that_meets_several() -> None:
         np.testing.assert_allclose(grads[2], grads[0], rtol=1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("devices", [("c", "c:1"), ("cpu", "c"), ("python", "python:1"), ("cpu", "python", "cpu:1")])
 def test_devices_of_several_kinds(devices: tuple[str, ...]) -> None:
     values = np.arange(24.0).reshape(6, 4)
@@ -245,6 +248,7 @@ def test_random_numbers_do_not_depend_on_the_placement() -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("devices", [PAIR, "cpu:1"])
 def test_state_that_a_loop_carries_is_computed_once(devices: tuple[str, ...] | str) -> None:
     rng = np.random.default_rng(0)
@@ -296,6 +300,7 @@ MADE: dict[str, Callable[[], Tensor]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MADE)
 def test_tensors_that_are_made_on_several_devices_are_whole_on_each(name: str) -> None:
     Tensor.manual_seed(5)
@@ -451,6 +456,7 @@ def test_a_value_is_widened_after_it_has_moved() -> None:
     np.testing.assert_array_equal((other @ narrow.float()).numpy(), np.full((1 << 12, 4), 8))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("table_axis", [None, 0, 1])
 @pytest.mark.parametrize("axis_of_tokens", [0, 1])
 def test_rows_of_an_embedding_are_added_where_they_are(table_axis: int | None, axis_of_tokens: int) -> None:

@@ -33,6 +33,7 @@ PARTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PARTS)
 def test_a_state_that_becomes_a_part_of_a_value_is_captured(name: str) -> None:
     value, state, want = PARTS[name], Tensor(np.ones(3)), Tensor(np.ones(3))

@@ -165,6 +165,7 @@ def test_only_results_that_depend_on_a_leaf_have_lost_their_graph(general: bool)
         assert x.grad.tolist() == [2 * value]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("general", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_a_rearranged_result_has_lost_its_graph_too(general: bool, axis: int) -> None:
@@ -409,6 +410,7 @@ def test_gradients_that_a_step_zeroes_in_place() -> None:
     assert w.grad.tolist() == [0.0] and len(step.captures) == 2
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("detached", [False, True])
 def test_two_steps_that_train_against_each_other(detached: bool) -> None:
     rng = np.random.default_rng(0)

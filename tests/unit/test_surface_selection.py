@@ -104,6 +104,7 @@ def test_reductions_at_indices(row: str) -> None:
         check(f, (X, np.array([0, 3, 0]), Y[:, :3].copy()))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("row", SEARCHES)
 @pytest.mark.parametrize("right", [False, True])
 def test_searches(row: str, right: bool) -> None:

@@ -133,6 +133,7 @@ def test_a_captured_step_is_another_one_with_something_off(tmp_path):
     assert "DISABLE=SPLIT_UPCAST" in str(e.value)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "said"), [("mul_ane", "mul_one (did you mean that?)"), ("expand", "cannot be switched off")]
 )

@@ -42,6 +42,7 @@ def model(n, ws):
     return run
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "captured"])
 def test_a_precompiled_block_takes_every_size(wrap):
     n, x = Variable("n", 1, LENGTH), inputs()
@@ -55,6 +56,7 @@ def test_a_precompiled_block_takes_every_size(wrap):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "captured"])
 def test_its_gradient_takes_every_size(wrap):
     n, x = Variable("n", 1, LENGTH), inputs()
@@ -68,6 +70,7 @@ def test_its_gradient_takes_every_size(wrap):
         np.testing.assert_allclose(found, leaf.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "captured"])
 def test_a_precompiled_block_has_a_growing_cache(wrap):
     at = Variable("at", 0, LENGTH - 1)

@@ -186,6 +186,7 @@ def test_gradients_through_flattened_axes_of_symbolic_size_are_inside(shape, par
         np.testing.assert_allclose(gradient(K.uop, J.uop), wanted, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("place", "size"), [(lambda x, n: x[:, n:][1:], 72), (lambda x, n: x[:, :n], 84)])
 def test_stores_of_one_kernel_share_a_loop_of_symbolic_size(place, size):
     """Both gradients of a product: its loop is the outermost of both, by its number."""

@@ -148,6 +148,7 @@ def test_binary_and_its_gradient(name: str, f: Any, both: Any) -> None:
     both(f, A, B)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("op", ["lt", "gt", "le", "ge", "eq", "ne"])
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "float32"])
 def test_comparisons(op: str, dtype: str, check: Any) -> None:
@@ -306,6 +307,7 @@ def test_infinities_and_nan(check: Any) -> None:
     check(Tensor([inf, 3e38]).hypot(Tensor([nan, 1e38])), torch.tensor([inf, float(np.hypot(3e38, 1e38))]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @given(st.integers(0, 2**32 - 1))
 def test_scaled_terms_are_multiplied_in_the_order_written(dtype: str, seed: int) -> None:
@@ -320,6 +322,7 @@ def test_scaled_terms_are_multiplied_in_the_order_written(dtype: str, seed: int)
     np.testing.assert_array_equal(Tensor(x).addcdiv(Tensor(y), Tensor(z), value=value).numpy(), quotient)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64"])
 def test_integers_are_close_by_their_distance_even_if_that_overflows(dtype: str, check: Any) -> None:
     d = np.dtype(dtype)
@@ -333,6 +336,7 @@ def test_integers_are_close_by_their_distance_even_if_that_overflows(dtype: str,
     check(Tensor([10, 12]).isclose(Tensor([11, 10]), rtol=0, atol=1), torch.tensor([True, False]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["logit", "softsign", "hardsigmoid", "hardswish"])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
 def test_formulas_of_integers_do_not_wrap(name: str, dtype: str, check: Any) -> None:

@@ -179,6 +179,7 @@ def test_gather(dim: int, shape: tuple, both: Any) -> None:
     both(lambda t: t.gather(dim, Tensor(i) if isinstance(t, Tensor) else torch.tensor(i)), X)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_scatter(dim: int, both: Any) -> None:
     shape = (3, 4, 5)

@@ -193,6 +193,7 @@ def test_errors(f: Any, error: type, text: str) -> None:
     assert text in str(info.value) and __file__ in str(info.value)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("pads", "n"), [(((2, 2), (0, 2)), 1000), (((1, 0), (0, 5)), 40), (((3, 1), (2, 1)), 4097)])
 def test_rows_of_what_a_tensor_is_padded_with(pads: Any, n: int) -> None:
     """All their lanes hold one number, but for those behind the end."""

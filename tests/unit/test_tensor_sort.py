@@ -63,6 +63,7 @@ def test_unsigned_numbers_beyond_the_signed_ones() -> None:
         np.testing.assert_array_equal(Tensor(np.tile(x, reps)).sort().values.numpy(), np.sort(np.tile(x, reps)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [20, SHORT + 10])
 def test_bfloat16(n: int) -> None:
     x = torch.tensor(drawn("float32", 2, n)).to(torch.bfloat16)

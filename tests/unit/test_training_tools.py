@@ -106,6 +106,7 @@ def test_parameters_are_a_vector_and_back() -> None:
         utils.vector_to_parameters(Tensor([1.0]), ours)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dim", [0, 1, None])
 def test_a_weight_in_two_parts_trains_as_in_pytorch(dim: int | None) -> None:
     torch.manual_seed(0)  # else a result near zero has a larger relative error once in a while
@@ -215,6 +216,7 @@ def test_an_average_of_no_decay_is_refused() -> None:
 
 
 # ---- scales ----------------------------------------------------------------------------------------------------------
+@pytest.mark.sweep
 @pytest.mark.parametrize("captured", [False, True])
 def test_scales_and_skipped_steps_are_those_of_pytorch(captured: bool) -> None:
     xs = [1.0, 2.0, np.inf, 0.5, 1.0, np.nan, np.inf, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]

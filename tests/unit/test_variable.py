@@ -49,6 +49,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", ["cpu", "python"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_plan_for_every_value(name: str, device: str) -> None:
@@ -508,6 +509,7 @@ SELECTED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wrap", [lambda f: f, jit, function])
 @pytest.mark.parametrize("name", SELECTED)
 def test_a_computed_part_stays_that_of_the_value_it_was_computed_at(name: str, wrap: Callable) -> None:

@@ -56,6 +56,7 @@ def test_numbers_that_stay_are_constants() -> None:
     assert {2} in [p.varied_floats for p in varied._programs.values()]  # the innermost comes last
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 2.0, 1e-42, 3e38])
 def test_any_number_has_the_bits_of_numpy(odd: float, dtype: type) -> None:

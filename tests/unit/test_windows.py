@@ -152,6 +152,7 @@ def test_indices_of_equal_nan_and_integer_maxima() -> None:
     assert Tensor(x).adaptive_max_pool1d(4, return_indices=True)[0].tolist() == [[1, 3, 3, 5]]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", INPUTS)
 def test_unpooling(n: int) -> None:
     def both(library: Any, x: Any) -> Any:
@@ -162,6 +163,7 @@ def test_unpooling(n: int) -> None:
     check(lambda x: both(Tensor, x), lambda x: both(F, x), INPUTS[n])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", INPUTS)
 def test_power_means(n: int) -> None:
     name = f"lp_pool{n}d"
@@ -169,6 +171,7 @@ def test_power_means(n: int) -> None:
     check(getattr(Tensor, name), getattr(F, name), INPUTS[n], 2.0, 2, 1, True)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [2, 3])
 def test_fractional_pools(n: int) -> None:
     x = array(2, 2, *(6, 7, 8)[:n])

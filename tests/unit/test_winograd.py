@@ -200,6 +200,7 @@ def names(x: UOp, w: UOp, m: int) -> list[str]:
     return [k.name for k in kernels]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("m", "most"), [(2, 7), (4, 10)])
 def test_each_tile_is_stored_once_a_step(m: int, most: int) -> None:
     """The padded input, channels innermost; one step to the values, or two; turned weights, as many steps to theirs;
