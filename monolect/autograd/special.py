@@ -15,6 +15,7 @@ from typing import Any
 
 from monolect.autograd.closed_forms import closed_form
 from monolect.autograd.graph import cast, e, multiply_add, where
+from monolect.autograd.recorded import recorded
 from monolect.base.dtype import dtypes
 from monolect.ir.uop import UOp, build, const
 
@@ -22,8 +23,8 @@ LOG2_E, LN_2 = 1.4426950408889634, log(2.0)
 
 
 def _function(derivative: Callable[..., Any]) -> Callable[[Callable[..., UOp]], Callable[..., UOp]]:
-    """Return a decorator of a formula over nodes: it registers `derivative(g, y, *x)` as the gradients, and computes
-    floats below 32 bits in float32.
+    """Return a decorator of a formula over nodes: it registers `derivative(g, y, *x)` as the gradients, computes floats
+    below 32 bits in float32, and records the nodes.
 
     The backward walk calls `derivative` with the gradient g of the result y and the operands x. It returns a tuple with
     the gradient of each operand.
@@ -38,7 +39,7 @@ def _function(derivative: Callable[..., Any]) -> Callable[[Callable[..., UOp]], 
             return cast(y, dtype)
 
         function.__doc__, function.__name__ = formula.__doc__, formula.__name__
-        return function
+        return recorded(function)
 
     return decorate
 

@@ -12,9 +12,11 @@ Source: shape rules of torch.matmul, torch.einsum, torch.tensordot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from monolect.autograd import graph as g
+from monolect.autograd.recorded import NOT_VIEWS, recorded
 from monolect.base.dtype import accumulator, as_dtype, dtypes, promote
 from monolect.base.errors import ArgumentError, AxisError, DTypeError, IRError, ShapeError
 from monolect.ir.ops import broadcast
@@ -37,6 +39,7 @@ def contract(a: UOp, b: UOp, axes: Sequence[int]) -> UOp:
     return g.cast(g.reshape(total, tuple([n for i, n in enumerate(both.shape) if i not in axes])), dtype)
 
 
+@partial(recorded, opaque=NOT_VIEWS)
 def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
     """Return the matrix product (..., M, K) @ (..., K, N) -> (..., M, N) by PyTorch's rules.
 

@@ -201,19 +201,34 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
         lo, hi, dtype, shape = _rules[op]
         if not lo <= len(src) <= hi:
             raise IRError("wrong number of sources", expected=f"{lo}..{'' if hi is MANY else hi}", found=len(src))
-        u = UOp()
-        u.dtype = dtype(src, arg)
-        u.shape = shape(src, arg)
+        return _entered(key, dtype(src, arg), shape(src, arg))
     except KeyError:
         raise IRError("unknown op", expected="an op of the table (monolect ops)", found=repr(op), op=str(op)) from None
     except IRError as e:
         raise IRError(f"{op}: {e.message}", expected=e.expected, found=e.found, op=op) from None
-    u.op = op
-    u.src = src
-    u.arg = arg
-    u.tag = tag
+
+
+def node_like(op: str, src: tuple[UOp, ...], arg: Any, tag: Any, dtype: DType, shape: tuple[Any, ...]) -> UOp:
+    """Return the interned UOp of these fields, as `node` does, without a check. `dtype`, `shape`: what the rules of the
+    op give, which the caller knows from a node with sources of the same dtypes and shapes.
+    """
+    key = (op, src, arg, tag)
+    ref = _table.get(key)
+    if ref is not None and (u := ref()) is not None:
+        return u
+    if _staying and (kept := _staying.get(key)) is not None:
+        return kept
+    return _entered(key, dtype, shape)
+
+
+def _entered(key: tuple[str, tuple[UOp, ...], Any, Any], dtype: DType, shape: tuple[Any, ...]) -> UOp:
+    """Return a new UOp with the fields `key` in the table; the one of another thread if that made it meanwhile."""
+    u = UOp()
+    u.op, u.src, u.arg, u.tag = key
+    u.dtype = dtype
+    u.shape = shape
     height = 0
-    for s in src:
+    for s in u.src:
         if s.height >= height:
             height = s.height + 1
     u.height = height
@@ -222,7 +237,7 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
     ref = weakref.ref(u, MethodType(_forget, key))  # a method takes less memory than a partial
     if (first := _table.setdefault(key, ref)) is not ref:
         del ref  # before the node is collected, or its callback would delete the other node's entry
-        if (other := first()) is not None:  # another thread made the same node meanwhile
+        if (other := first()) is not None:
             return other
         return _staying.setdefault(key, u)
     return u

@@ -342,6 +342,48 @@ def gathers() -> None:
     assert all(len(s) < 12 for s in summed), f"only the loss is a sum on all processes, not {summed}"
 
 
+def residual() -> None:
+    """A residual stream to which each layer adds a sum over the processes is stored: no kernel reads the sums of all
+    layers again.
+    """
+    d, width = distributed.devices(), 16
+    xs = np.random.default_rng(1).normal(size=(64, width))
+
+    def trained(depth: int, is_divided: bool) -> tuple[float, list[np.ndarray], int]:
+        Tensor.manual_seed(0)
+        pairs = [[nn.Linear(width, 32), nn.Linear(32, width)] for _ in range(depth)]
+        parameters = [p for pair in pairs for layer in pair for p in layer.parameters()]
+        for p in parameters:
+            p.uop = p.detach().double().uop
+        x = Tensor(xs)
+        if is_divided:
+            for pair in pairs:
+                nn.parallel.tensor_parallel(pair, d)
+            x = x.replicate(d)
+
+        def step(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+            for p in parameters:
+                p.grad = None
+            for first, second in pairs:
+                x = x + second(first(x).relu())
+            loss = x.square().mean()
+            loss.backward()
+            return loss, [p.grad for p in parameters]
+
+        f = jit(step)
+        for _ in range(3):
+            loss, gradients = f(x)
+        ready = next(iter(f.captures.values())).capture.ready
+        most = max(len(c.src) - 1 for c in calls_in(items_of(program_of(ready))))
+        return loss.item(), [g.numpy() for g in gradients], most
+
+    (wanted, gradients, _), (loss, found, few) = trained(4, False), trained(4, True)
+    np.testing.assert_allclose(loss, wanted, rtol=1e-12)
+    for g, h in zip(found, gradients, strict=True):
+        np.testing.assert_allclose(g, h, rtol=1e-9, atol=1e-12)
+    assert trained(12, True)[2] <= few <= 8, "the operands of a kernel do not grow with the depth"
+
+
 def ring() -> None:
     """Ring attention, values and gradients, is attention on one device; each process sends its parts to the next."""
     d = distributed.devices()

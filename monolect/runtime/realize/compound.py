@@ -121,8 +121,26 @@ class Levels:
         """Return whether a later level reads `u` faster than it computes it, or the program asks for memory
         (CONTIGUOUS). A view is cheap, and an effect must not happen twice.
         """
-        is_pure = (self.has_reduction[u] or u.op == "CONTIGUOUS") and not self.has_effect[u]
-        return is_pure and u.op not in _VIEWS and not is_widened(u) and self._is_value(u)
+        if self.has_effect[u] or u.op in _VIEWS or is_widened(u) or not self._is_value(u):
+            return False
+        return self.has_reduction[u] or u.op == "CONTIGUOUS" or self._reads_more_than_twice(u)
+
+    def _reads_more_than_twice(self, u: UOp) -> bool:
+        """Return whether computing `u` reads more than twice its bytes, as the sum of a residual stream and the results
+        of several levels does.
+        """
+        limit = 2 * _bytes(u)
+        seen, stack, n_bytes = {u}, [*_operands(u)], 0
+        while stack and n_bytes <= limit:
+            s = stack.pop()
+            if s in seen:
+                continue
+            seen.add(s)
+            if s in self.cuts or s.op in ("BUFFER", "PARAM") or (self.has_reduction[s] and s.op not in _VIEWS):
+                n_bytes += _bytes(s) if s.dtype.kind != "v" else 0
+            else:
+                stack += _operands(s)
+        return n_bytes > limit
 
     def _is_value(self, u: UOp) -> bool:
         """Return whether `u` is a value on a device that kernels compute."""

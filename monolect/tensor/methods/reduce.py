@@ -14,6 +14,7 @@ from monolect import graphs
 from monolect.autograd import graph, special
 from monolect.autograd.closed_forms import closed_alone
 from monolect.autograd.graph import cast, e, where
+from monolect.autograd.recorded import recorded
 from monolect.base.dtype import DType, as_dtype, dtypes, sum_dtype
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.rewrite.normal import count
@@ -444,12 +445,17 @@ class ReduceMixin(TensorBase):
 
         Raises DTypeError for integers.
         """
-        self._check_float("softmax")
-        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
-        u = cast(u, dtypes.float32) if u.dtype.bits < 32 else u
-        axes = self._axes(dim)
+        u, axes = self._in_float32(dim, dtype)
         m = detached_maximum(u, axes)
         return build("SUB", u, m), m, axes
+
+    def _in_float32(self, dim: Any, dtype: Any) -> tuple[UOp, tuple[int, ...]]:
+        """Return (self, axes `dim`): self cast to `dtype` unless None, and in at least float32. Raises DTypeError for
+        integers.
+        """
+        self._check_float("softmax")
+        u = self._uop if dtype is None else cast(self._uop, as_dtype(dtype))
+        return cast(u, dtypes.float32) if u.dtype.bits < 32 else u, self._axes(dim)
 
     def softmax(self, dim: Axes = -1, dtype: DTypeLike | None = None, *, axis: Axes = None) -> Self:
         """Return exp(self) divided by its sum along axis `dim`, in the same shape and dtype, or in `dtype`.
@@ -459,10 +465,8 @@ class ReduceMixin(TensorBase):
         >>> Tensor([0.0, 0.0]).softmax().tolist()
         [0.5, 0.5]
         """
-        x, _, axes = self._shifted(dim if axis is None else axis, dtype)
-        p = special.exp(x)
-        out = build("DIV", p, _reduce(p, "ADD", axes, True))
-        return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
+        u, axes = self._in_float32(dim if axis is None else axis, dtype)
+        return self._wrap(cast(_softmax(u, axes), self.dtype if dtype is None else as_dtype(dtype)))
 
     def log_softmax(self, dim: Axes = -1, dtype: DTypeLike | None = None, *, axis: Axes = None) -> Self:
         """Return the logarithm of `softmax` along `dim`, computed without it: it is finite where softmax rounds to 0.
@@ -551,6 +555,13 @@ def _zero_gradient_at_zero(u: UOp) -> UOp:
     derivative there, then gets the derivative 0, as in PyTorch.
     """
     return where(e("CMPNE", u, 0.0), u, 0.0)
+
+
+@recorded
+def _softmax(u: UOp, axes: tuple[int, ...]) -> UOp:
+    """Return the softmax of `u`, in at least float32, along `axes`."""
+    p = special.exp(build("SUB", u, detached_maximum(u, axes)))
+    return build("DIV", p, _reduce(p, "ADD", axes, True))
 
 
 def detached_maximum(u: UOp, axes: tuple[int, ...]) -> UOp:
