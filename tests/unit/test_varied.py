@@ -249,3 +249,29 @@ def test_formulas_with_numbers_at_random(formula: Any, numbers: list[tuple[float
     x = Tensor(X).realize()
     for a, b in numbers:
         np.testing.assert_allclose(formula(x, OfTensors, a, b).numpy(), formula(X, np, a, b), rtol=1e-4, atol=1e-4)
+
+
+def test_a_batch_whose_numbers_differ_each_time_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key with the numbers is not made once it had inputs; other programs of its size are computed right."""
+    made: list[int] = []
+    structure = execute.structure
+    monkeypatch.setattr(execute, "structure", lambda roots: (made.append(len(roots)), structure(roots))[1])
+    w = Tensor(X, requires_grad=True)  # of a value that leads to a leaf `run_known` knows nothing
+    for k in range(12):
+        before = len(made)
+        w.grad = None
+        (w * (k + 0.25)).sin().sum().backward()
+        w.grad.realize()
+        np.testing.assert_allclose(w.grad.numpy(), np.cos(X * (k + 0.25)) * (k + 0.25), rtol=1e-4, atol=1e-4)
+        assert k < 2 * MIN_PLANS or len(made) == before
+        other = (w * 2.5).cos().sum()  # as high, and its number stays
+        np.testing.assert_allclose(other.numpy(), np.cos(X * 2.5).sum(), rtol=1e-4)
+
+
+def test_values_that_are_computed_again_are_stored_whatever_their_numbers_are() -> None:
+    x = Tensor(X, requires_grad=True)
+    for k in range(10):
+        y = (x * (k + 0.5)).sin()
+        for by in (0.25, 0.75):
+            np.testing.assert_allclose((y + (k + by)).numpy(), np.sin(X * (k + 0.5)) + k + by, rtol=1e-4, atol=1e-4)
+        assert y.uop.op == "BUFFER", k

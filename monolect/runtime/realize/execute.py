@@ -29,7 +29,7 @@ from monolect.runtime.binding import bound_all, concrete, value_of
 from monolect.runtime.buffer import VIEWS, base_of, from_numpy, is_realized, one_device, to_numpy, with_storage
 from monolect.runtime.realize.held import note_stored, to_store
 from monolect.runtime.realize.locks import running
-from monolect.runtime.realize.varied import Inputs, with_inputs
+from monolect.runtime.realize.varied import Inputs, is_likely, note_inputs, with_inputs
 from monolect.schedule.callify import callify, independent, over_params, resolve_functions, structure
 
 if TYPE_CHECKING:
@@ -161,6 +161,8 @@ def _run_batch(
 
     With `may_vary`, numbers that differ from those of earlier batches may become inputs.
     """
+    if may_vary and is_likely(batch, dev) and (found := _run_varied(batch, dev, as_symbolic, also)) is not None:
+        return found
     batch_key, buffers, known = structure(batch)
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
         return _with_held(batch, more, lambda values: _run_batch(values, dev, as_symbolic), also)
@@ -178,6 +180,7 @@ def _run_batch(
                 return _run_batch(general.built(), dev, as_symbolic, may_vary=False)
 
             if (found := _with_numbers_as_inputs(batch, dev, run_general)) is not None:
+                note_inputs(batch, dev, True)
                 return found
         if listening.see is not None:
             listening.see(batch, dev)
@@ -203,6 +206,24 @@ def _run_batch(
         plan_key = (values, dev, settings.choices)  # unlike a key from `structure`, it keeps the graph alive
     plan = _plan_for(plan_key, "make_plan", values, len(buffers), dev, batch_key)
     return run_plan(plan, buffers, as_symbolic, batch)
+
+
+def _run_varied(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[UOp, UOp]] | None) -> list[UOp] | None:
+    """Run a batch from the plan of its form with inputs for numbers, without the key that has its numbers, which is
+    probably new; None if there is no such plan, or something observes the run. The arguments are those of `_run_batch`.
+    """
+    if listening.captures or listening.see is not None or settings.VERIFY > 1:
+        return None
+    general = with_inputs(batch, dev)
+    plan = cached((general.key, dev, settings.choices)) if general is not None and general.key is not None else None
+    if general is None or plan is None or any(engine(b.arg.device) != b.arg.device for b in general.buffers):
+        note_inputs(batch, dev, False)
+        return None
+    known = general.inspected
+    if also is not None and known != batch and (more := to_store(batch, known, dev)):
+        return _with_held(batch, more, lambda values: _run_batch(values, dev, as_symbolic), also)
+    with bound_all(general.sizes):
+        return run_plan(plan, general.buffers, as_symbolic)
 
 
 def _with_numbers_as_inputs(batch: list[UOp], dev: str, run: Callable[[Inputs], list[UOp]]) -> list[UOp] | None:

@@ -48,6 +48,9 @@ _WRITES = frozenset(("AFTER", "STORE", "ATOMICADD", "LOAD"))
 _OFFSETS = frozenset(("SHRINK", "PAD"))  # ops whose source 1 has offsets; the last source has sizes
 _SHAPED = _OFFSETS | {"RESHAPE", "EXPAND"}
 _programs: OrderedDict[tuple, _Program] = OrderedDict()  # by the key of a batch without the numbers that may vary
+_varying: set[tuple[int, int, str]] = (
+    set()
+)  # number of roots, height of the first and device of batches that had inputs
 
 
 class _Reading(NamedTuple):
@@ -56,13 +59,14 @@ class _Reading(NamedTuple):
 
     `floats`: (node, source) of each use of a float constant; a number is a part of the node that uses it, as two uses
     of equal numbers are one node. `shapes`: (node, source) of each shape whose integers are numbers, and not in the
-    key.
+    key. `inspected`: nodes that may have to be stored besides the roots (`callify.structure`).
     """
 
     key: tuple
     floats: list[tuple[UOp, int]]
     shapes: list[tuple[UOp, int]]
     buffers: list[UOp]
+    inspected: list[UOp]
 
     def home(self, i: int, dev: str) -> str:
         """Return the device of the node that uses float `i`; `dev` for a node on none."""
@@ -98,7 +102,8 @@ class _Integer(NamedTuple):
 class Inputs(NamedTuple):
     """A batch with inputs for numbers: its key and BUFFERs (`structure`), the values of its Variables, and its program.
 
-    `built` returns the batch, which is not built yet if an earlier run of the program had the same key.
+    `built` returns the batch, which is not built yet if an earlier run of the program had the same key. `inspected`:
+    nodes of the batch with its numbers that may have to be stored besides the roots.
     """
 
     built: Callable[[], list[UOp]]
@@ -106,6 +111,7 @@ class Inputs(NamedTuple):
     buffers: list[UOp]
     sizes: dict[UOp, int]
     program: _Program
+    inspected: list[UOp]
 
 
 class _Form(NamedTuple):
@@ -157,6 +163,20 @@ class _Program:
             self.samples = [*self.samples[1 - MAX_SAMPLES :], integers]
 
 
+def is_likely(batch: list[UOp], dev: str) -> bool:
+    """Return whether a batch of this size had inputs for numbers: its own numbers probably differ from all before."""
+    return (len(batch), batch[0].height, dev) in _varying
+
+
+def note_inputs(batch: list[UOp], dev: str, are_found: bool) -> None:
+    """Note whether `batch` had inputs for numbers, for `is_likely`."""
+    key = len(batch), batch[0].height, dev
+    if not are_found:
+        _varying.discard(key)
+    elif len(_varying) < MAX_PROGRAMS:
+        _varying.add(key)
+
+
 def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | None:
     """Return `batch`, which has no plan and no calls, with inputs for the numbers that differ between runs; None if it
     stays as it is.
@@ -186,9 +206,8 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
     form = program.form
     if may_know and form is not None and form.numbers == program.inputs():
         given = [found.buffers[i] if i >= 0 else found.input(-1 - i, dev) for i in form.sources]
-        return Inputs(
-            lambda: _build_again(batch, dev), form.key, given, {v: values[i] for v, i in form.offsets}, program
-        )
+        sizes = {v: values[i] for v, i in form.offsets}
+        return Inputs(lambda: _build_again(batch, dev), form.key, given, sizes, program, found.inspected)
     if any(b.arg.device != dev for b in found.buffers) and any(
         device(found.floats[i][0]) is None for i in program.varied_floats
     ):
@@ -217,7 +236,7 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
         number |= {made[program.label[i], found.home(i, dev)]: -1 - i for i in program.varied_floats}
         offsets = list(zip(sizes, sorted(program.varied), strict=True))
         program.form = _Form(program.inputs(), general_key, [number[b] for b in given], offsets)
-    return Inputs(lambda: general, general_key, given, sizes, program)
+    return Inputs(lambda: general, general_key, given, sizes, program, found.inspected)
 
 
 def _build_again(batch: list[UOp], dev: str) -> list[UOp]:
@@ -349,6 +368,7 @@ def _read(batch: Sequence[UOp], may_have_other_shapes: bool = True) -> _Reading:
     floats: list[tuple[UOp, int]] = []
     shapes: list[tuple[UOp, int]] = []
     buffers: list[UOp] = []
+    inspected: list[UOp] = []
     number: dict[UOp, int] = {}
     stack = [*reversed(batch)]
     while stack:
@@ -363,12 +383,16 @@ def _read(batch: Sequence[UOp], may_have_other_shapes: bool = True) -> _Reading:
         number[u] = len(number)
         if op == "BUFFER":
             buffers.append(u)
+            if u.recomputed:
+                inspected.append(u)
             sizes: tuple[Any, ...] = src[0].src
             if may_have_other_shapes:
                 shapes.append((u, 0))
                 sizes = tuple([None if c.op == "CONST" else c for c in sizes])
             key += (op, sizes, u.dtype, placement(u))
             continue
+        if u.holder is not None:
+            inspected.append(u)
         first = 0
         if op == "WHERE" and src[1].op == "PAD" and src[0] is _mask_of(src[1]):
             op, first = "PADDED", 1
@@ -391,7 +415,7 @@ def _read(batch: Sequence[UOp], may_have_other_shapes: bool = True) -> _Reading:
             key.append(None)
             below.append(s)
         stack += reversed(below)
-    return _Reading(tuple(key), floats, shapes, buffers)
+    return _Reading(tuple(key), floats, shapes, buffers, inspected)
 
 
 def _sizes(shape: UOp) -> tuple[Any, ...]:
@@ -429,4 +453,4 @@ def _may_vary(x: UOp) -> bool:
     return isinstance(x.value, float) and not is_mark(x)
 
 
-__all__ = ["MIN_PLANS", "Inputs", "with_inputs"]
+__all__ = ["MIN_PLANS", "Inputs", "is_likely", "note_inputs", "with_inputs"]
