@@ -70,6 +70,12 @@ def matmul(a: UOp, b: UOp, name: str = "matmul") -> UOp:
         raise
 
 
+@partial(recorded, opaque=NOT_VIEWS)
+def linear(x: UOp, weight: UOp) -> UOp:
+    """Return the product of `x` and the transposed `weight`, (N, K) or (K,)."""
+    return matmul(x, g.permute(weight, tuple(reversed(range(len(weight.shape))))), "linear")
+
+
 def in_dtype(name: str, a: UOp, b: UOp, *wanted: Any) -> tuple[UOp, UOp]:
     """Return the operands of the product `name` cast to the dtype of `wanted`, in which products are added.
 

@@ -16,9 +16,9 @@ from monolect.autograd import recorded as module
 from monolect.autograd import special
 from monolect.autograd.closed_forms import closed
 from monolect.autograd.recorded import NOT_VIEWS, OPAQUE, recorded
-from monolect.graphs.products import matmul
+from monolect.graphs.products import linear, matmul
 from monolect.ir.uop import UOp, build, new_buffer, toposort
-from monolect.tensor.methods.reduce import _softmax
+from monolect.tensor.methods.reduce import _log_softmax, _softmax
 from tests.strategies import often
 
 Formula = Callable[..., UOp]
@@ -31,7 +31,8 @@ def n_operands(f: Formula) -> int:
 
 
 SPECIAL = {k: f for k, f in vars(special).items() if hasattr(f, "__wrapped__") and f.__module__ == special.__name__}
-UNARY = {k: f for k, f in SPECIAL.items() if n_operands(f) == 1} | {"softmax": lambda u: _softmax(u, (0,))}
+UNARY = {k: f for k, f in SPECIAL.items() if n_operands(f) == 1}
+ALONG_AXES = {"softmax": _softmax, "log_softmax": _log_softmax}
 BINARY = {k: f for k, f in SPECIAL.items() if n_operands(f) == 2}
 
 
@@ -76,10 +77,19 @@ def check(f: Formula, plain: Formula, *args: Any) -> None:
 @pytest.mark.parametrize("name", sorted(UNARY))
 def test_functions_of_one_operand(name: str, dtype: Any) -> None:
     f = UNARY[name]
-    plain = f.__wrapped__ if name != "softmax" else lambda u: _softmax.__wrapped__(u, (0,))  # type: ignore[attr-defined]
     for op in sorted(OPAQUE):
         for shape in ((3, 4), (3, 1), (3, 4), (3, 1)):  # recorded, and built from the record
-            check(f, plain, operand(op, dtype, shape))
+            check(f, f.__wrapped__, operand(op, dtype, shape))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+@pytest.mark.parametrize("name", sorted(ALONG_AXES))
+def test_functions_along_axes(name: str, dtype: Any) -> None:
+    f = ALONG_AXES[name]
+    for op in sorted(OPAQUE):
+        for shape in ((3, 4), (3, 1), (3, 4), (3, 1)):
+            for axes in ((0,), (1,), (0, 1)):
+                check(f, f.__wrapped__, operand(op, dtype, shape), axes)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", sorted(BINARY))
@@ -106,6 +116,11 @@ def test_products(left: tuple[int, ...], right: tuple[int, ...]) -> None:
                     made[::-1] if is_reversed else (operand(a, dtypes.float32, left), operand(b, dtypes.float32, right))
                 )
                 check(matmul, matmul.__wrapped__, x, y)  # type: ignore[attr-defined]
+                if right == (4,):
+                    check(linear, linear.__wrapped__, x, y)  # type: ignore[attr-defined]
+                elif len(right) == 2:
+                    weight = operand(b, dtypes.float32, right[::-1])
+                    check(linear, linear.__wrapped__, x, weight)  # type: ignore[attr-defined]
 
 
 def test_the_product_of_a_value_with_itself_and_of_other_dtypes() -> None:

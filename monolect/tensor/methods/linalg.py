@@ -17,7 +17,7 @@ from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.base.numpy import is_array, is_foreign_array
-from monolect.graphs.products import check_rank, contract, einsum, in_dtype, matmul, paired_axes, tensordot
+from monolect.graphs.products import check_rank, contract, einsum, in_dtype, linear, matmul, paired_axes, tensordot
 from monolect.tensor.base import DTypeLike, TensorBase, TensorLike, node_of
 from monolect.tensor.guard import guard_methods
 
@@ -127,7 +127,7 @@ class LinalgMixin(TensorBase):
                 raise ShapeError("linear: weight", expected="(out features, in features)", found=w.shape)
             expected = f"(..., {w.shape[-1]}), as the weight is {w.shape}"
             raise ShapeError("linear: the input does not fit the weight", expected=expected, found=x.shape)
-        out = matmul(x, g.permute(w, tuple(reversed(range(len(w.shape))))), "linear")
+        out = linear(x, w)
         if bias is None:
             return self._wrap(out)
         b = node_of(self, bias, "linear")

@@ -439,16 +439,6 @@ class ReduceMixin(TensorBase):
         return self.shape == other.shape and bool((self == other).all().item())
 
     # ---- softmax -----------------------------------------------------------------------------------------------------
-    def _shifted(self, dim: Any, dtype: Any) -> tuple[UOp, UOp, tuple[int, ...]]:
-        """Return (x - max, max, axes) in at least float32: x is self, cast to `dtype` unless None, and max its maximum
-        along axes `dim`, which has no gradient.
-
-        Raises DTypeError for integers.
-        """
-        u, axes = self._in_float32(dim, dtype)
-        m = detached_maximum(u, axes)
-        return build("SUB", u, m), m, axes
-
     def _in_float32(self, dim: Any, dtype: Any) -> tuple[UOp, tuple[int, ...]]:
         """Return (self, axes `dim`): self cast to `dtype` unless None, and in at least float32. Raises DTypeError for
         integers.
@@ -476,9 +466,8 @@ class ReduceMixin(TensorBase):
         >>> Tensor([0.0, 200.0]).log_softmax().tolist()
         [-200.0, 0.0]
         """
-        x, _, axes = self._shifted(dim if axis is None else axis, dtype)
-        out = build("SUB", x, special.log_e(_reduce(special.exp(x), "ADD", axes, True)))
-        return self._wrap(cast(out, self.dtype if dtype is None else as_dtype(dtype)))
+        u, axes = self._in_float32(dim if axis is None else axis, dtype)
+        return self._wrap(cast(_log_softmax(u, axes), self.dtype if dtype is None else as_dtype(dtype)))
 
     def softmin(self, dim: Axes = -1, dtype: DTypeLike | None = None) -> Self:
         """Return `softmax` of -self along `dim`, of the same shape: the smallest element has the largest share.
@@ -562,6 +551,13 @@ def _softmax(u: UOp, axes: tuple[int, ...]) -> UOp:
     """Return the softmax of `u`, in at least float32, along `axes`."""
     p = special.exp(build("SUB", u, detached_maximum(u, axes)))
     return build("DIV", p, _reduce(p, "ADD", axes, True))
+
+
+@recorded
+def _log_softmax(u: UOp, axes: tuple[int, ...]) -> UOp:
+    """Return the logarithm of the softmax of `u`, in at least float32, along `axes`."""
+    x = build("SUB", u, detached_maximum(u, axes))
+    return build("SUB", x, special.log_e(_reduce(special.exp(x), "ADD", axes, True)))
 
 
 def detached_maximum(u: UOp, axes: tuple[int, ...]) -> UOp:
