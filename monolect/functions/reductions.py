@@ -222,8 +222,8 @@ def logcumsumexp(input: Tensor, dim: int = 0, *, out: Tensor | None = None) -> T
     """Return log(cumsum(exp(`input`))) along axis `dim`, shifted by the largest element of the axis and computed in
     float64.
 
-    A partial sum is -inf if its elements are more than 745 below the largest of the axis. Raises DTypeError for
-    integers.
+    A partial sum is -inf, a constant, if its elements are more than 745 below the largest of the axis. Raises
+    DTypeError for integers.
 
     >>> [round(x, 3) for x in monolect.logcumsumexp(Tensor([1000.0, 1000.0]), 0).tolist()]
     [1000.0, 1000.693]

@@ -69,6 +69,17 @@ def test_exact_programs_without_one_name(name):
             np.testing.assert_array_equal(program().numpy(), right)
 
 
+def test_a_reduction_over_one_element_beside_a_value_that_is_stored():
+    x = np.arange(5, dtype=np.float32)
+    with Context(SIMPLIFY=0):
+        assert Tensor(x).reshape(5, 1).topk(1, 1).values.tolist() == x.reshape(5, 1).tolist()
+        exp = Tensor(x).reshape(5, 1).exp().contiguous()
+        both = exp, exp.sum(1) + 1
+        both[0].realize(both[1])
+    np.testing.assert_allclose(both[0].numpy()[:, 0], np.exp(x), rtol=1e-6)
+    np.testing.assert_allclose(both[1].numpy(), np.exp(x) + 1, rtol=1e-6)
+
+
 def losses():
     """Of three captured steps of training."""
     rng = np.random.default_rng(0)

@@ -319,3 +319,11 @@ def test_an_operand_by_its_name_has_a_part_in_the_dtype() -> None:
     x, y = Tensor([2.0, 3.0]), Tensor([0.5, 1.5], dtype="float64")
     for named, given in ((x.zeta(other=y), x.zeta(y)), (x.xlogy(other=y), x.xlogy(y))):
         assert named.dtype is given.dtype and named.tolist() == given.tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_a_common_divisor_with_the_smallest_number_is_not_negative(dtype: Any) -> None:
+    least = np.iinfo(dtype).min
+    a = np.array([6, -9, 5, least, least // 2, least], dtype)
+    b = np.array([least, least, least, 6, least, 0], dtype)
+    assert Tensor(a).gcd(Tensor(b)).tolist() == [2, 1, 1, 2, -(least // 2), least]

@@ -107,6 +107,15 @@ def test_logcumsumexp_of_far_and_infinite_elements(check: Any) -> None:
     check(Tensor(x).logcumsumexp(1), torch.tensor(x).logcumsumexp(1))
 
 
+@pytest.mark.parametrize("low", [-1e9, -np.inf])
+def test_logcumsumexp_of_elements_far_below_the_others_has_finite_derivatives(low: float) -> None:
+    x = np.array([low, 0.5, 1.0, low, 2.0], np.float32)
+    ours, theirs = Tensor(x, requires_grad=True), torch.tensor(np.maximum(x, -1e9), requires_grad=True)
+    ours.logcumsumexp(0)[1:].sum().backward()
+    theirs.logcumsumexp(0)[1:].sum().backward()
+    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "logcumsumexp"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_exponentials_of_no_elements(name: str, dim: int, check: Any) -> None:

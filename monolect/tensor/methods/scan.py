@@ -78,8 +78,8 @@ class ScanMixin(TensorBase):
         """Return log(cumsum(exp(self))) along axis `dim`, shifted by the largest element of the axis and computed in
         float64.
 
-        A partial sum is -inf if its elements are more than 745 below the largest of the axis. Raises DTypeError for
-        integers.
+        A partial sum is -inf, a constant, if its elements are more than 745 below the largest of the axis. Raises
+        DTypeError for integers.
 
         >>> [round(x, 3) for x in Tensor([1000.0, 1000.0]).logcumsumexp(0).tolist()]
         [1000.0, 1000.693]
@@ -89,7 +89,9 @@ class ScanMixin(TensorBase):
         x = wide.detach()  # a shift that is not finite would make earlier sums nan
         most = detached_maximum(x.isfinite().where(x, -inf)._uop, self._axes(dim))
         m = self._wrap(where(e("CMPEQ", most, -inf), 0.0, most))
-        return ((wide - m).exp().cumsum(dim).log() + m).cast(self.dtype)
+        sums = (wide - m).exp().cumsum(dim)
+        some = sums.ne(0)  # the derivative of log at 0 would make that of each earlier element nan
+        return some.where(some.where(sums, 1.0).log() + m, -inf).cast(self.dtype)
 
     def _along(self, u: UOp, dim: int, f: Callable[[UOp], UOp]) -> UOp:
         """Return the result of `f` along axis `dim` of `u`.

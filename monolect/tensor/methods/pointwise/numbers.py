@@ -45,7 +45,8 @@ class NumbersMixin(TensorBase):
         steps = {8: 12, 16: 24, 32: 47, 64: 93}[a.dtype.bits]
         for _ in range(steps):
             a, b = b.ne(0).where(b, a), b.ne(0).where(a % b.ne(0).where(b, 1), b)
-        return a
+        # the smallest number has no absolute value: remainders by it are negative
+        return a if a.dtype.is_unsigned else a.abs()
 
     def lcm(self, other: TensorLike) -> Self:
         """Return the least common multiple, at least 0, broadcast and promoted. Raises DTypeError for floats and bools.
