@@ -449,6 +449,14 @@ def save(folder: str) -> None:
     save_checkpoint({**tensors, "last": Tensor(a, device=d[-1]), "one": Tensor(a)}, folder)
 
 
+def save_others(folder: str) -> None:
+    """Save an earlier checkpoint, then one in which the last process names a tensor in another way."""
+    d = distributed.devices()
+    x = Tensor.ones(4, 2).shard(d)
+    save_checkpoint({"x": x}, folder)
+    save_checkpoint({"y" if distributed.rank() == distributed.size() - 1 else "x": x + 1}, folder)
+
+
 def load(folder: str) -> None:
     """Read a checkpoint on this number of processes."""
     d = distributed.devices()

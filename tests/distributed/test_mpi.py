@@ -113,6 +113,13 @@ def test_a_checkpoint_is_loaded_on_another_number_of_processes(tmp_path: Path) -
     assert load_checkpoint(tmp_path)["columns"].shape == (5, 6)
 
 
+def test_processes_that_save_other_names_leave_the_earlier_checkpoint(tmp_path: Path) -> None:
+    done = run(2, "save_others", str(tmp_path))
+    assert done.returncode != 0 and "the processes save different checkpoints" in done.stderr
+    assert load_checkpoint(tmp_path)["x"].tolist() == [[1.0, 1.0]] * 4
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_a_program_on_one_process_is_told_how_to_start_more() -> None:
     with pytest.raises(DistributedError, match="mpiexec -n 2"):
         distributed.devices()
