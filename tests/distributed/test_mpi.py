@@ -35,7 +35,7 @@ def run(n: int, *program: str) -> subprocess.CompletedProcess[str]:
 PROCESSES = {
     "values": 4, "collectives": 4, "states": 4, "random": 4, "ring": 4,
     "sums": 2, "seen": 2, "room": 2, "training": 2, "overlap": 2, "pipeline": 2, "compiles": 2, "gathers": 2,
-    "numbers": 2,
+    "numbers": 2, "schedules": 2,
 }  # fmt: skip
 JOBS = [
     pytest.param(name, n, marks=[pytest.mark.slow] if n != often else [])
