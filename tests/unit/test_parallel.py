@@ -108,6 +108,18 @@ def test_a_pipeline_trains_as_its_stages_do_on_one_device(micro_batches: int) ->
     np.testing.assert_allclose(run(True, True), wanted, rtol=1e-4)
 
 
+def test_gradients_of_a_pipeline_are_clipped() -> None:
+    found = []
+    for devices in (("cpu", "cpu"), ("cpu:2", "cpu:1")):
+        Tensor.manual_seed(0)
+        m = nn.parallel.Pipeline([nn.Linear(4, 5), nn.Linear(5, 2)], devices, 2)
+        _ = m(Tensor.ones(4, 4)).square().sum().backward()
+        total = nn.utils.clip_grad_norm_(m.parameters(), 0.5)
+        assert total.device == devices[0]
+        found.append([total.item(), *(p.grad.norm().item() for p in m.parameters() if p.grad is not None)])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
 def test_a_pipeline_needs_a_device_for_each_stage() -> None:
     with pytest.raises(ArgumentError, match="one device a stage"):
         nn.parallel.Pipeline([nn.Linear(2, 2)], D)
