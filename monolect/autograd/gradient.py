@@ -725,7 +725,7 @@ def _after(u: UOp, g: UOp) -> list[tuple[UOp, UOp]]:
     Each stored value gets the part of `g` that it wrote; the buffer gets the rest, if any is left.
     """
     x, out = u.src[0], []
-    left: UOp | None = g
+    left: UOp | None = gradient_at(u, g)  # a write to it needs its memory on all devices of what it is gated by
     for w in reversed(_writes(u)):
         if left is None:
             break

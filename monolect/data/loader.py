@@ -251,7 +251,7 @@ class DataLoader:
             return self._read_ahead(batches) if self.num_workers else batches
         if self.num_workers:
             return self._with_workers()
-        return map(lambda indices: self._finished(self._fetch(indices)), self._index_source)
+        return (self._finished(self._fetch(i)) for i in self._index_source)  # a StopIteration of an item is an error
 
     @property
     def _fetch(self) -> _Fetch:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from monolect.backend.registry import Device, is_here, process_of
 from monolect.base.disk.files import write_whole
-from monolect.base.errors import ArgumentError, FileFormatError
+from monolect.base.errors import ArgumentError, DistributedError, FileFormatError
 from monolect.base.numpy import np
 from monolect.interop.safetensors import safe_load, safe_save
 from monolect.ir.layout import box
@@ -31,7 +32,8 @@ INDEX = "model.safetensors.index.json"  # file of the index in a checkpoint's fo
 def save_checkpoint(tensors: Mapping[str, Tensor], folder: str | os.PathLike[str]) -> None:
     """Write named tensors to `folder`, which is made if it is missing. All processes that hold parts call it.
 
-    Raises ArgumentError for a value that is no Tensor, MissingExtraError without the library.
+    Raises ArgumentError for a value that is no Tensor and for a name that a part has, DistributedError where processes
+    save other names, shapes, dtypes or placements, MissingExtraError without the library.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -49,7 +51,7 @@ def save_checkpoint(tensors: Mapping[str, Tensor], folder: str | os.PathLike[str
     there.mkdir(parents=True, exist_ok=True)
     link = _link(tensors.values())
     rank, n = (0, 1) if link is None else (link.rank, link.size)
-    token = os.urandom(4) if link is None else link.gather(os.urandom(4))[0]  # rank 0's, the same for all
+    token = os.urandom(4) if link is None else _agreed(link, tensors)  # the same for all ranks
     files = [f"model-{k + 1:05}-of-{n:05}-{token.hex()}.safetensors" for k in range(n)]
     own: dict[str, Any] = {}
     index: dict[str, Any] = {"metadata": {"format": "monolect"}, "weight_map": {}, "parts": {}}
@@ -66,6 +68,8 @@ def save_checkpoint(tensors: Mapping[str, Tensor], folder: str | os.PathLike[str
             k for k, b in enumerate(boxes) if b not in boxes[:k]
         ]  # of devices with one part, the first writes it
         keys = [f"{name}/part-{k + 1}-of-{len(writers)}" for k in range(len(writers))]
+        if taken := sorted(set(keys) & set(tensors)):
+            raise ArgumentError("save_checkpoint: names", expected=f"other names than the parts of {name}", found=taken)
         held = [parts[k] for k in writers]
         own |= {key: to_numpy(p) for key, p in zip(keys, held, strict=True) if is_here(p.arg.device)}
         at = [files[process_of(p.arg.device) or 0] for p in held]
@@ -118,12 +122,14 @@ def _whole(what: str, shape: tuple[int, ...], parts: list[np.ndarray], offsets: 
     """Return the array of `shape` whose parts begin at `offsets`. Raises FileFormatError, which begins with `what`,
     unless they fill it.
     """
-    boxes = [tuple(zip(o, p.shape, strict=False)) for o, p in zip(offsets, parts, strict=False)]
+    boxes = [
+        tuple(zip(o, p.shape, strict=False)) if len(o) == p.ndim else () for o, p in zip(offsets, parts, strict=False)
+    ]
     filled = np.zeros(shape, bool)
     for b in boxes:
         filled[tuple(slice(max(o, 0), o + m) for o, m in b)] = True
     fits = bool(parts) and len(parts) == len(offsets) and filled.all() and sum(p.size for p in parts) == filled.size
-    if not fits or any(p.ndim != len(shape) or p.dtype != parts[0].dtype for p in parts):
+    if not fits or any(len(b) != len(shape) or p.dtype != parts[0].dtype for b, p in zip(boxes, parts, strict=True)):
         raise FileFormatError(f"{what} do not fit", expected=shape, found=[p.shape for p in parts])
     whole = np.empty(shape, parts[0].dtype)
     for b, p in zip(boxes, parts, strict=True):
@@ -134,6 +140,17 @@ def _whole(what: str, shape: tuple[int, ...], parts: list[np.ndarray], offsets: 
 def _is_part(key: str, divided: Mapping[str, tuple[Any, list[str], Any]]) -> bool:
     """Whether `key` names a part of one of the `divided` tensors."""
     return any(key in keys for _, keys, _ in divided.values())
+
+
+def _agreed(link: Any, tensors: Mapping[str, Tensor]) -> bytes:
+    """Return 4 random bytes, those of rank 0. Raises DistributedError unless all processes save alike `tensors`."""
+    outline = repr([(name, t.shape, t.dtype.name, t.device, t.shard_axis) for name, t in tensors.items()])
+    found = link.gather(os.urandom(4) + blake2b(outline.encode(errors="surrogatepass"), digest_size=16).digest())
+    if other := [rank for rank, x in enumerate(found) if x[4:] != found[link.rank][4:]]:
+        what = f"rank {link.rank}: the processes save different checkpoints"
+        expected = "equal names, shapes, dtypes and placements on all ranks, in one order"
+        raise DistributedError(what, expected=expected, found=f"others on rank {', '.join(map(str, other))}")
+    return found[0][:4]
 
 
 def _link(tensors: Any) -> Any:

@@ -28,7 +28,8 @@ _NAMES: dict[str, DType] = {
     "BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "U16": dtypes.uint16, "I16": dtypes.int16,
     "U32": dtypes.uint32, "I32": dtypes.int32, "U64": dtypes.uint64, "I64": dtypes.int64, "F16": dtypes.float16,
     "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64, "F8_E4M3": dtypes.fp8e4m3,
-    "F8_E5M2": dtypes.fp8e5m2,
+    "F8_E5M2": dtypes.fp8e5m2, "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz, "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz,
+    "F8_E8M0": dtypes.float8_e8m0fnu,
 }  # fmt: skip
 
 
@@ -45,7 +46,8 @@ def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata
     """Write named tensors or NumPy arrays to the file `path`; lazy tensors are computed first, in one batch.
 
     The data go to a temporary file that then replaces `path`, so a failure leaves the old file. Raises ArgumentError
-    for a value that is neither, MissingExtraError without the library.
+    for a value that is neither and for the name `__metadata__`, DTypeError for an element type of 4 bits,
+    MissingExtraError without the library.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
@@ -53,9 +55,13 @@ def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata
     >>> safe_load(path)["w"].tolist()
     [1.0, 2.0]
     """
-    _library()
+    library = _library()
     arrays = {name: _array(name, value) for name, value in _realized(tensors).items()}
-    write_whole(path, [import_module("safetensors.numpy").save(arrays, metadata)])
+    try:
+        data = import_module("safetensors.numpy").save(arrays, metadata)
+    except library.SafetensorError as e:  # a dtype of NumPy that the format lacks
+        raise DTypeError("safe_save", expected=", ".join(_NAMES), found=f"{e}") from None
+    write_whole(path, [data])
 
 
 def _realized(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,6 +74,10 @@ def _realized(tensors: Mapping[str, Any]) -> dict[str, Any]:
 def _array(name: str, value: Any) -> np.ndarray:
     if not isinstance(value, Tensor) and not is_array(value):
         raise ArgumentError(f"safe_save: {name}", expected="a Tensor or a NumPy array", found=type(value).__name__)
+    if name == "__metadata__":
+        raise ArgumentError("safe_save: names", expected="another name than that of the metadata", found=name)
+    if isinstance(value, Tensor) and value.dtype not in _NAMES.values():
+        raise DTypeError(f"safe_save: {name}", expected=", ".join(_NAMES), found=value.dtype.name)
     a = value.numpy() if isinstance(value, Tensor) else value
     return np.ascontiguousarray(a).reshape(a.shape)  # ascontiguousarray gives scalars an axis
 

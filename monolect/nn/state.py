@@ -110,8 +110,7 @@ def load_state_dict(obj: object, state: Mapping[str, Data], strict: bool = True)
             raise ShapeError(f"state dict: {name}", expected=target.shape, found=value.shape)
         if value.dtype is not target.dtype:
             raise DTypeError(f"state dict: {name}", expected=target.dtype.name, found=value.dtype.name)
-        value = value.detach()  # an assignment divides it as the target is, if that is on several devices
-        pairs.append((target, value.to(target.device) if isinstance(target.device, str) else value))
+        pairs.append((target, _to_devices_of(target, value.detach())))
     with restore_on_failure(t for t, _ in pairs):
         for target, value in pairs:
             target.assign(value)
@@ -120,6 +119,15 @@ def load_state_dict(obj: object, state: Mapping[str, Data], strict: bool = True)
         for owner in owners:
             if hasattr(owner, "_loaded"):
                 owner._loaded()
+
+
+def _to_devices_of(target: Tensor, value: Tensor) -> Tensor:
+    """Return `value` on the devices of `target`, divided as it is. From one device it goes to several by the
+    assignment.
+    """
+    if isinstance(target.device, str):
+        return value.to(target.device)
+    return value.shard(target.device, target.shard_axis) if isinstance(value.device, tuple) else value
 
 
 def _some(names: list[str]) -> str:

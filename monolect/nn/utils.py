@@ -31,6 +31,12 @@ def _norm(t: Tensor, p: float) -> Tensor:
     return (x != 0).sum().cast(x.dtype) if p == 0.0 else (x**p).sum() ** (1.0 / p)
 
 
+def _near(t: Tensor, like: Tensor) -> Tensor:
+    """Return `t` on the device of `like` if each is on one device, as tensors of the stages of a pipeline are."""
+    is_near = isinstance(t.device, tuple) or isinstance(like.device, tuple)
+    return t if is_near else t.to(like.device)
+
+
 def _grads(parameters: Tensors) -> list[Tensor]:
     """Return the gradients of the parameters that have one."""
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
@@ -43,8 +49,8 @@ def get_total_norm(
 ) -> Tensor:
     """Return the norm, of order `norm_type`, of the elements of all `tensors`; 0 for no tensors.
 
-    It is the norm of the norms of the tensors. `foreach` is not used. With `error_if_nonfinite`, raises ArgumentError
-    for an infinite norm or nan; the call then computes the norm.
+    It is the norm of the norms of the tensors, on the device of the first. `foreach` is not used. With
+    `error_if_nonfinite`, raises ArgumentError for an infinite norm or nan; the call then computes the norm.
 
     >>> get_total_norm([Tensor([3.0]), Tensor([4.0])]).item()
     5.0
@@ -53,7 +59,7 @@ def get_total_norm(
     if not given:
         return Tensor(0.0)
     order = float(norm_type)
-    norms = [_norm(t, order) for t in given]
+    norms = [_near(_norm(t, order), given[0]) for t in given]
     total = _norm(norms[0].stack(*norms[1:]), order) if len(norms) > 1 else norms[0]
     total = total.cast(given[0].dtype)
     if error_if_nonfinite and not math.isfinite(total.item()):
@@ -76,7 +82,7 @@ def clip_grads_with_norm_(
     """
     factor = (float(max_norm) / (total_norm + LEAST_NORM)).minimum(1.0)
     for g in _grads(parameters):
-        g.assign((g * factor).cast(g.dtype))
+        g.assign((g * _near(factor, g)).cast(g.dtype))
 
 
 @guarded

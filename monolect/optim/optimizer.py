@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from monolect.backend.registry import maker_of, process_of
 from monolect.base.dtype import dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError, JitError
 from monolect.ir.uop import build
@@ -66,8 +67,15 @@ def state_like(p: Tensor, value: float = 0.0, shape: tuple[int, ...] | None = No
 
 
 def _home(device: Any) -> str:
-    """Return the device of the numbers of parameters on `device`: the first one of several."""
-    return str(device[0]) if isinstance(device, tuple) else str(device)
+    """Return the device of the numbers of parameters on `device`: the first one of several, or `cpu` for devices of
+    several processes, so that each process reads its own.
+    """
+    return maker_of(device) if isinstance(device, tuple) else str(device)
+
+
+def _values(t: Tensor) -> np.ndarray:
+    """Return the values of `t`, which may be on a device of another process. All processes call it."""
+    return (t if process_of(t.device) is None else t.to("cpu")).numpy()
 
 
 def _split(groups: Indices, by: Sequence[Any]) -> Indices:
@@ -197,7 +205,7 @@ class Optimizer:
         """
         if not isinstance(param_group, dict):
             raise DTypeError("add_param_group", expected="a dict with params", found=type(param_group).__name__)
-        counts = next(iter(self._numbers.values())).numpy()[len(self.param_groups) :]
+        counts = _values(next(iter(self._numbers.values())))[len(self.param_groups) :]
         (group,) = as_groups([param_group])
         self._append(group)
         self._make_tensors(np.append(counts, np.zeros(len(self.params) - len(counts))))
@@ -301,7 +309,7 @@ class Optimizer:
         with restore_on_failure((*self._numbers.values(), *self._settings.values())):
             if lrs != [g["lr"] for g in self.param_groups]:
                 for numbers in self._numbers.values():
-                    now = numbers.numpy().copy()
+                    now = _values(numbers).copy()
                     now[:n] = lrs
                     numbers.assign(Tensor(now, device=numbers.device)).realize()
             if rows != [[*self._elements(g).values()] for g in self.param_groups]:
@@ -560,8 +568,8 @@ class Optimizer:
         load. A number that the tensor holds as near as its dtype allows stays as it is.
         """
         n = len(self.param_groups)
-        numbers = next(iter(self._numbers.values())).numpy()
-        table = next(iter(self._settings.values())).numpy().reshape(n, -1) if self._settings else np.zeros((n, 0))
+        numbers = _values(next(iter(self._numbers.values())))
+        table = _values(next(iter(self._settings.values()))).reshape(n, -1) if self._settings else np.zeros((n, 0))
 
         def now(value: float, loaded: Any) -> float:
             return value if loaded.dtype.type(value) == loaded else float(loaded)

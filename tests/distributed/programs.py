@@ -259,6 +259,38 @@ def training() -> None:
                 np.testing.assert_allclose(p, q, rtol=1e-9, atol=1e-12)
 
 
+def schedules() -> None:
+    """Settings of an optimizer change, and its state is loaded, on all processes as on one device."""
+    d = distributed.devices()
+
+    def run(place: Callable[[nn.Module], None], to: Place) -> list[float]:
+        Tensor.manual_seed(0)
+        model: nn.Module = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2))
+        place(model)
+        losses, state = [], None
+        for k in range(2):
+            optimizer = nn.optim.Adam(model[0].parameters(), lr=0.1, amsgrad=True)
+            optimizer.add_param_group({"params": [*model[1].parameters()], "lr": 0.2})
+            schedule = nn.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=9)
+            if state is not None:
+                optimizer.load_state_dict(state)
+                assert schedule.get_last_lr() != [g["lr"] for g in optimizer.param_groups]
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = model(to(Tensor.ones(4, 4))).square().mean().to("cpu")
+                losses.append(loss.backward().item())
+                optimizer.step()
+                schedule.step()
+            state = optimizer.state_dict()
+            if k == 0:
+                optimizer.param_groups[1]["weight_decay"] = 0.1
+        return losses
+
+    wanted = run(lambda m: None, lambda t: t)
+    for place in (lambda m: nn.parallel.replicate(m, d), lambda m: nn.parallel.shard(m, d)):
+        np.testing.assert_allclose(run(place, lambda t: t.shard(d)), wanted, rtol=1e-4)
+
+
 def overlap() -> None:
     """Sums by messages overlap with the kernels behind them, in the order of the program, and change no result."""
     link = transport()
@@ -489,6 +521,14 @@ def save(folder: str) -> None:
     a = np.arange(30.0).reshape(5, 6)
     tensors = {"rows": Tensor(a).shard(d), "columns": Tensor(a).shard(d, 1), "whole": Tensor(a).replicate(d)}
     save_checkpoint({**tensors, "last": Tensor(a, device=d[-1]), "one": Tensor(a)}, folder)
+
+
+def save_others(folder: str) -> None:
+    """Save an earlier checkpoint, then one in which the last process names a tensor in another way."""
+    d = distributed.devices()
+    x = Tensor.ones(4, 2).shard(d)
+    save_checkpoint({"x": x}, folder)
+    save_checkpoint({"y" if distributed.rank() == distributed.size() - 1 else "x": x + 1}, folder)
 
 
 def load(folder: str) -> None:

@@ -35,7 +35,7 @@ def run(n: int, *program: str) -> subprocess.CompletedProcess[str]:
 PROCESSES = {
     "values": 4, "collectives": 4, "states": 4, "random": 4, "ring": 4,
     "sums": 2, "seen": 2, "room": 2, "training": 2, "overlap": 2, "pipeline": 2, "compiles": 2, "gathers": 2,
-    "numbers": 2, "residual": 2,
+    "numbers": 2, "residual": 2, "schedules": 2,
 }  # fmt: skip
 JOBS = [
     pytest.param(name, n, marks=[pytest.mark.slow] if n != often else [])
@@ -111,6 +111,13 @@ def test_a_checkpoint_is_loaded_on_another_number_of_processes(tmp_path: Path) -
         assert done.returncode == 0, done.stdout + done.stderr
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
     assert load_checkpoint(tmp_path)["columns"].shape == (5, 6)
+
+
+def test_processes_that_save_other_names_leave_the_earlier_checkpoint(tmp_path: Path) -> None:
+    done = run(2, "save_others", str(tmp_path))
+    assert done.returncode != 0 and "the processes save different checkpoints" in done.stderr
+    assert load_checkpoint(tmp_path)["x"].tolist() == [[1.0, 1.0]] * 4
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_program_on_one_process_is_told_how_to_start_more() -> None:

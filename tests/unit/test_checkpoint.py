@@ -76,6 +76,8 @@ def test_a_save_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: p
 def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="save_checkpoint: w"):
         save_checkpoint({"w": 3}, tmp_path)  # type: ignore[dict-item]
+    with pytest.raises(ArgumentError, match="save_checkpoint: names"):
+        save_checkpoint({"w": Tensor.ones(2).shard(("cpu", "cpu:1")), "w/part-2-of-2": Tensor.ones(1)}, tmp_path)
     with pytest.raises(FileNotFoundError):
         load_checkpoint(tmp_path / "nothing")
     save_checkpoint(tensors(), tmp_path)
@@ -95,6 +97,10 @@ def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
     refused({**index, "parts": parts}, "do not fit")
     parts = {**index["parts"], "rows": {**index["parts"]["rows"], "keys": index["parts"]["rows"]["keys"][1:]}}
     refused({**index, "parts": parts}, "do not fit")
+    offsets = [*index["parts"]["rows"]["offsets"][:-1], []]
+    refused(
+        {**index, "parts": {**index["parts"], "rows": {**index["parts"]["rows"], "offsets": offsets}}}, "do not fit"
+    )
     (tmp_path / INDEX).write_text(json.dumps(index))
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(FileFormatError):

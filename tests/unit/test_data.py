@@ -290,3 +290,16 @@ def test_a_part_of_a_set_is_pickled_and_follows_its_indices() -> None:
     part.indices = [5, 3]
     assert [b[0].tolist() for b in ours.DataLoader(part, batch_size=2)] == [[5.0, 3.0]]
     assert hasattr(part, "take") and not hasattr(ours.Subset("abc", [0]), "take")
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_stop_iteration_of_an_item_does_not_end_the_data(num_workers: int) -> None:
+    class Ends(ours.Dataset):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> int:
+            return index if index < 3 else next(iter(()))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(ours.DataLoader(Ends(), batch_size=2, num_workers=num_workers))

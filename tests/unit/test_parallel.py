@@ -1,5 +1,8 @@
 """Models on several devices: data parallel, sharded parameters, tensor parallel."""
 
+from collections.abc import Callable
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -105,6 +108,18 @@ def test_a_pipeline_trains_as_its_stages_do_on_one_device(micro_batches: int) ->
     np.testing.assert_allclose(run(True, True), wanted, rtol=1e-4)
 
 
+def test_gradients_of_a_pipeline_are_clipped() -> None:
+    found = []
+    for devices in (("cpu", "cpu"), ("cpu:2", "cpu:1")):
+        Tensor.manual_seed(0)
+        m = nn.parallel.Pipeline([nn.Linear(4, 5), nn.Linear(5, 2)], devices, 2)
+        _ = m(Tensor.ones(4, 4)).square().sum().backward()
+        total = nn.utils.clip_grad_norm_(m.parameters(), 0.5)
+        assert total.device == devices[0]
+        found.append([total.item(), *(p.grad.norm().item() for p in m.parameters() if p.grad is not None)])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
 def test_a_pipeline_needs_a_device_for_each_stage() -> None:
     with pytest.raises(ArgumentError, match="one device a stage"):
         nn.parallel.Pipeline([nn.Linear(2, 2)], D)
@@ -134,6 +149,28 @@ def test_a_state_dict_goes_to_any_placement_and_back() -> None:
         np.testing.assert_array_equal(t.numpy(), values[name] + 1)
         assert t.device == D
     assert a[2].weight.shard_axis == 1
+
+
+def test_a_state_dict_goes_from_several_devices_to_others() -> None:
+    four = ("cpu", "cpu:1", "cpu:2", "cpu:3")
+    meshes = [Mesh(("data", "model"), counts, (*four, "cpu:4", "cpu:5")) for counts in ((2, 3), (3, 2))]
+    placements: list[Callable[[Tensor], Tensor]] = [
+        lambda t: t.shard(four),
+        lambda t: t.shard(four[::-1], t.ndim - 1),
+        lambda t: t.replicate(four[:3]),
+        lambda t: t.shard(meshes[0], {"data": 0}),
+        lambda t: t.shard(meshes[1], {"model": t.ndim - 1}),
+        lambda t: t.to("cpu:5"),
+    ]
+    for saved, loaded in product(placements, placements):
+        a, b = model(), model()
+        nn.parallel.move(a, saved)
+        nn.parallel.move(b, loaded)
+        before = [(t.device, t.shard_axis) for t in get_state_dict(b).values()]
+        b.load_state_dict(a.state_dict())
+        assert [(t.device, t.shard_axis) for t in get_state_dict(b).values()] == before
+        for name, t in get_state_dict(a).items():
+            np.testing.assert_array_equal(get_state_dict(b)[name].numpy(), t.numpy())
 
 
 def test_what_does_not_fit_changes_nothing() -> None:

@@ -209,6 +209,20 @@ def test_gradients_of_a_value_on_one_device_that_meets_several() -> None:
         np.testing.assert_allclose(grads[2], grads[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("place", [lambda t: t, lambda t: t.replicate(PAIR), lambda t: t.shard(PAIR)])
+@pytest.mark.parametrize("place_index", [lambda t: t.replicate(PAIR), lambda t: t.shard(PAIR)])
+def test_gradients_of_writes_by_an_index_on_several_devices(
+    place: Callable[[Tensor], Tensor], place_index: Callable[[Tensor], Tensor]
+) -> None:
+    """The gradient of the result is on one device, as that of a loss which weights it by a tensor there."""
+    for write in (lambda t, i: t.index_fill(0, i, 3.0), lambda t, i: t.index_copy(0, i, Tensor([1.0, 1.0]))):
+        x = place(Tensor([1.0, 2.0, 3.0])).detach()
+        x.requires_grad = True
+        _ = (write(x, place_index(Tensor([2, 0]))) * Tensor([5.0, 6.0, 7.0])).sum().backward()
+        assert x.grad is not None and x.grad.tolist() == [0.0, 6.0, 0.0]
+        assert (x.grad.device, x.grad.shard_axis) == (x.device, x.shard_axis)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("devices", [("c", "c:1"), ("cpu", "c"), ("python", "python:1"), ("cpu", "python", "cpu:1")])
 def test_devices_of_several_kinds(devices: tuple[str, ...]) -> None:

@@ -68,6 +68,24 @@ def test_loading_leaves_the_source_alone() -> None:
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"])
+def test_round_trip_of_storage_dtypes(tmp_path: Path, dtype: str) -> None:
+    t = Tensor([1.0, 2.0, 0.5, 4.0]).cast(dtype).reshape(2, 2)
+    safe_save({"w": t}, tmp_path / "w.safetensors")
+    found = safe_load(tmp_path / "w.safetensors")["w"]
+    assert found.dtype is t.dtype and found.tolist() == [[1.0, 2.0], [0.5, 4.0]]
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
+    t = Tensor([1.0, 2.0]).cast("int4")
+    for value in (t, t.numpy()):
+        with pytest.raises(DTypeError, match="safe_save"):
+            safe_save({"w": value}, tmp_path / "w.safetensors")
+    with pytest.raises(ArgumentError, match="safe_save: names"):
+        safe_save({"__metadata__": Tensor([1.0])}, tmp_path / "w.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
 def test_round_trip_of_every_dtype(tmp_path: Path) -> None:
     state = {d: Tensor(np.arange(6).reshape(2, 3) % 2).cast(d) for d in DTYPES} | {"scalar": Tensor(2.5)}
     path = tmp_path / "m.safetensors"
