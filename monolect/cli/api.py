@@ -141,6 +141,8 @@ def _is_of(space: str, module: str) -> bool:
 
 def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
     if isinstance(value, ModuleType):
+        if callable(value):  # the package `tensor`, which is also a function
+            yield Entry(page, section, name, value.__call__)
         return
     if inspect.isfunction(value):
         yield Entry(page, section, name, value)

@@ -68,8 +68,10 @@ def _test_of(space: Any, name: str) -> str:
 
 
 def _is_package(value: Any) -> bool:
-    """Whether it is a package of monolect that has the name of a function of PyTorch, such as `tensor`."""
-    return inspect.ismodule(value)
+    """Whether it is a package of monolect that has the name of a function of PyTorch and cannot be called, as `tensor`
+    can.
+    """
+    return inspect.ismodule(value) and not callable(value)
 
 
 def rows(name: str) -> list[tuple[str, bool, str]]:
