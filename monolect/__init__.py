@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
     from monolect.functions import *  # noqa: F403
+    from monolect.interop.nested import load, save
     from monolect.tensor.base import Data, DeviceLike, DTypeLike
     from monolect.tensor.devices.mesh import Mesh
     from monolect.tensor.draws.generator import Generator
@@ -66,8 +67,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Generator", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad",
     "jit", "native_function", "amp", "array_api", "autocast", "data", "enable_grad", "inference_mode",
-    "is_grad_enabled", "linalg", "nn", "no_grad", "optim", "random", "set_grad_enabled", "special", "tensor",
-    "value_and_grad",
+    "is_grad_enabled", "linalg", "load", "nn", "no_grad", "optim", "random", "save", "set_grad_enabled", "special",
+    "tensor", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -99,6 +100,8 @@ _LATE = {
     "function": "monolect.capture.function",
     "grad": "monolect.capture.transform",
     "jit": "monolect.capture.jit",
+    "load": "monolect.interop.nested",
+    "save": "monolect.interop.nested",
     "native_function": "monolect.tensor.kernel",
     "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",

@@ -43,7 +43,6 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("Tensor", "apply_ map_ map2_", "compose methods of all elements, or write a custom_kernel"),
     ("Tensor", "is_ipu cuda ipu xpu", "the device is x.device; move a tensor by x.to(device)"),
     ("monolect", "set_default_dtype set_default_device", "pass dtype= and device=; DEVICE is a setting (Context)"),
-    ("monolect", "save load", "monolect.interop.safetensors: safe_save, safe_load"),
     ("monolect", "compile", "monolect.jit"),
     ("Tensor", "index", "x[indices]"),
     ("Tensor", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_", _DRAWN),
