@@ -46,13 +46,9 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("monolect", "compile", "monolect.jit"),
     ("Tensor", "index", "x[indices]"),
     ("Tensor", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_", _DRAWN),
-    ("monolect", "real", "x.real, which is x"),
     ("dtypes", "float8_e4m3fn float8_e5m2", "dtypes.fp8e4m3 and dtypes.fp8e5m2"),
     ("nn", "GRU LSTM RNN", "recurrent layers over a sequence are out of scope; loop over a cell"),
-    ("special", "airy_ai", "use scipy.special.airy on x.numpy()"),
-    ("monolect", "histogramdd", "histogram of each axis, or numpy.histogramdd on x.numpy()"),
     ("Tensor", "__complex__", _COMPLEX),
-    ("monolect", "binomial", "monolect.random.bernoulli(p, size=(n, ...)).sum(0)"),
     ("Tensor", "resize_as_ record_stream pin_memory share_memory_", _MEMORY),
 )  # fmt: skip
 

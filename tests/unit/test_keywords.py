@@ -43,7 +43,7 @@ WITHOUT: dict[str, str] = {
     ),
     "a file holds no pickles, and is read as a whole": (
         "save.pickle_module save.pickle_protocol save._use_new_zipfile_serialization load.pickle_module load.mmap"
-        " load.pickle_load_args save._disable_byteorder_record"
+        " save._disable_byteorder_record"
     ),
     "tuning of one implementation": "linear_cross_entropy.options",
 }  # fmt: skip
