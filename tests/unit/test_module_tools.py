@@ -1,4 +1,4 @@
-"""Weights divided by their spectral norm, padded sequences, calls with other parameters, skipped initialisation."""
+"""Spectral norms, padded sequences, calls with other parameters, skipped initialisation, attention by given weights."""
 
 import copy
 from typing import Any
@@ -168,3 +168,71 @@ def test_skip_init() -> None:
     assert utils.skip_init(nn.BatchNorm1d, 2).running_var.tolist() == [1.0, 1.0]
     with pytest.raises(ArgumentError, match="skip_init"):
         utils.skip_init(dict, a=1)  # type: ignore[type-var]
+
+
+# ---- attention with given weights ------------------------------------------------------------------------------------
+def attended(lib: Any, tensor: Any, arrays: dict[str, np.ndarray], options: tuple[str, ...]) -> tuple[Any, ...]:
+    """The two results of the function of `lib`, and its tensors by name."""
+    t = {k: tensor(v) for k, v in arrays.items()}
+    named: dict[str, Any] = {"training": False, "need_weights": "no weights" not in options}
+    if "separate" in options:
+        names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        named |= dict(zip(names, (t["w"][:6], t["w"][6:12], t["w"][12:]), strict=True), use_separate_proj_weight=True)
+    if "padding" in options:
+        named["key_padding_mask"] = tensor(np.array([[False] * 3 + [True] * 2, [False] * 5]))
+    if "mask" in options:
+        named["attn_mask"] = tensor(np.triu(np.ones((4, 5), bool), 2))
+    named["average_attn_weights"] = "heads" not in options
+    extra = (t["bias_k"], t["bias_v"]) if "biases" in options else (None, None)
+    weight = None if "separate" in options else t["w"]
+    inputs = (t["q"], t["k"], t["v"], 6, 3, weight, t["b"], *extra, "zeros" in options, 0.25, t["out"], t["bias"])
+    return lib.nn.functional.multi_head_attention_forward(*inputs, **named), t
+
+
+OPTIONS = [
+    (),
+    ("separate",),
+    ("padding", "biases"),
+    ("mask", "zeros"),
+    ("padding", "mask", "separate", "biases", "zeros"),
+]
+
+
+@pytest.mark.parametrize(
+    "options", [*OPTIONS, ("no weights",), ("heads", "mask")], ids=lambda o: " ".join(o) or "plain"
+)
+def test_attention_with_given_weights_beside_pytorch(options: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"q": (4, 2, 6), "k": (5, 2, 6), "v": (5, 2, 6), "w": (18, 6), "b": (18,), "out": (6, 6), "bias": (6,)}
+    shapes |= {"bias_k": (1, 1, 6), "bias_v": (1, 1, 6)}
+    arrays = {k: rng.standard_normal(s) for k, s in shapes.items()}
+
+    def ours(a: np.ndarray) -> Tensor:
+        return Tensor(a, requires_grad=a.dtype.kind == "f")
+
+    def theirs(a: np.ndarray) -> torch.Tensor:
+        return torch.tensor(a, requires_grad=a.dtype.kind == "f")
+
+    (output, weights), given = attended(monolect, ours, arrays, options)
+    (want, wanted), others = attended(torch, theirs, arrays, options)
+    np.testing.assert_allclose(output.numpy(), want.detach().numpy(), rtol=1e-10, atol=1e-12)
+    assert (weights is None) == (wanted is None)
+    if wanted is not None:
+        np.testing.assert_allclose(weights.numpy(), wanted.detach().numpy(), rtol=1e-10, atol=1e-12)
+    (output**2).sum().backward()
+    (want**2).sum().backward()
+    for name, t in others.items():
+        if t.grad is not None:
+            np.testing.assert_allclose(given[name].grad.numpy(), t.grad.numpy(), rtol=1e-8, atol=1e-10, err_msg=name)
+
+
+def test_wrong_arguments_of_attention() -> None:
+    f, x, w = nn.functional.multi_head_attention_forward, Tensor.ones(3, 6), Tensor.ones(6, 6)
+    with pytest.raises(ShapeError, match="query"):
+        f(x, x, x, 4, 2, None, None, None, None, False, 0.0, w, None)
+    with pytest.raises(ArgumentError, match="num_heads"):
+        f(x, x, x, 6, 4, w, None, None, None, False, 0.0, w, None)
+    with pytest.raises(ArgumentError, match="in_proj_weight"):
+        f(x, x, x, 6, 2, None, None, None, None, False, 0.0, w, None)
+    with pytest.raises(ArgumentError, match="k_proj_weight"):
+        f(x, x, x, 6, 2, None, None, None, None, False, 0.0, w, None, use_separate_proj_weight=True, q_proj_weight=w)

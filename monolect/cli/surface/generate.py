@@ -112,6 +112,8 @@ RENAMED = {
     },
     "nn.functional": {"unfold": "im2col"},
 }
+# namespace -> functions there that no method of Tensor makes -> their module
+BY_HAND = {"nn.functional": {"multi_head_attention_forward": "monolect.nn.attention"}}
 FIRST = {  # method -> PyTorch's name of the first parameter of the function
     "cat": "tensors",
     "stack": "tensors",
@@ -582,6 +584,8 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
         s: [(n, f"monolect.functions.{where[m]}", m) for (t, n), m in wanted.items() if t == s and m in where]
         for s in SPACES
     }
+    for space, by_hand in BY_HAND.items():
+        exported[space] += [(name, module, name) for name, module in by_hand.items()]
     docs = {
         "monolect": "Functions of tensors, as `monolect.add(x, y)`; written by `make surface`.\n\n"
         "Each calls the method of Tensor of the same name. `out=`, where PyTorch's function has it, is a tensor to\n"
