@@ -1,7 +1,7 @@
 """Save nested dicts and lists of tensors, such as state dicts, in one file, and load them: `monolect.save` and `load`.
 
 What it is for: `save(model.state_dict(), path)`, as torch.save does. The file is a safetensors file whose tensors have
-the dotted names of their places; the metadata have the structure as JSON. So other libraries can read the tensors.
+the dotted names of their paths; the metadata have the structure as JSON. So other libraries can read the tensors.
 What it is not: it executes nothing that is in a file, so it reads no pickles, and no files of torch.save.
 Invariant: what `load` returns is equal to what `save` was given, in the same order; a save that fails leaves the old
 file unchanged.
@@ -10,6 +10,7 @@ file unchanged.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -21,6 +22,7 @@ from monolect.tensor.base import DeviceLike
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
+File = str | os.PathLike[str] | IO[bytes]
 STRUCTURE = "monolect.structure"  # key of the structure in the metadata of a file
 PLAIN = (str, int, float, bool, type(None))  # values that are stored as JSON
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # how a file of torch.save begins, and one of numpy.savez
@@ -28,7 +30,7 @@ _PICKLE = tuple(bytes((0x80, n)) for n in range(2, 6))  # how a pickle begins, a
 
 
 @guarded
-def save(obj: Any, f: Any) -> None:
+def save(obj: object, f: File) -> None:
     """Write `obj` to the file `f`, a path or an object with `write`, so that `load` returns it.
 
     `obj` is a tensor, a NumPy array (loaded as a tensor), a number, str, bool or None, or a dict, list or tuple of
@@ -47,14 +49,14 @@ def save(obj: Any, f: Any) -> None:
     tensors: dict[str, Any] = {}
     structure = json.dumps(_described(obj, "", tensors), separators=(",", ":"))
     data = encoded(tensors, {STRUCTURE: structure})
-    if hasattr(f, "write"):
-        f.write(data)
-    else:
+    if isinstance(f, str | os.PathLike):
         write_whole(f, [data])
+    else:
+        f.write(data)
 
 
 @guarded
-def load(f: Any, map_location: DeviceLike | None = None, *, weights_only: bool = True) -> Any:
+def load(f: File, map_location: DeviceLike | None = None, *, weights_only: bool = True) -> Any:
     """Return what `save` wrote to the file `f`, a path or an object with `read`, with its tensors on `map_location`.
 
     None is the default device. A safetensors file of another program gives a dict of its tensors. Loaded tensors do not
@@ -85,24 +87,23 @@ def load(f: Any, map_location: DeviceLike | None = None, *, weights_only: bool =
         raise FileFormatError(f"{name} cannot be read", expected=expected, found=repr(e)[:80]) from None
 
 
-def _read(f: Any) -> tuple[str, bytes]:
+def _read(f: File) -> tuple[str, bytes]:
     """Return (name for messages, contents) of the file `f`, a path or an object with `read`."""
-    if hasattr(f, "read"):
-        return str(getattr(f, "name", "the file")), f.read()
-    with open(f, "rb") as file:
-        opened: IO[bytes] = file
-        return str(f), opened.read()
+    if isinstance(f, str | os.PathLike):
+        with open(f, "rb") as opened:
+            return os.fspath(f), opened.read()
+    return str(getattr(f, "name", "the file")), f.read()
 
 
 def _described(obj: Any, name: str, tensors: dict[str, Any]) -> Any:
-    """Return JSON for `obj`, whose place has the dotted `name`, and add its tensors to `tensors`.
+    """Return JSON for `obj`, whose path is the dotted `name`, and add its tensors to `tensors`.
 
     A tensor is {"tensor": name in the file}, a dict {"dict": [[key, value], ...]}, a tuple {"tuple": [...]}; other
     values are as JSON has them. Raises ArgumentError for an object of another class.
     """
     if isinstance(obj, Tensor) or is_array(obj):
         key = name or "tensor"
-        while key in tensors:  # keys with dots can give two places one name
+        while key in tensors:  # keys with dots can give two tensors one name
             key += "'"
         tensors[key] = obj
         return {"tensor": key}

@@ -59,7 +59,11 @@ def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata
 
 
 def encoded(tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> bytes:
-    """Return the contents of a safetensors file of named tensors or NumPy arrays. Raises as `safe_save`."""
+    """Return the contents of a safetensors file of named tensors or NumPy arrays. Raises as `safe_save`.
+
+    >>> len(encoded({"w": Tensor([1.0, 2.0])})) > 8
+    True
+    """
     library = _library()
     arrays = {name: _array(name, value) for name, value in _realized(tensors).items()}
     try:
@@ -107,6 +111,10 @@ def decoded(data: bytes, name: object, device: Any = None) -> tuple[dict[str, Te
     """Return (tensors by name, metadata) of the contents of a safetensors file, whose `name` is for messages.
 
     Raises as `safe_load`.
+
+    >>> tensors, metadata = decoded(encoded({"w": Tensor([1.0, 2.0])}, {"by": "monolect"}), "a file")
+    >>> tensors["w"].tolist(), metadata
+    ([1.0, 2.0], {'by': 'monolect'})
     """
     tensors = _tensors(_library(), data, name, as_device(device))
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])

@@ -1,4 +1,4 @@
-"""Call a module with other tensors in place of its parameters and buffers, as torch.nn.utils.stateless does."""
+"""Call a module with other tensors instead of its parameters and buffers, as torch.nn.utils.stateless does."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Return `module(*args, **kwargs)`, computed with the tensors of `parameters_and_buffers`, by dotted name, in place
-    of its own. Gradients flow to these tensors; afterwards the module has its own again.
+    """Return `module(*args, **kwargs)`, computed with the tensors of `parameters_and_buffers`, by dotted name,
+    instead of its own. Gradients flow to these tensors; afterwards the module has its own again.
 
     `args` is a tuple, or one argument. A tensor that the module has under several names is replaced under all of them;
     `tie_weights` False is refused. With `strict` each tensor of the module must be given. Raises ArgumentError for
@@ -42,7 +42,7 @@ def functional_call(
         raise ArgumentError("functional_call", expected="names of the module's tensors, tie_weights=True", found=found)
     others = {id(own[n]): t for n, t in parameters_and_buffers.items()}
     positional = () if args is None else args if isinstance(args, tuple) else (args,)
-    replaced = [(holder, key, t) for holder, key, t in _places(module, set()) if id(t) in others]
+    replaced = [(holder, key, t) for holder, key, t in _holders(module, set()) if id(t) in others]
     if len({id(t) for *_, t in replaced}) != len(others):
         expected = "tensors that are attributes of modules, or in lists and dicts of these"
         raise ArgumentError("functional_call", expected=expected, found="one in a tuple, or in another object")
@@ -55,8 +55,8 @@ def functional_call(
             holder[key] = t
 
 
-def _places(obj: Any, seen: set[int]) -> Iterator[tuple[Any, Any, Tensor]]:
-    """Yield (dict or list, key, tensor) for each place below `obj` that holds a tensor."""
+def _holders(obj: Any, seen: set[int]) -> Iterator[tuple[Any, Any, Tensor]]:
+    """Yield (dict or list, key, tensor) for each tensor that `obj` holds, or a part of it."""
     if id(obj) in seen:
         return
     seen.add(id(obj))
@@ -66,7 +66,7 @@ def _places(obj: Any, seen: set[int]) -> Iterator[tuple[Any, Any, Tensor]]:
         if isinstance(value, Tensor) and not isinstance(holder, tuple):
             yield holder, key, value
         elif isinstance(value, Module | dict | list | tuple):
-            yield from _places(value, seen)
+            yield from _holders(value, seen)
 
 
 __all__ = ["functional_call"]
