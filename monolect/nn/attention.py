@@ -192,6 +192,8 @@ def multi_head_attention_forward(
     q_proj_weight: Tensor | None = None,
     k_proj_weight: Tensor | None = None,
     v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -201,7 +203,8 @@ def multi_head_attention_forward(
     `in_proj_weight` (3 E, E) has the projections of all three, unless `use_separate_proj_weight` takes the three
     others. `bias_k` and `bias_v` (1, 1, E) are a key and a value for each sequence, `add_zero_attn` adds one of zeros.
     `dropout_p` acts in `training` only. The masks, the weights and `is_causal` are those of the layer. Raises
-    ShapeError for another E, ArgumentError for a missing weight and where `num_heads` does not divide E.
+    ShapeError for another E, ArgumentError for a missing weight, where `num_heads` does not divide E, and for
+    `static_k` or `static_v`, which are not supported.
 
     >>> x, w = Tensor.ones(5, 2, 8), Tensor.eye(8)
     >>> output, weights = multi_head_attention_forward(
@@ -217,6 +220,9 @@ def multi_head_attention_forward(
         )
     if num_heads < 1 or e % num_heads:
         raise ArgumentError("num_heads", expected=f"a divisor of {e}", found=num_heads)
+    if static_k is not None or static_v is not None:
+        expected = "None; call scaled_dot_product_attention with keys that are projected already"
+        raise ArgumentError("multi_head_attention_forward: static_k, static_v", expected=expected, found="a Tensor")
     parts = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else (in_proj_weight,)
     if any(w is None for w in parts):
         expected = "q_proj_weight, k_proj_weight, v_proj_weight" if use_separate_proj_weight else "in_proj_weight"

@@ -45,9 +45,6 @@ WITHOUT: dict[str, str] = {
         "save.pickle_module save.pickle_protocol save._use_new_zipfile_serialization load.pickle_module load.mmap"
         " save._disable_byteorder_record"
     ),
-    "keys and values that are projected already; call scaled_dot_product_attention": (
-        "multi_head_attention_forward.static_k multi_head_attention_forward.static_v"
-    ),
     "tuning of one implementation": "linear_cross_entropy.options",
 }  # fmt: skip
 

@@ -236,3 +236,5 @@ def test_wrong_arguments_of_attention() -> None:
         f(x, x, x, 6, 2, None, None, None, None, False, 0.0, w, None)
     with pytest.raises(ArgumentError, match="k_proj_weight"):
         f(x, x, x, 6, 2, None, None, None, None, False, 0.0, w, None, use_separate_proj_weight=True, q_proj_weight=w)
+    with pytest.raises(ArgumentError, match="static_k"):
+        f(x, x, x, 6, 2, w.cat(w, w), None, None, None, False, 0.0, w, None, static_k=x)
