@@ -49,17 +49,26 @@ if TYPE_CHECKING:
     from monolect.capture.jit import jit
     from monolect.capture.transform import grad, value_and_grad
     from monolect.functions import *  # noqa: F403
+    from monolect.interop.nested import load, save
+    from monolect.tensor.base import Data, DeviceLike, DTypeLike
     from monolect.tensor.devices.mesh import Mesh
     from monolect.tensor.draws.generator import Generator
     from monolect.tensor.kernel import custom_kernel, native_function
     from monolect.tensor.tensor import Tensor
     from monolect.tensor.variable import Variable
 
+    def tensor(
+        data: Data, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    ) -> Tensor:
+        """Return a Tensor with a copy of `data`: the package `monolect.tensor` is also this function."""
+
+
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Generator", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad",
     "jit", "native_function", "amp", "array_api", "autocast", "data", "enable_grad", "inference_mode",
-    "is_grad_enabled", "linalg", "nn", "no_grad", "optim", "random", "set_grad_enabled", "special", "value_and_grad",
+    "is_grad_enabled", "linalg", "load", "nn", "no_grad", "optim", "random", "save", "set_grad_enabled", "special",
+    "tensor", "value_and_grad",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -91,6 +100,8 @@ _LATE = {
     "function": "monolect.capture.function",
     "grad": "monolect.capture.transform",
     "jit": "monolect.capture.jit",
+    "load": "monolect.interop.nested",
+    "save": "monolect.interop.nested",
     "native_function": "monolect.tensor.kernel",
     "value_and_grad": "monolect.capture.transform",
     "Variable": "monolect.tensor.variable",
@@ -98,7 +109,7 @@ _LATE = {
     **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
 # modules that are imported at their first use
-_SPACES = frozenset(("amp", "array_api", "data", "linalg", "nn", "optim", "random", "special"))
+_SPACES = frozenset(("amp", "array_api", "data", "linalg", "nn", "optim", "random", "special", "tensor"))
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names

@@ -494,6 +494,26 @@ def poisson(rate: TensorLike = 1.0, size: Sizes | None = None, **options: Unpack
 
 
 @_public
+def binomial(n: TensorLike, p: TensorLike, size: Sizes | None = None, **options: Unpack[_Options]) -> Tensor:
+    """Return numbers of successes in `n` trials of probability `p`, as floats. There is no gradient.
+
+    Means below 10 of the rarer outcome take the inverse of the distribution function, others a rejection sampler of 14
+    proposals. `options` are dtype, device, generator and key. Raises ArgumentError for a number `n` that is not a whole
+    number of at least 0, and for a number `p` outside of [0, 1].
+
+    >>> from monolect import random
+    >>> random.binomial(7, 1.0, size=3).tolist()
+    [7.0, 7.0, 7.0]
+    """
+    _check("binomial", "a whole number of at least 0", lambda x: x >= 0 and x == int(x), n=n)
+    _check("binomial", "from 0 to 1", lambda x: 0 <= x <= 1, p=p)
+    source = _source("binomial", size, (n, p), options)
+    trials, probability = distributions.inner(source, n), distributions.inner(source, p)
+    result: Tensor = source.out(distributions.binomial(source, trials, probability))
+    return result
+
+
+@_public
 def categorical(logits: Tensor, size: Sizes | None = None, *, dim: int = -1, **options: Unpack[_From]) -> Tensor:
     """Return indices along `dim` of `logits`, drawn with probabilities proportional to exp(logits), int64.
 
@@ -579,8 +599,8 @@ def bits(size: Sizes = (), **options: Unpack[_From]) -> Tensor:
 
 
 __all__ = [
-    "Generator", "bernoulli", "beta", "bits", "categorical", "cauchy", "dirichlet", "exponential", "fold_in", "gamma",
-    "geometric", "get_rng_state", "gumbel", "initial_seed", "key", "laplace", "log_normal", "manual_seed",
-    "multinomial", "normal", "permutation", "poisson", "randint", "randperm", "seed", "set_rng_state", "split",
-    "student_t", "truncated_normal", "uniform",
+    "Generator", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "dirichlet", "exponential",
+    "fold_in", "gamma", "geometric", "get_rng_state", "gumbel", "initial_seed", "key", "laplace", "log_normal",
+    "manual_seed", "multinomial", "normal", "permutation", "poisson", "randint", "randperm", "seed", "set_rng_state",
+    "split", "student_t", "truncated_normal", "uniform",
 ]  # fmt: skip

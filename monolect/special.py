@@ -9,6 +9,7 @@ from monolect.functions.elements import erf, erfc, exp2, expm1, log1p, logit, ro
 from monolect.functions.elements import sigmoid as expit
 from monolect.functions.reductions import log_softmax, logsumexp, softmax
 from monolect.functions.special_functions import (
+    airy_ai,
     bessel_j0,
     bessel_j1,
     bessel_y0,
@@ -61,7 +62,7 @@ if not TYPE_CHECKING:
 
 
 __all__ = [
-    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u",
     "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2",
     "expit", "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e",
     "i1", "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit",

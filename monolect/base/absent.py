@@ -43,18 +43,12 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("Tensor", "apply_ map_ map2_", "compose methods of all elements, or write a custom_kernel"),
     ("Tensor", "is_ipu cuda ipu xpu", "the device is x.device; move a tensor by x.to(device)"),
     ("monolect", "set_default_dtype set_default_device", "pass dtype= and device=; DEVICE is a setting (Context)"),
-    ("monolect", "tensor", "Tensor(data), which shares memory where it can"),
-    ("monolect", "save load", "monolect.interop.safetensors: safe_save, safe_load"),
     ("monolect", "compile", "monolect.jit"),
     ("Tensor", "index", "x[indices]"),
     ("Tensor", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_", _DRAWN),
-    ("monolect", "real", "x.real, which is x"),
     ("dtypes", "float8_e4m3fn float8_e5m2", "dtypes.fp8e4m3 and dtypes.fp8e5m2"),
     ("nn", "GRU LSTM RNN", "recurrent layers over a sequence are out of scope; loop over a cell"),
-    ("special", "airy_ai", "use scipy.special.airy on x.numpy()"),
-    ("monolect", "histogramdd", "histogram of each axis, or numpy.histogramdd on x.numpy()"),
     ("Tensor", "__complex__", _COMPLEX),
-    ("monolect", "binomial", "monolect.random.bernoulli(p, size=(n, ...)).sum(0)"),
     ("Tensor", "resize_as_ record_stream pin_memory share_memory_", _MEMORY),
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ FUNCTIONS = frozenset(
     abs absolute acos acosh adaptive_avg_pool1d adaptive_max_pool1d add addbmm addcdiv addcmul addmm addmv addr adjoint
     all allclose alpha_dropout amax amin aminmax angle any arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh
     argmax argmin argsort argwhere as_tensor asarray asin asinh atan atan2 atanh atleast_1d atleast_2d atleast_3d
-    avg_pool1d baddbmm bartlett_window batch_norm bernoulli bilinear binary_cross_entropy_with_logits bincount
+    avg_pool1d baddbmm bartlett_window batch_norm bernoulli bilinear binary_cross_entropy_with_logits bincount binomial
     bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman_window block_diag bmm
     broadcast_shapes broadcast_tensors broadcast_to bucketize can_cast cartesian_prod cat cdist ceil celu chain_matmul
     channel_shuffle chunk clamp clamp_max clamp_min clip clone column_stack combinations concat concatenate conj
@@ -16,23 +16,23 @@ FUNCTIONS = frozenset(
     expm1 eye feature_alpha_dropout feature_dropout finfo fix flatten flip fliplr flipud float_power floor floor_divide
     fmax fmin fmod frac frexp frobenius_norm from_dlpack from_file from_numpy frombuffer full full_like gather gcd ge
     ger gradient greater greater_equal group_norm gt hamming_window hann_window hardshrink heaviside
-    hinge_embedding_loss histc histogram hsplit hstack hypot i0 igamma igammac iinfo index_add index_copy index_fill
-    index_put index_reduce index_select inner instance_norm is_complex is_floating_point is_nonzero is_same_size
-    is_signed is_tensor isclose isfinite isin isinf isnan isneginf isposinf isreal kaiser_window kl_div kron kthvalue
-    layer_norm lcm ldexp le lerp less less_equal lgamma linspace log log10 log1p log2 log_softmax logaddexp logaddexp2
-    logcumsumexp logical_and logical_not logical_or logical_xor logit logspace logsumexp lt manual_seed
-    margin_ranking_loss masked_fill masked_scatter masked_select matmul matrix_power max max_pool1d max_pool2d
-    max_pool3d maximum mean median meshgrid min minimum mm mode moveaxis movedim msort mul multinomial multiply mv
-    mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow ne neg negative nextafter nonzero nonzero_static
-    norm normal not_equal numel ones ones_like outer pairwise_distance pdist permute pixel_shuffle pixel_unshuffle
-    poisson poisson_nll_loss polygamma positive pow prelu prod promote_types put quantile rad2deg rand rand_like randint
-    randint_like randn randn_like randperm ravel reciprocal relu remainder renorm repeat_interleave reshape result_type
-    rms_norm roll rot90 round row_stack rrelu rsqrt rsub scalar_tensor scatter scatter_add scatter_reduce searchsorted
-    select select_scatter selu sgn sigmoid sign signbit sin sinc sinh slice_scatter softmax sort split split_with_sizes
-    sqrt square squeeze stack std std_mean sub subtract sum swapaxes swapdims t take take_along_dim tan tanh
-    tensor_split tensordot threshold tile topk trace transpose trapezoid trapz tril tril_indices triplet_margin_loss
-    triu triu_indices true_divide trunc unbind unflatten unique unique_consecutive unravel_index unsqueeze vander var
-    var_mean vdot vsplit vstack where xlogy zeros zeros_like
+    hinge_embedding_loss histc histogram histogramdd hsplit hstack hypot i0 igamma igammac iinfo index_add index_copy
+    index_fill index_put index_reduce index_select inner instance_norm is_complex is_floating_point is_nonzero
+    is_same_size is_signed is_tensor isclose isfinite isin isinf isnan isneginf isposinf isreal kaiser_window kl_div
+    kron kthvalue layer_norm lcm ldexp le lerp less less_equal lgamma linspace log log10 log1p log2 log_softmax
+    logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logspace logsumexp lt
+    manual_seed margin_ranking_loss masked_fill masked_scatter masked_select matmul matrix_power max max_pool1d
+    max_pool2d max_pool3d maximum mean median meshgrid min minimum mm mode moveaxis movedim msort mul multinomial
+    multiply mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow ne neg negative nextafter nonzero
+    nonzero_static norm normal not_equal numel ones ones_like outer pairwise_distance pdist permute pixel_shuffle
+    pixel_unshuffle poisson poisson_nll_loss polygamma positive pow prelu prod promote_types put quantile rad2deg rand
+    rand_like randint randint_like randn randn_like randperm ravel real reciprocal relu remainder renorm
+    repeat_interleave reshape result_type rms_norm roll rot90 round row_stack rrelu rsqrt rsub scalar_tensor scatter
+    scatter_add scatter_reduce searchsorted select select_scatter selu sgn sigmoid sign signbit sin sinc sinh
+    slice_scatter softmax sort split split_with_sizes sqrt square squeeze stack std std_mean sub subtract sum swapaxes
+    swapdims t take take_along_dim tan tanh tensor_split tensordot threshold tile topk trace transpose trapezoid trapz
+    tril tril_indices triplet_margin_loss triu triu_indices true_divide trunc unbind unflatten unique unique_consecutive
+    unravel_index unsqueeze vander var var_mean vdot vsplit vstack where xlogy zeros zeros_like
     """.split()
 )
 
@@ -84,8 +84,8 @@ METHODS = {  # class of methods -> names, separated by spaces
         conj_physical_ gcd_ lcm_ ldexp_ nextafter_ renorm_
     """,
     "monolect.tensor.methods.pointwise.bessel.BesselMixin": """
-        bessel_j0 bessel_j1 bessel_y0 bessel_y1 i0 i0e i1 i1e modified_bessel_i0 modified_bessel_i1 modified_bessel_k0
-        modified_bessel_k1 scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0
+        airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 i0 i0e i1 i1e modified_bessel_i0 modified_bessel_i1
+        modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0
     """,
     "monolect.tensor.methods.pointwise.gamma.GammaMixin": """
         digamma lgamma mvlgamma polygamma zeta
@@ -116,7 +116,7 @@ METHODS = {  # class of methods -> names, separated by spaces
         _along _running_extreme cummax cummin cumprod cumsum logcumsumexp
     """,
     "monolect.tensor.methods.selection.counts.CountsMixin": """
-        bincount bucketize histc histogram isin searchsorted
+        bincount bucketize histc histogram histogramdd isin searchsorted
     """,
     "monolect.tensor.methods.selection.masks.MasksMixin": """
         argwhere masked_scatter masked_select nonzero nonzero_static unique unique_consecutive

@@ -55,6 +55,7 @@ TOPICS = {
 
 SPACES = (
     ("optim", optim), ("optim", optim.lr_scheduler), ("nn", optim.swa_utils), ("optim", monolect.amp), ("nn", nn.utils),
+    ("nn", nn.utils.rnn), ("nn", nn.utils.stateless),
     ("nn", nn.init), ("data", monolect.data), ("data", nn.state), ("data", nn.datasets), ("data", safetensors),
     ("random", random), ("array_api", monolect.array_api),
     ("array_api", monolect.array_api.linalg),
@@ -141,6 +142,8 @@ def _is_of(space: str, module: str) -> bool:
 
 def _entries(page: str, section: str, name: str, value: Any) -> Iterator[Entry]:
     if isinstance(value, ModuleType):
+        if callable(value):  # the package `tensor`, which is also a function
+            yield Entry(page, section, name, value.__call__)
         return
     if inspect.isfunction(value):
         yield Entry(page, section, name, value)

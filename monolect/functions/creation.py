@@ -91,6 +91,23 @@ def bernoulli(
 
 
 @guarded
+def binomial(
+    count: Tensor, prob: TensorLike, *, generator: Generator | None = None, key: Tensor | None = None
+) -> Tensor:
+    """Return a number of successes in each element's number of trials, of probability `prob`, in this dtype.
+
+    `count` holds whole numbers as floats and broadcasts with `prob`. Means below 10 of the rarer outcome take the
+    inverse of the distribution function, others a rejection sampler of 14 proposals. The gradient is 0. Values of
+    tensors are not checked; wrong ones give numbers without meaning. Raises DTypeError for integers, ArgumentError
+    for a number outside of [0, 1].
+
+    >>> monolect.binomial(Tensor([3.0, 5.0]), Tensor([0.0, 1.0])).tolist()
+    [0.0, 5.0]
+    """
+    return count.binomial(prob, generator=generator, key=key)
+
+
+@guarded
 def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
     """Return whether an in-place operation may write a result of dtype `from_` to one of `to`: no floats to integers,
     no numbers to bools.
@@ -710,9 +727,9 @@ def zeros_like(
 
 
 __all__ = [
-    "arange", "as_tensor", "asarray", "bernoulli", "can_cast", "clone", "detach", "empty", "empty_like", "eye", "finfo",
-    "from_dlpack", "from_file", "from_numpy", "frombuffer", "full", "full_like", "iinfo", "is_floating_point",
-    "is_tensor", "linspace", "logspace", "manual_seed", "multinomial", "normal", "numel", "one_hot", "ones",
-    "ones_like", "poisson", "promote_types", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "randperm", "result_type", "scalar_tensor", "tril", "triu", "zeros", "zeros_like",
+    "arange", "as_tensor", "asarray", "bernoulli", "binomial", "can_cast", "clone", "detach", "empty", "empty_like",
+    "eye", "finfo", "from_dlpack", "from_file", "from_numpy", "frombuffer", "full", "full_like", "iinfo",
+    "is_floating_point", "is_tensor", "linspace", "logspace", "manual_seed", "multinomial", "normal", "numel",
+    "one_hot", "ones", "ones_like", "poisson", "promote_types", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "randperm", "result_type", "scalar_tensor", "tril", "triu", "zeros", "zeros_like",
 ]  # fmt: skip

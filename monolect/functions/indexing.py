@@ -118,6 +118,31 @@ def histogram(
 
 
 @guarded
+def histogramdd(
+    input: Tensor,
+    bins: int | Sequence[int] | Sequence[Tensor],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram:
+    """Return (hist, bin_edges): how many points fall into each cell, and the edges of the bins of each coordinate.
+
+    The last axis of `input`, of shape (..., d), has the coordinates of a point. `bins` is a number of equal bins,
+    or one for each coordinate, or a vector of ascending edges for each. `range` has the first and last edge of each
+    coordinate in turn, by default its smallest and largest value. The last bin includes its end. `hist` has d axes.
+    `weight`, of shape (...), is added up instead. With `density` the integral is 1. Raises DTypeError for integers,
+    ShapeError for a tensor with less than 2 axes and another shape of `weight`, ArgumentError for another number of
+    bins or edges.
+
+    >>> hist, edges = monolect.histogramdd(Tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), [2, 1])
+    >>> hist.tolist(), [e.tolist() for e in edges]
+    ([[1.0], [2.0]], [[0.0, 0.5, 1.0], [0.0, 1.0]])
+    """
+    return input.histogramdd(bins, range=range, weight=weight, density=density)
+
+
+@guarded
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1, out: Tensor | None = None
 ) -> Tensor:
@@ -470,6 +495,7 @@ __all__ = [
     "gather",
     "histc",
     "histogram",
+    "histogramdd",
     "index_add",
     "index_copy",
     "index_fill",

@@ -9,6 +9,18 @@ from monolect.tensor.tensor import Tensor
 
 
 @guarded
+def airy_ai(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Return the Airy function Ai: the solution of y'' = `input` * y that vanishes at infinity.
+
+    The relative error of a result far from 0, where Ai decays or oscillates, grows with |`input`|^1.5.
+
+    >>> round(special.airy_ai(Tensor(1.0)).item(), 4)
+    0.1353
+    """
+    return into(out, "airy_ai", input.airy_ai())
+
+
+@guarded
 def bessel_j0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return the Bessel function of the first kind of order 0.
 
@@ -446,7 +458,7 @@ def zeta(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tens
 
 
 __all__ = [
-    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u",
     "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr", "erfcx", "erfinv", "hermite_polynomial_h",
     "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "igamma", "igammac", "laguerre_polynomial_l",
     "legendre_polynomial_p", "lgamma", "log_ndtr", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",

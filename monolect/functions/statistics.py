@@ -421,6 +421,16 @@ def quantile(
 
 
 @guarded
+def real(input: Tensor) -> Tensor:
+    """The real part: `input`, as there are no complex numbers.
+
+    >>> monolect.real(Tensor([1.0])).tolist()
+    [1.0]
+    """
+    return input.real
+
+
+@guarded
 def renorm(input: Tensor, p: Number, dim: int, maxnorm: Number, *, out: Tensor | None = None) -> Tensor:
     """Return `input` with each slice along axis `dim` scaled down so that its p-norm is at most `maxnorm`.
 
@@ -520,6 +530,7 @@ __all__ = [
     "nextafter",
     "positive",
     "quantile",
+    "real",
     "renorm",
     "sort",
     "topk",

@@ -8,6 +8,7 @@ Source: https://github.com/huggingface/safetensors (the library owns the format)
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from importlib import import_module
@@ -46,7 +47,7 @@ def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata
     """Write named tensors or NumPy arrays to the file `path`; lazy tensors are computed first, in one batch.
 
     The data go to a temporary file that then replaces `path`, so a failure leaves the old file. Raises ArgumentError
-    for a value that is neither and for the name `__metadata__`, DTypeError for an element type of 4 bits,
+    for a value that is neither and for the name `__metadata__`, DTypeError for a dtype that the format lacks,
     MissingExtraError without the library.
 
     >>> import os, tempfile
@@ -55,13 +56,24 @@ def safe_save(tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata
     >>> safe_load(path)["w"].tolist()
     [1.0, 2.0]
     """
+    write_whole(path, [encoded(tensors, metadata)])
+
+
+def encoded(tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> bytes:
+    """Return the contents of a safetensors file of named tensors or NumPy arrays. Raises as `safe_save`.
+
+    >>> len(encoded({"w": Tensor([1.0, 2.0])})) > 8
+    True
+    """
     library = _library()
     arrays = {name: _array(name, value) for name, value in _realized(tensors).items()}
     try:
-        data = import_module("safetensors.numpy").save(arrays, metadata)
-    except library.SafetensorError as e:  # a dtype of NumPy that the format lacks
-        raise DTypeError("safe_save", expected=", ".join(_NAMES), found=f"{e}") from None
-    write_whole(path, [data])
+        data: bytes = import_module("safetensors.numpy").save(arrays, metadata)
+    except (library.SafetensorError, KeyError) as e:
+        found = sorted({str(a.dtype) for a in arrays.values()})
+        expected = ", ".join(d.name for d in _NAMES.values())
+        raise DTypeError("safe_save: a dtype that the format lacks", expected=expected, found=found) from e
+    return data
 
 
 def _realized(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,15 +109,32 @@ def safe_load(path: str | os.PathLike[str], device: Any = None) -> dict[str, Ten
     """
     library = _library()
     with open(path, "rb") as f:
-        data = f.read()
+        return _tensors(library, f.read(), os.fspath(path), as_device(device))
+
+
+def decoded(data: bytes, name: object, device: Any = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return (tensors by name, metadata) of the contents of a safetensors file, whose `name` is for messages.
+
+    Raises as `safe_load`.
+
+    >>> tensors, metadata = decoded(encoded({"w": Tensor([1.0, 2.0])}, {"by": "monolect"}), "a file")
+    >>> tensors["w"].tolist(), metadata
+    ([1.0, 2.0], {'by': 'monolect'})
+    """
+    tensors = _tensors(_library(), data, name, as_device(device))
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return tensors, dict(header.get("__metadata__") or {})
+
+
+def _tensors(library: Any, data: bytes, name: object, device: Any) -> dict[str, Tensor]:
+    """Return the tensors of the contents `data` of a file. Raises FileFormatError, DTypeError."""
     try:
         entries = library.deserialize(data)
     except library.SafetensorError as e:
         raise FileFormatError(
-            f"{os.fspath(path)} is not a whole safetensors file", expected=_expected_size(data), found=f"{e}"
+            f"{name} is not a whole safetensors file", expected=_expected_size(data), found=f"{e}"
         ) from None
-    device = as_device(device)
-    return {name: Tensor._wrap(_decoded(name, info, device)) for name, info in entries}
+    return {key: Tensor._wrap(_decoded(key, info, device)) for key, info in entries}
 
 
 def _expected_size(data: bytes) -> str:
@@ -127,4 +156,4 @@ def _decoded(name: str, info: Mapping[str, Any], device: str) -> UOp:
     return from_bytes(bytes(info["data"]), tuple(info["shape"]), dtype, device)
 
 
-__all__ = ["safe_load", "safe_save"]
+__all__ = ["decoded", "encoded", "safe_load", "safe_save"]

@@ -16,7 +16,7 @@ from monolect.nn.layers.initial import filled
 from monolect.nn.layers.linear import Linear
 from monolect.nn.module import Module
 from monolect.tensor.base import DeviceLike, DTypeLike
-from monolect.tensor.guard import guard_methods
+from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.tensor import Tensor
 
 Weights = Tensor | None
@@ -167,6 +167,75 @@ class MultiheadAttention(Module):
         mask = added[0] if len(added) == 1 else added[0] + added[1]
         blind = mask.amax(-1, keepdim=True) == -inf
         return blind.where(0.0, mask), blind
+
+
+@guarded
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Return `(output, weights)` of `nn.MultiheadAttention` with the parameters that are given.
+
+    The query is (L, N, E) or (L, E), E = `embed_dim_to_check`; keys and values are (S, N, ...) or (S, ...).
+    `in_proj_weight` (3 E, E) has the projections of all three, unless `use_separate_proj_weight` takes the three
+    others. `bias_k` and `bias_v` (1, 1, E) are a key and a value for each sequence, `add_zero_attn` adds one of zeros.
+    `dropout_p` acts in `training` only. The masks, the weights and `is_causal` are those of the layer. Raises
+    ShapeError for another E, ArgumentError for a missing weight, where `num_heads` does not divide E, and for
+    `static_k` or `static_v`, which are not supported.
+
+    >>> x, w = Tensor.ones(5, 2, 8), Tensor.eye(8)
+    >>> output, weights = multi_head_attention_forward(
+    ...     x, x, x, 8, 2, w.cat(w, w), None, None, None, False, 0.0, w, None
+    ... )
+    >>> output.shape, weights.shape
+    ((5, 2, 8), (2, 5, 5))
+    """
+    e = query.shape[-1]
+    if e != embed_dim_to_check:
+        raise ShapeError(
+            "multi_head_attention_forward: query", expected=f"(..., {embed_dim_to_check})", found=query.shape
+        )
+    if num_heads < 1 or e % num_heads:
+        raise ArgumentError("num_heads", expected=f"a divisor of {e}", found=num_heads)
+    if static_k is not None or static_v is not None:
+        expected = "None; call scaled_dot_product_attention with keys that are projected already"
+        raise ArgumentError("multi_head_attention_forward: static_k, static_v", expected=expected, found="a Tensor")
+    parts = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else (in_proj_weight,)
+    if any(w is None for w in parts):
+        expected = "q_proj_weight, k_proj_weight, v_proj_weight" if use_separate_proj_weight else "in_proj_weight"
+        raise ArgumentError("multi_head_attention_forward: a weight is missing", expected=expected, found="None")
+    layer, out_proj = MultiheadAttention.__new__(MultiheadAttention), Linear.__new__(Linear)
+    vars(out_proj).update(weight=out_proj_weight, bias=out_proj_bias)
+    vars(layer).update(
+        embed_dim=e, num_heads=num_heads, head_dim=e // num_heads, dropout=dropout_p, batch_first=False,
+        add_zero_attn=add_zero_attn, in_proj_weight=None if use_separate_proj_weight else in_proj_weight,
+        q_proj_weight=q_proj_weight, k_proj_weight=k_proj_weight, v_proj_weight=v_proj_weight,
+        in_proj_bias=in_proj_bias, bias_k=bias_k, bias_v=bias_v, out_proj=out_proj, training=training,
+    )  # fmt: skip
+    return layer.forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
 
 
 @guard_methods

@@ -17,16 +17,16 @@ from typing import Any, Self
 
 from monolect.autograd.sharding import moved
 from monolect.backend.registry import Device, is_on_disk
-from monolect.base.numpy import np
+from monolect.base.numpy import is_array, is_foreign_array, np
 from monolect.command.forms import buffer_bytes
 from monolect.ir.ops import ParamArg
 from monolect.ir.placement import axis as axis_of
-from monolect.ir.uop import UOp, new_buffer_like, node, shape_source, substitute, toposort
+from monolect.ir.uop import UOp, build, new_buffer_like, node, shape_source, substitute, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
 from monolect.runtime.realize.execute import realize
 from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import changes, refuse_while_capturing
-from monolect.tensor.base import TensorBase
+from monolect.tensor.base import DeviceLike, DTypeLike, TensorBase
 from monolect.tensor.view import aliases, detached, is_alone, same_view_of, shown, strides
 
 
@@ -61,6 +61,26 @@ class CopyMixin(TensorBase):
         memo[id(self)] = new
         new.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return new
+
+    @classmethod
+    def _copy_of(cls, data: Any, dtype: DTypeLike | None, device: DeviceLike | None) -> Self:
+        """Return a Tensor with the values of `data` in its own memory, through which no gradient flows.
+
+        `data` is a Tensor or what `Tensor(data)` takes. Later writes to `data` do not change the result, also where
+        NumPy or another library makes them.
+        """
+        kind: Any = cls
+        if isinstance(data, TensorBase):
+            u = _private_value(data)
+            copied: Self = cls._wrap(u if u.op == "BUFFER" else build("DETACH", u))
+        elif is_array(data):
+            copied = kind(np.array(data), device=device, dtype=dtype)
+        elif is_foreign_array(data) and hasattr(type(data), "__dlpack__"):
+            shared: Any = data
+            copied = kind.from_dlpack(shared.detach() if hasattr(shared, "detach") else shared, copy=True)
+        else:
+            copied = kind(np.array(data) if is_foreign_array(data) else data, device=device, dtype=dtype)
+        return copied.to(device=device, dtype=dtype)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         """Return the pickled form: the computed values, the device, `requires_grad` and `grad`.

@@ -8,6 +8,7 @@ from typing import Any, assert_type
 
 import numpy as np
 
+import monolect
 from monolect import Context, Tensor, Variable, custom_kernel, dtypes, function, grad, jit, nn, value_and_grad
 from monolect.ir.uop import UOp
 from monolect.tensor.methods.reduce import ValuesIndices
@@ -53,6 +54,12 @@ def operators(x: Tensor) -> None:
     x[:, 1] = np.zeros(2, np.float32)
     x += 1
     assert_type(x, Tensor)
+
+
+def the_package_that_is_a_function(x: Tensor) -> None:
+    """The package `monolect.tensor` is also the function that copies data."""
+    assert_type(monolect.tensor([1.0, 2.0], dtype=dtypes.float64), Tensor)
+    assert_type(monolect.tensor(x, requires_grad=True), Tensor)
 
 
 def methods(x: Tensor) -> None:
@@ -163,6 +170,7 @@ def main() -> None:
     """Run all uses that are right."""
     x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     operators(x)
+    the_package_that_is_a_function(x)
     methods(x)
     creation()
     modules(x)

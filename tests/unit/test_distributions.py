@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import special, stats
 
+import monolect
 from monolect import Tensor, dtypes, jit, random
 from monolect.base.errors import ArgumentError, DTypeError, MonolectError, ShapeError
 
@@ -42,6 +43,13 @@ DISCRETE: dict[str, tuple[Callable[..., Tensor], Any]] = {
     "poisson of 10.5": (lambda **o: random.poisson(10.5, **o), stats.poisson(10.5)),
     "poisson of 400": (lambda **o: random.poisson(400.0, **o), stats.poisson(400)),
     "poisson of a tensor": (lambda **o: random.poisson(Tensor([12.0]), **o), stats.poisson(12)),
+    "binomial, few": (lambda **o: random.binomial(10, 0.3, **o), stats.binom(10, 0.3)),
+    "binomial, few failures": (lambda **o: random.binomial(50, 0.9, **o), stats.binom(50, 0.9)),
+    "binomial below the bound": (lambda **o: random.binomial(19, 0.5, **o), stats.binom(19, 0.5)),
+    "binomial at the bound": (lambda **o: random.binomial(20, 0.5, **o), stats.binom(20, 0.5)),
+    "binomial, many": (lambda **o: random.binomial(1000, 0.7, **o), stats.binom(1000, 0.7)),
+    "binomial, rare": (lambda **o: random.binomial(100_000, 2e-4, **o), stats.binom(100_000, 2e-4)),
+    "binomial of tensors": (lambda **o: random.binomial(Tensor([40.0]), Tensor([0.4]), **o), stats.binom(40, 0.4)),
     "randint": (lambda **o: random.randint(-3, 8, size=o["size"], key=o["key"]), stats.randint(-3, 8)),
 }
 IN_PLACE: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Any]] = {
@@ -138,6 +146,34 @@ def test_tails_have_all_digits() -> None:
     assert np.abs(c).max() > 1e5 and abs((c > 0).mean() - 0.5) < 0.002
 
 
+def test_counts_of_successes() -> None:
+    """Beside the whole distributions: certain results, shapes, dtypes, many trials, one graph for both samplers."""
+    trials, p = Tensor([0.0, 7.0, 50.0, 50.0, 1e6]), Tensor([0.5, 1.0, 0.0, 1.0, 1.0])
+    for _ in range(3):
+        assert monolect.binomial(trials, p).tolist() == [0.0, 7.0, 0.0, 50.0, 1e6]
+    theirs = torch.binomial(torch.tensor([[3.0], [4.0]]).expand(2, 3).contiguous(), torch.full((2, 3), 0.5))
+    ours = Tensor([[3.0], [4.0]]).binomial(Tensor([0.5, 0.5, 0.5]))
+    assert ours.shape == tuple(theirs.shape) and ours.dtype is dtypes.float32
+    assert Tensor([3.0]).half().binomial(Tensor(0.5)).dtype is dtypes.float16
+    assert Tensor.zeros(0, 2).binomial(0.5).shape == (0, 2) and random.binomial(3, 0.5).shape == ()
+    for n, q in ((10**6, 0.3), (10**7, 0.5), (2**24, 1e-6)):
+        x = random.binomial(n, q, size=N, key=random.key(7)).numpy().astype(np.float64)
+        law = stats.binom(n, q)
+        assert abs(x.mean() - law.mean()) < 4 * law.std() / np.sqrt(N) and abs(x.var() / law.var() - 1) < 0.04, (n, q)
+    cells = np.repeat([[4.0, 30.0, 400.0]], N, axis=0)
+    x = Tensor(cells).binomial(0.25, key=random.key(2)).numpy()
+    for column, n in enumerate((4, 30, 400)):
+        assert probability_of_counts(x[:, column], stats.binom(n, 0.25)) > LEAST_P
+    key = random.key(5)
+    assert random.binomial(30, 0.5, size=9, key=key).tolist() == random.binomial(30, 0.5, size=9, key=key).tolist()
+    step = jit(lambda n: n.binomial(0.5))
+    assert len({tuple(step(Tensor.full((20,), 30.0)).tolist()) for _ in range(4)}) == 4
+    w = Tensor([0.5], requires_grad=True)
+    y = w * random.binomial(Tensor([40.0]), w)
+    y.sum().backward()
+    assert w.grad is not None and w.grad.item() == y.item() / 0.5
+
+
 def test_large_poisson_rates() -> None:
     for rate in (1e4, 1e6):
         x = random.poisson(rate, size=N, key=random.key(7)).numpy().astype(np.float64)
@@ -213,6 +249,11 @@ REFUSED: list[tuple[Callable[[], Any], type[MonolectError], str]] = [
     (lambda: random.beta(1.0, 0.0), ArgumentError, "beta: b"),
     (lambda: random.student_t(0.0), ArgumentError, "student_t: df"),
     (lambda: random.poisson(-1.0), ArgumentError, "poisson: rate"),
+    (lambda: random.binomial(2.5, 0.5), ArgumentError, "binomial: n"),
+    (lambda: random.binomial(-1, 0.5), ArgumentError, "binomial: n"),
+    (lambda: random.binomial(3, 1.5), ArgumentError, "binomial: p"),
+    (lambda: Tensor([3]).binomial(0.5), DTypeError, "binomial"),
+    (lambda: Tensor([3.0]).binomial(-0.5), ArgumentError, "binomial: prob"),
     (lambda: random.bernoulli(1.5), ArgumentError, "bernoulli: p"),
     (lambda: random.geometric(0.0), ArgumentError, "geometric: p"),
     (lambda: random.dirichlet(Tensor(1.0)), ShapeError, "dirichlet"),

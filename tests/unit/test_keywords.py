@@ -41,6 +41,10 @@ WITHOUT: dict[str, str] = {
     "a file is mapped as bytes": (
         "from_file.device from_file.dtype from_file.filename from_file.shared from_file.size"
     ),
+    "a file holds no pickles, and is read as a whole": (
+        "save.pickle_module save.pickle_protocol save._use_new_zipfile_serialization load.pickle_module load.mmap"
+        " save._disable_byteorder_record"
+    ),
     "tuning of one implementation": "linear_cross_entropy.options",
 }  # fmt: skip
 

@@ -1,5 +1,7 @@
 """Tensors made of formulas and other data, questions about dtypes, functions with other defaults, beside PyTorch."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -168,3 +170,75 @@ def test_what_norms_refuse() -> None:
         linalg.norm(Tensor([1, 2]))
     with pytest.raises(ShapeError):
         linalg.cross(Tensor([1.0, 2.0]), Tensor([1.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        3, 2.5, True, [], [[]], [1, 2], [1, 2.5], [True, False], [[1.0], [2.0]], range(3), (1, 2),
+        np.arange(6, dtype=np.int8).reshape(2, 3).T, np.float64([1.5]), np.array(True), np.zeros((0, 3), np.float32),
+        np.arange(4, dtype=">i4"), torch.tensor(1.5), torch.ones(2, 3).T, torch.zeros(0, 2),
+        torch.tensor([1, 2]).to(torch.uint8), torch.tensor([1.5, 2.5], dtype=torch.bfloat16),
+        torch.tensor([1.5, 2.5], requires_grad=True),
+    ],
+    ids=lambda data: f"{type(data).__name__} {data!r}"[:50],
+)  # fmt: skip
+def test_tensor_copies_data(data: Any) -> None:
+    native = data.astype(data.dtype.newbyteorder("=")) if isinstance(data, np.ndarray) else data
+    want = data.detach().clone() if isinstance(data, torch.Tensor) else torch.tensor(native)
+    got, wide = monolect.tensor(data), monolect.tensor(data, dtype="float64")
+    assert got.dtype.name == str(want.dtype).removeprefix("torch.") and wide.dtype is dtypes.float64
+    np.testing.assert_array_equal(got.double().numpy(), want.double().numpy(), strict=True)
+    np.testing.assert_array_equal(wide.numpy(), want.double().numpy(), strict=True)
+    made = monolect.tensor(data, dtype=dtypes.float32, requires_grad=True, device="cpu")
+    assert made.requires_grad and made.device == "cpu" and not monolect.tensor(data).requires_grad
+
+
+@pytest.mark.parametrize(
+    "make", [monolect.tensor, lambda data: monolect.asarray(data, copy=True)], ids=["tensor", "asarray"]
+)
+def test_a_copy_does_not_see_writes_to_the_data(make: Callable[[Any], Tensor]) -> None:
+    """An aligned array of NumPy is shared by `Tensor(array)`."""
+    array, theirs = np.ones(64, np.float32), torch.ones(64)
+    ours = Tensor(np.ones(64, np.float32))
+    copies = [make(array), make(theirs), make(ours), make(ours[:5]), make(ours * 2)]
+    array[0] = 9
+    theirs[0] = 9
+    ours[0] = 9
+    assert [c[0].item() for c in copies] == [1, 1, 1, 1, 2]
+    copies[2][1] = 7
+    assert ours[1].item() == 1
+
+
+def test_tensor_of_a_tensor_is_a_leaf_and_its_data_come_from_memory_now() -> None:
+    array = np.ones(64, np.float32)
+    copied = monolect.tensor(Tensor(array), dtype=dtypes.float64)
+    array[0] = 9
+    assert copied[0].item() == 1
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    z = monolect.tensor(w * 2, requires_grad=True)
+    (z * z).sum().backward()
+    assert w.grad is None and z.grad is not None and z.grad.tolist() == [4.0, 8.0]
+    assert not monolect.tensor(w).requires_grad
+    step = jit(lambda x: monolect.tensor(x) + monolect.tensor([1.0, 2.0]))
+    for n in range(3):
+        assert step(Tensor([float(n), 0.0])).tolist() == [n + 1.0, 2.0]
+
+
+def test_wrong_data_of_tensor() -> None:
+    for data in ("abc", None, object(), [None], torch.zeros(1, dtype=torch.complex64)):
+        with pytest.raises(DTypeError):
+            monolect.tensor(data)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match="ragged"):
+        monolect.tensor([[1], [2, 3]])
+    with pytest.raises(monolect.GradientError):
+        monolect.tensor([1], requires_grad=True)
+    with pytest.raises(monolect.DeviceError):
+        monolect.tensor([1], device="nowhere")
+
+
+def test_the_package_tensor_is_a_function_and_a_package() -> None:
+    code = "import monolect; print(monolect.tensor([1, 2]).tolist(), 'monolect.nn' in __import__('sys').modules);"
+    code += "from monolect.tensor.view import strides; import monolect.tensor.random as r; print(r.__name__)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    assert out[:2] == ["[1, 2] False", "monolect.tensor.random"]

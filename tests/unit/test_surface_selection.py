@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import monolect
 from monolect import ArgumentError, DTypeError, JitError, ShapeError, Tensor, jit
 from tests.unit.rows_of_torch import check, wide
 
@@ -207,3 +208,56 @@ def test_results_are_on_the_device_of_the_input() -> None:
     assert Tensor([1, 2], device="python").bincount().device == "python"
     signed = {"int4": True, "uint4": False, "float8_e4m3fnuz": True, "float8_e8m0fnu": False, "bool": False}
     assert {name: Tensor([0]).cast(name).is_signed() for name in signed} == signed
+
+
+POINTS = np.random.default_rng(4).uniform(-1, 2, (5, 10, 3))
+WEIGHTS = np.random.default_rng(5).uniform(0, 2, (5, 10))
+EDGES_OF_EACH = [[-1.0, 0.0, 0.5], [0.0, 1.0, 1.5, 2.0], [0.0, 1.0]]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("bins", [4, [2, 3, 1], EDGES_OF_EACH], ids=["a number", "numbers", "edges"])
+@pytest.mark.parametrize(
+    "options", [{}, {"range": (0.0, 1.0, -1.0, 1.0, 0.0, 2.0)}, {"density": True}, {"weight": WEIGHTS}]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_histogramdd(bins: Any, options: dict[str, Any], dtype: str) -> None:
+    options = {k: v for k, v in options.items() if k != "range" or bins is not EDGES_OF_EACH}  # edges need no range
+
+    def made(tensor: Any) -> Any:
+        named = {k: tensor(v.astype(dtype)) if k == "weight" else v for k, v in options.items()}
+        given = [tensor(np.array(e, dtype)) for e in bins] if bins is EDGES_OF_EACH else bins
+        return tensor(POINTS.astype(dtype)), given, named
+
+    x, given, named = made(Tensor)
+    t, theirs, others = made(torch.from_numpy)
+    hist, edges = monolect.histogramdd(x, given, **named)
+    want, ends = torch.histogramdd(t, theirs, **others)
+    assert hist.dtype.name == dtype and hist.shape == tuple(want.shape)
+    np.testing.assert_allclose(hist.numpy(), want.numpy(), rtol=1e-5)
+    for e, w in zip(edges, ends, strict=True):
+        np.testing.assert_allclose(e.numpy(), w.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_edges_of_histogramdd() -> None:
+    for shape, bins in (((0, 2), [2, 3]), ((2, 2, 2), [1, 2]), ((4, 1), 3)):
+        got, want = Tensor.ones(*shape).histogramdd(bins), torch.histogramdd(torch.ones(shape), bins)
+        assert got.hist.tolist() == want.hist.tolist()
+        assert [[round(x, 5) for x in e.tolist()] for e in got.bin_edges] == [
+            [round(x, 5) for x in e.tolist()] for e in want.bin_edges
+        ]
+    empty = torch.histogram(torch.zeros(0), 4)
+    assert Tensor.zeros(0).histogram(4).bin_edges.tolist() == empty.bin_edges.tolist()
+    nan = Tensor([[float("nan"), 0.5], [0.5, 0.5]]).histogramdd(2, range=(0.0, 1.0, 0.0, 1.0))
+    assert nan.hist.tolist() == [[0.0, 0.0], [0.0, 1.0]]
+    x = Tensor.ones(3, 2)
+    for wrong in ([1, 2, 3], [0, 1]):
+        with pytest.raises(ArgumentError, match="histogramdd"):
+            x.histogramdd(wrong)
+    with pytest.raises(ArgumentError, match="histogramdd"):
+        x.histogramdd(2, range=(0.0, 1.0))
+    for call in (lambda: Tensor.ones(3).histogramdd(2), lambda: x.histogramdd(2, weight=Tensor.ones(2))):
+        with pytest.raises(ShapeError, match="histogramdd"):
+            call()
+    with pytest.raises(DTypeError, match="histogramdd"):
+        Tensor([[1, 2]]).histogramdd(2)

@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from scipy import special as scipy_special
 
 import monolect
 from monolect import ArgumentError, DTypeError, GradientError, Tensor, dtypes
@@ -43,6 +44,7 @@ EXACT: dict[str, Any] = {
     "bessel_j1": (lambda x: mp.besselj(1, x), ANY, 0.2),
     "bessel_y0": (lambda x: mp.bessely(0, x), ABOVE, 0.2),
     "bessel_y1": (lambda x: mp.bessely(1, x), ABOVE, 0.2),
+    "airy_ai": (lambda x: mp.airyai(x), np.concatenate([ANY[ANY < 40], -ABOVE[ABOVE < 40]]), 0.2),
     "spherical_bessel_j0": (lambda x: mp.sin(x) / x, ANY, 0.1),
     "entr": (lambda x: -x * mp.log(x), ABOVE, 0.0),
     "trigamma": (lambda x: mp.psi(1, x), ABOVE, 0.0),
@@ -69,7 +71,7 @@ def test_values_beside_forty_digits(name: str) -> None:
     for x, g, w in zip(xs, got, want, strict=True):
         scale = max(abs(float(w)), floor, 1e-300)
         assert abs(mp.mpf(float(g)) - w) <= MOST_ULP * 2.2e-16 * scale * max(
-            1.0, abs(x) / 8, x * x / 8 if name == "log_ndtr" else 0.0
+            1.0, abs(x) / 8, x * x / 8 if name in ("log_ndtr", "airy_ai") else 0.0
         ), (x, g, float(w))
     narrow = xs.astype(np.float32)
     want32 = np.array([float(reference(mp.mpf(float(x)))) for x in narrow])
@@ -327,3 +329,33 @@ def test_a_common_divisor_with_the_smallest_number_is_not_negative(dtype: Any) -
     a = np.array([6, -9, 5, least, least // 2, least], dtype)
     b = np.array([least, least, least, 6, least, 0], dtype)
     assert Tensor(a).gcd(Tensor(b)).tolist() == [2, 1, 1, 2, -(least // 2), least]
+
+
+def test_airy_function_beside_scipy() -> None:
+    x = np.concatenate([np.linspace(-20, 100, 481), [0.0, -0.0, 1.0, -5.0, 1 + 1e-15, -5 - 1e-14, 300.0, -100.0]])
+    value, slope, *_ = scipy_special.airy(x)
+    ours = Tensor(x, requires_grad=True)
+    got = monolect.special.airy_ai(ours)
+    got.sum().backward()
+    np.testing.assert_allclose(got.numpy(), value, rtol=2e-13, atol=1e-14)
+    assert ours.grad is not None
+    np.testing.assert_allclose(ours.grad.numpy(), slope, rtol=5e-13, atol=1e-12)
+    np.testing.assert_allclose(got.numpy()[x > 1], value[x > 1], rtol=3e-13, atol=1e-307)
+    check(lambda t: _special(t.detach(), "airy_ai"), (x[abs(x) < 10],), tolerance=1e-4)  # PyTorch errs by 2e-5
+    narrow = Tensor(x.astype(np.float32)).airy_ai()
+    assert narrow.dtype is dtypes.float32 and Tensor([1]).airy_ai().dtype is dtypes.float32
+    np.testing.assert_allclose(
+        narrow.numpy(), scipy_special.airy(x.astype(np.float32).astype(np.float64))[0], atol=3e-8
+    )
+    ends = Tensor(np.array([INF, -INF, NAN]), requires_grad=True)
+    y = ends.airy_ai()
+    y.sum().backward()
+    assert y.tolist()[:2] == [0.0, 0.0] and np.isnan(y[2].item())
+    assert ends.grad is not None and ends.grad.tolist()[:2] == [0.0, 0.0]
+    assert Tensor.zeros(0, 3).airy_ai().shape == (0, 3) and Tensor(0.0).airy_ai().shape == ()
+
+
+def test_real_is_the_tensor_itself() -> None:
+    x = Tensor([1.5, -2.0], requires_grad=True)
+    assert x.real is x and monolect.real(x) is x and monolect.real(Tensor([1])).dtype is dtypes.int64
+    assert torch.real(torch.tensor([1.5])).tolist() == monolect.real(Tensor([1.5])).tolist()

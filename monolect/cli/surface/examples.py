@@ -2,6 +2,7 @@
 
 # form or method -> (expression, what it prints)
 _ROWS = {
+    "real": ("monolect.real(Tensor([1.0])).tolist()", "[1.0]"),
     "add_": ("Tensor([1, 2]).add_(Tensor([10, 20]), alpha=2).tolist()", "[21, 42]"),
     "eq_": ("Tensor([1, 2, 3]).eq_(2).tolist()", "[0, 1, 0]"),
     "ne_": ("Tensor([1, 2, 3]).ne_(2).tolist()", "[1, 0, 1]"),

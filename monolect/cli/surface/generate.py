@@ -92,6 +92,7 @@ NOT_IN_PLACE = frozenset(
     "squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ bernoulli_ cauchy_ exponential_ geometric_ log_normal_"
     " normal_ random_ uniform_ copy_ fill_ zero_ requires_grad_ dropout_".split()
 )
+PROPERTIES = frozenset(("real",))  # properties of Tensor that PyTorch also has as functions
 # Names of functions that mean something else as methods, or that are no functions of tensors.
 NOT_FUNCTIONS = frozenset("grad save load".split())
 SPACES = ("monolect", "nn.functional", "special", "linalg")  # namespaces with generated functions
@@ -111,6 +112,8 @@ RENAMED = {
     },
     "nn.functional": {"unfold": "im2col"},
 }
+# namespace -> functions there that no method of Tensor makes -> their module
+BY_HAND = {"nn.functional": {"multi_head_attention_forward": "monolect.nn.attention"}}
 FIRST = {  # method -> PyTorch's name of the first parameter of the function
     "cat": "tensors",
     "stack": "tensors",
@@ -124,6 +127,7 @@ FIRST = {  # method -> PyTorch's name of the first parameter of the function
         "tensors",
     ),
     "unravel_index": "indices",
+    "binomial": "count",
     "vander": "x",
     "isin": "elements",
     "trapezoid": "y",
@@ -216,9 +220,10 @@ def _passed(parameters: list[inspect.Parameter]) -> list[str]:
 
 # ---- methods ---------------------------------------------------------------------------------------------------------
 def _method(name: str) -> Any:
-    """Return the public method `name` of Tensor as a function, or None."""
+    """Return the public method `name` of Tensor, or the getter of one of PROPERTIES, as a function, or None."""
     getattr(Tensor, name, None)  # imports a late method
     found = inspect.getattr_static(Tensor, name, None)
+    found = found.fget if name in PROPERTIES and isinstance(found, property) else found
     found = getattr(found, "__func__", found)
     return found if inspect.isfunction(found) and not name.startswith("_") else None
 
@@ -414,6 +419,8 @@ def _function(name: str) -> str | None:
     if get_overloads(inspect.unwrap(f)):  # the overloads that callers see do not cover a union
         out.append(f"    method: Any = {method}")
         method = "method"
+    if name in PROPERTIES:
+        return "\n".join([*out, f"    return {method}"])
     target = "out" if takes_out else f"{called} if inplace else None" if name in INPLACE else ""
     out.append(_call(name, method, _passed(parameters), returned, target))
     return "\n".join(out)
@@ -577,6 +584,8 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
         s: [(n, f"monolect.functions.{where[m]}", m) for (t, n), m in wanted.items() if t == s and m in where]
         for s in SPACES
     }
+    for space, by_hand in BY_HAND.items():
+        exported[space] += [(name, module, name) for name, module in by_hand.items()]
     docs = {
         "monolect": "Functions of tensors, as `monolect.add(x, y)`; written by `make surface`.\n\n"
         "Each calls the method of Tensor of the same name. `out=`, where PyTorch's function has it, is a tensor to\n"

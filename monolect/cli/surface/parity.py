@@ -27,6 +27,7 @@ FILES = (
     *(f"unit/test_surface_{x}.py" for x in ("arrangement", "made", "selection", "special", "statistics")),
     *(f"unit/test_tensor_{x}.py" for x in ("elementwise", "index", "movement", "order", "reduce", "sort")),
     *(f"unit/test_{x}.py" for x in ("surface", "linalg", "conv", "loss", "nn", "network", "random", "distributions")),
+    *(f"unit/test_{x}.py" for x in ("save_load", "training_tools", "module_tools")),
     "unit/test_tensor_core.py",
     "fuzz/edge_rows_of_axes.py",
     "fuzz/edge_rows_of_values.py",
@@ -67,9 +68,9 @@ def _test_of(space: Any, name: str) -> str:
     return SYMBOLS if name.startswith("__") else UNNAMED
 
 
-def _is_package(value: Any) -> bool:
-    """Whether it is a package of monolect that has the name of a function of PyTorch, such as `tensor`."""
-    return inspect.ismodule(value)
+def _is_package(space: Any, value: Any) -> bool:
+    """Whether `value` in `space` is a package of monolect that has the name of a function of PyTorch and is none."""
+    return space is monolect and inspect.ismodule(value) and not callable(value)
 
 
 def rows(name: str) -> list[tuple[str, bool, str]]:
@@ -78,7 +79,7 @@ def rows(name: str) -> list[tuple[str, bool, str]]:
     others = ABSENT["monolect"].get(name, NOT_YET)  # of a namespace that is absent as a whole
     reasons = ABSENT.get({"Tensor in place": "Tensor", "operators of Tensor": "Tensor"}.get(name, name), {})
     for n in NAMES[name]:
-        is_present = space is not None and hasattr(space, n) and not _is_package(getattr(space, n))
+        is_present = space is not None and hasattr(space, n) and not _is_package(space, getattr(space, n))
         out.append((n, is_present, _test_of(space, n) if is_present else reasons.get(n, others)))
     return out
 

@@ -8,8 +8,9 @@ has a fixed number of proposals, whose last one is taken unconditionally.
 Gradients: those of location, scale and rate are reparametrised, that of the concentration of a gamma variate is the
 implicit one. Discrete results have none.
 Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; Hormann, "The transformed
-rejection method for generating Poisson random variables", 1993; Loader, "Fast and accurate computation of binomial
-probabilities", 2000; Giles, "Approximating the erfinv function", 2010.
+rejection method for generating Poisson random variables", 1993; Hormann, "The generation of binomial random variates",
+1993; Loader, "Fast and accurate computation of binomial probabilities", 2000; Giles, "Approximating the erfinv
+function", 2010.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from monolect.tensor.draws.source import Source
 
 GAMMA_PROPOSALS = 6  # each is refused with a probability of at most 0.05
 POISSON_PROPOSALS = 10  # each is refused with a probability of at most 0.22
-FEW = 10.0  # Poisson rates below are inverted term by term
+BINOMIAL_PROPOSALS = 14  # each is refused with a probability of at most 0.31
+FEW = 10.0  # Poisson rates and binomial means below are inverted term by term
 FEW_TERMS = 48  # terms of such an inversion: a rate below FEW has no larger result with a probability of 1e-16
 # Polynomials of erfinv in w - 2.5, and in sqrt(w) - 3 for w >= 5, where w = -log(1 - x * x); highest power first.
 _CENTRE = (
@@ -192,17 +194,90 @@ def _log_probability(k: Any, rate: Any) -> Any:
     error of Stirling's formula; for k = 0 it is -rate.
     """
     n = k.maximum(1.0)
-    r = (rate - n) / n
-    series = r * r * (0.5 - r * (1.0 / 3.0 - r * (0.25 - r * (0.2 - r * (1.0 / 6.0)))))
-    deviance = (r.abs() < 0.02).where(series, r - r.log1p())
-    i = n.reciprocal()
-    error = i * (1.0 / 12.0 - i * i * (1.0 / 360.0 - i * i * (1.0 / 1260.0 - i * i * (1.0 / 1680.0))))
-    many = -(n * (2.0 * pi)).log() * 0.5 - n * deviance - error
+    many = -(n * (2.0 * pi)).log() * 0.5 - _deviance(n, rate) - _stirling_error(n)
     return (k < 1.0).where(-rate, many)
+
+
+def _deviance(n: Any, mean: Any) -> Any:
+    """Return n D(mean / n), where D(r) = r - 1 - log(r); n is at least 1."""
+    r = (mean - n) / n
+    series = r * r * (0.5 - r * (1.0 / 3.0 - r * (0.25 - r * (0.2 - r * (1.0 / 6.0)))))
+    return n * (r.abs() < 0.02).where(series, r - r.log1p())
+
+
+def _stirling_error(n: Any) -> Any:
+    """Return the error of Stirling's formula for the logarithm of the factorial of n, which is at least 1."""
+    i = n.reciprocal()
+    return i * (1.0 / 12.0 - i * i * (1.0 / 360.0 - i * i * (1.0 / 1260.0 - i * i * (1.0 / 1680.0))))
+
+
+def binomial(source: Source, n: Any, p: Any) -> Any:
+    """Return numbers of successes in `n` trials of probability `p`: by inversion for small means, else by transformed
+    rejection.
+
+    Numbers choose one of the two; for a Tensor both are computed. The rarer of success and failure is counted.
+    """
+    make = source.stream.make
+    is_known = not isinstance(n, TensorBase) and not isinstance(p, TensorBase)
+    is_few = is_known and n * min(p, 1.0 - p) < FEW
+    n, p = (
+        without_gradient(v) if isinstance(v, TensorBase) else make.full((), float(v), dtype=source.wide) for v in (n, p)
+    )
+    is_rare = p <= 0.5
+    rarer = is_rare.where(p, 1.0 - p)
+    if is_known:
+        k = _few_of(source, n, rarer) if is_few else _many_of(source, n, rarer)
+    else:
+        few = n * rarer < FEW
+        many = _many_of(source, few.where(2.0 * FEW, n), few.where(0.5, rarer))
+        k = few.where(_few_of(source, n, rarer), many)
+    return is_rare.where(k, n - k)
+
+
+def _few_of(source: Source, n: Any, p: Any) -> Any:
+    """Return the number of terms whose sum does not exceed a uniform number, for p of at most 1/2."""
+    left = source.open_unit()
+    odds = p / (1.0 - p)
+    term, k = (n * (-p).log1p()).exp(), 0.0
+    for i in range(FEW_TERMS):
+        left = left - term
+        k = (left > 0.0).where(1.0, 0.0) + k
+        term = term * ((n - float(i)).maximum(0.0) * odds * (1.0 / (i + 1)))
+    return n.minimum(k)
+
+
+def _many_of(source: Source, n: Any, p: Any) -> Any:
+    """Return numbers by transformed rejection, for a mean of at least FEW and p of at most 1/2."""
+    mean, spread = n * p, (n * p * (1.0 - p)).sqrt()
+    b = spread * 2.53 + 1.15
+    a = b * 0.0248 + p * 0.01 - 0.0873
+    alpha = (2.83 + 5.1 / b) * spread
+    at_mode = _log_binomial(((n + 1.0) * p).floor(), n, p)
+    proposals = []
+    for _ in range(BINOMIAL_PROPOSALS):
+        u, v = source.open_unit() - 0.5, source.near_zero()[0]
+        us = 0.5 - u.abs()
+        k = ((a * 2.0 / us + b) * u + mean + 0.5).floor()
+        inside = k.maximum(0.0).minimum(n)
+        bound = _log_binomial(inside, n, p) - at_mode
+        is_taken = k.eq(inside) & ((v * alpha / (a / (us * us) + b)).log() <= bound)
+        proposals.append((is_taken, inside))
+    return _first_taken(proposals)
+
+
+def _log_binomial(k: Any, n: Any, p: Any) -> Any:
+    """Return the logarithm of the probability of `k` successes in `n` trials, as `_log_probability` does."""
+    q = 1.0 - p
+    some, others = k.maximum(1.0), (n - k).maximum(1.0)
+    errors = _stirling_error(n) - _stirling_error(some) - _stirling_error(others)
+    deviances = _deviance(some, n * p) + _deviance(others, n * q)
+    inner = errors - deviances - (some / n * others * (2.0 * pi)).log() * 0.5
+    return (k < 1.0).where(n * (-p).log1p(), (k > n - 1.0).where(n * p.log(), inner))
 
 
 __all__ = [
     "bernoulli",
+    "binomial",
     "cauchy",
     "erfinv",
     "geometric",

@@ -15,7 +15,7 @@ from monolect.base.dtype import as_dtype, as_python, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
-from monolect.tensor.base import DeviceLike, DTypeLike, Sizes, TensorBase
+from monolect.tensor.base import DeviceLike, DTypeLike, Sizes, TensorBase, TensorLike
 from monolect.tensor.draws import distributions
 from monolect.tensor.draws.source import Source, float_dtype, half, shape_of
 from monolect.tensor.guard import guard_methods
@@ -334,6 +334,27 @@ class RandomMixin(TensorBase):
         self._check_float("poisson")
         source = Source(Stream(self._kind, self.device, generator, key), self.shape, float_dtype(None, "", self))
         return source.out(distributions.poisson(source, distributions.inner(source, self)))
+
+    def binomial(self, prob: TensorLike, *, generator: Generator | None = None, key: TensorBase | None = None) -> Self:
+        """Return a number of successes in each element's number of trials, of probability `prob`, in this dtype.
+
+        self holds whole numbers as floats and broadcasts with `prob`. Means below 10 of the rarer outcome take the
+        inverse of the distribution function, others a rejection sampler of 14 proposals. The gradient is 0. Values of
+        tensors are not checked; wrong ones give numbers without meaning. Raises DTypeError for integers, ArgumentError
+        for a number outside of [0, 1].
+
+        >>> Tensor([3.0, 5.0]).binomial(Tensor([0.0, 1.0])).tolist()
+        [0.0, 5.0]
+        """
+        self._check_float("binomial")
+        p: Any = prob
+        if not isinstance(prob, TensorBase) and not 0 <= p <= 1:
+            raise ArgumentError("binomial: prob", expected="from 0 to 1", found=prob)
+        x: Any = self
+        shape = (x.detach() * p).shape
+        source = Source(Stream(x._kind, x.device, generator, key), shape, float_dtype(None, "", self))
+        trials, p = distributions.inner(source, self), distributions.inner(source, p)
+        return source.out(distributions.binomial(source, trials, p))
 
     def multinomial(
         self,

@@ -71,11 +71,13 @@ class ConversionsMixin(TensorBase):
         """
         kind: Any = cls
         given: Any = obj  # a tensor or other data
-        made: Any = given if isinstance(given, TensorBase) else kind(given, dtype=dtype, device=device)
-        made = made.to(device=device, dtype=dtype)
+        if isinstance(given, TensorBase):
+            made: Any = given.to(device=device, dtype=dtype)
+            made = made.clone() if copy else made
+        else:
+            made = (kind._copy_of if copy else kind)(given, dtype=dtype, device=device)
         if copy is False and made is not given:
             raise ArgumentError("asarray: copy", expected="copy=None for what is no such tensor", found="copy=False")
-        made = made.clone() if copy else made
         out: Self = made.detach().requires_grad_() if requires_grad else made
         return out
 

@@ -1,11 +1,11 @@
-"""Bessel functions of orders 0 and 1, and modified ones.
+"""Bessel functions of orders 0 and 1, modified ones, and the Airy function Ai.
 
 Source: Chebyshev series near 0 and, divided by the leading terms, far from it (`coefficients`).
 """
 
 from __future__ import annotations
 
-from math import inf, nan, pi
+from math import inf, nan, pi, sqrt
 from typing import Any, Self
 
 from monolect.tensor.base import TensorBase
@@ -14,6 +14,8 @@ from monolect.tensor.methods.pointwise import coefficients as c
 from monolect.tensor.methods.pointwise.series import chebyshev, in_float64, polynomial, with_slope
 
 FAR = 8.0  # bound between the two series
+AIRY_FAR = 5.0  # Ai(x) has waves below minus this
+AIRY_ZERO = 200.0  # Ai is 0 in float64 from here on
 SERIES_OF_SINC = (1.0, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800, 1 / 6227020800)
 
 
@@ -155,6 +157,17 @@ class BesselMixin(TensorBase):
         return (x < 0).where(nan, x.eq(0).where(-inf, _waves(x, 1)[1]))
 
     @in_float64
+    def airy_ai(self) -> Self:
+        """Return the Airy function Ai: the solution of y'' = self * y that vanishes at infinity.
+
+        The relative error of a result far from 0, where Ai decays or oscillates, grows with |self|^1.5.
+
+        >>> round(Tensor(1.0).airy_ai().item(), 4)
+        0.1353
+        """
+        return _airy(self)
+
+    @in_float64
     def spherical_bessel_j0(self) -> Self:
         """Return sin(self) / self, and 1 at 0.
 
@@ -214,6 +227,22 @@ def _waves(x: Any, order: int) -> tuple[Any, Any]:
     far_y = scale * (cosine_part * phase.sin() + sine_part * phase.cos())
     j, y = (is_far.where(f, n) for f, n in ((far_j, j), (far_y, y)))
     return x.isnan().where(nan, x.isinf().where(0.0, j)), x.isnan().where(nan, x.isinf().where(0.0, y))
+
+
+def _airy(x: Any) -> Any:
+    """Return Ai(x): a series near 0, one of the factor of exp(-z) above, and amplitudes of two waves below."""
+    is_low, is_high = x < -AIRY_FAR, x > 1
+    near = chebyshev(c.AIRY_NEAR, ((is_low | is_high).where(0.0, x) + 2) / 3)
+    b = is_high.where(x, 1.0).minimum(AIRY_ZERO)
+    power = b * b.sqrt()
+    high = chebyshev(c.AIRY_FAR, 2 / power - 1) * (power * (-2 / 3)).exp() / b.sqrt().sqrt() * (0.5 / sqrt(pi))
+    is_wave = is_low & (x > -inf)
+    b = is_wave.where(-x, AIRY_FAR)
+    z = b * b.sqrt() * (2 / 3)
+    t, phase = 250 / (b * b * b) - 1, z + pi / 4
+    waves = chebyshev(c.AIRY_P, t) * phase.sin() - chebyshev(c.AIRY_Q, t) / z * phase.cos()
+    low = is_wave.where(waves / b.sqrt().sqrt() * (1 / sqrt(pi)), 0.0)
+    return x.isnan().where(nan, is_low.where(low, is_high.where(high, near)))
 
 
 __all__ = ["BesselMixin"]

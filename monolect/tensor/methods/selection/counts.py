@@ -5,6 +5,7 @@ Invariant: only `bincount` without a known size, and `repeat_interleave` by a te
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log2
 from typing import Any, NamedTuple, Self
 
@@ -173,23 +174,83 @@ class CountsMixin(TensorBase):
         w: Any = weight
         if w is not None and w.shape != self.shape:
             raise ShapeError("histogram: weight", expected=self.shape, found=w.shape)
-        edges: Any = bins
-        if not isinstance(bins, TensorBase):
-            n = as_int(bins, "bins")
-            if n < 1:
-                raise ArgumentError("histogram: bins", expected="at least 1", found=n)
-            found = (0.0, 0.0) if range is None and not x.numel() else range
-            low, high = (x.amin(), x.amax()) if found is None else map(x._scalar, found)
-            same = low == high
-            low, high = same.where(low - 0.5, low), same.where(high + 0.5, high)
-            step = x._kind.arange(n + 1, dtype=self.dtype) / n
-            edges = low.lerp(high, step)
+        edges = _edges(x, bins, range, "histogram")
         m = edges.shape[0] - 1
         inside = (x.unsqueeze(1) >= edges[:-1]) & ((x.unsqueeze(1) < edges[1:]) | _is_end(x, edges, m))
         hist = (inside.cast(self.dtype) if w is None else inside.where(w.reshape(-1, 1), 0.0)).sum(0)
         if density:
             hist = hist / hist.sum() / (edges[1:] - edges[:-1])
         return Histogram(hist, edges)
+
+    def histogramdd(
+        self,
+        bins: int | Sequence[int] | Sequence[TensorBase],
+        *,
+        range: Sequence[float] | None = None,
+        weight: TensorBase | None = None,
+        density: bool = False,
+    ) -> Histogram:
+        """Return (hist, bin_edges): how many points fall into each cell, and the edges of the bins of each coordinate.
+
+        The last axis of self, of shape (..., d), has the coordinates of a point. `bins` is a number of equal bins, or
+        one for each coordinate, or a vector of ascending edges for each. `range` has the first and last edge of each
+        coordinate in turn, by default its smallest and largest value. The last bin includes its end. `hist` has d axes.
+        `weight`, of shape (...), is added up instead. With `density` the integral is 1. Raises DTypeError for integers,
+        ShapeError for a tensor with less than 2 axes and another shape of `weight`, ArgumentError for another number of
+        bins or edges.
+
+        >>> hist, edges = Tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]).histogramdd([2, 1])
+        >>> hist.tolist(), [e.tolist() for e in edges]
+        ([[1.0], [2.0]], [[0.0, 0.5, 1.0], [0.0, 1.0]])
+        """
+        self._check_float("histogramdd")
+        if self.ndim < 2:
+            raise ShapeError("histogramdd needs points", expected="2 axes or more", found=self.shape)
+        x: Any = self
+        w: Any = weight
+        if w is not None and w.shape != self.shape[:-1]:
+            raise ShapeError("histogramdd: weight", expected=self.shape[:-1], found=w.shape)
+        d, rows = self.shape[-1], x.reshape(-1, self.shape[-1])
+        given: list[Any] = list(bins) if isinstance(bins, Sequence) else [bins] * d
+        limits = [None] * d if range is None else list(zip(range[::2], range[1::2], strict=False))
+        if len(given) != d or len(limits) != d or (range is not None and len(range) != 2 * d):
+            found = f"{len(given)} bins, {None if range is None else len(range)} limits"
+            raise ArgumentError("histogramdd", expected=f"bins and limits of {d} coordinates", found=found)
+        columns = rows.unbind(1)
+        edges = [_edges(c, b, r, "histogramdd") for c, b, r in zip(columns, given, limits, strict=True)]
+        cell = x._kind.zeros(rows.shape[0], dtype=dtypes.int64, device=x.device)
+        is_inside = cell.eq(0)
+        for column, e in zip(columns, edges, strict=True):
+            m = e.shape[0] - 1
+            at = e.searchsorted(column, right=True) - 1
+            is_inside = (column >= e[0]) & (column <= e[-1]) & is_inside
+            cell = cell * m + at.clamp(0, m - 1)
+        shape = tuple(e.shape[0] - 1 for e in edges)
+        each = x._kind.ones(rows.shape[0], dtype=self.dtype, device=x.device) if w is None else w.reshape(-1)
+        each = each.cast(self.dtype)
+        flat = x._kind.zeros(int(np.prod(shape)), dtype=self.dtype, device=x.device)
+        hist = flat.index_add(0, is_inside.where(cell, 0), is_inside.where(each, 0.0)).reshape(shape)
+        if density:
+            hist = hist / hist.sum()
+            for i, e in enumerate(edges):
+                hist = hist / (e[1:] - e[:-1]).reshape(-1, *[1] * (d - 1 - i))
+        return Histogram(hist, tuple(edges))
+
+
+def _edges(x: Any, bins: Any, limits: Any, name: str) -> Any:
+    """Return the edges of the bins of the vector `x`: those given, or of `bins` equal bins between `limits`, by default
+    between the smallest and the largest element. Raises ArgumentError, which names the method `name`.
+    """
+    if isinstance(bins, TensorBase):
+        return bins
+    n = as_int(bins, "bins")
+    if n < 1:
+        raise ArgumentError(f"{name}: bins", expected="at least 1", found=n)
+    found = (0.0, 1.0) if limits is None and not x.numel() else limits  # as in PyTorch
+    low, high = (x.amin(), x.amax()) if found is None else map(x._scalar, found)
+    same = low == high
+    low, high = same.where(low - 0.5, low), same.where(high + 0.5, high)
+    return low.lerp(high, x._kind.arange(n + 1, dtype=x.dtype) / n)
 
 
 def _is_end(x: Any, edges: Any, m: int) -> Any:

@@ -1,4 +1,4 @@
-"""Limit gradients, join parameters to a vector, and divide a weight into direction and length, as torch.nn.utils does.
+"""Limit gradients, and join parameters to a vector, as torch.nn.utils does.
 
 Functions whose names end in `_` write to the gradients. All of them may be part of a captured step, unless they are
 asked to raise for values.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, TypeVar
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, ShapeError
-from monolect.nn.module import Module
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
-M = TypeVar("M", bound=Module)
 Tensors = Tensor | Iterable[Tensor]
 LEAST_NORM = 1e-6  # added to a norm that is divided by, as in PyTorch
 
@@ -153,75 +150,11 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         at += p.numel()
 
 
-# ---- weights in two parts --------------------------------------------------------------------------------------------
-def _length(v: Tensor, dim: int | None) -> Tensor:
-    """Return the norm of `v` over all axes but `dim`, kept with size 1; over all axes for None."""
-    axes = [i for i in range(v.ndim) if dim is None or i != dim % v.ndim]
-    return v.square().sum(axes, keepdim=dim is not None).sqrt()
-
-
-@guarded
-def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
-    """Replace the parameter `name` of `module` by its length `name_g` and direction `name_v`, and return `module`.
-
-    `dim` is the axis that keeps a length for each index; None means one length. The weight is computed at each use.
-    Raises ArgumentError for a module without that parameter.
-
-    >>> from monolect import nn
-    >>> layer = weight_norm(nn.Linear(2, 3))
-    >>> layer.weight_g.shape, layer.weight_v.shape, layer.weight.shape
-    ((3, 1), (3, 2), (3, 2))
-    """
-    weight = vars(module).get(name)
-    if not isinstance(weight, Tensor):
-        found = [k for k, v in vars(module).items() if isinstance(v, Tensor)]
-        raise ArgumentError("weight_norm: name", expected=f"a module with the parameter {name!r}", found=found)
-
-    def value(self: Any) -> Tensor:
-        v = getattr(self, f"{name}_v")
-        return v * (getattr(self, f"{name}_g") / _length(v, dim))
-
-    own = vars(module)
-    own[f"{name}_g"] = _length(weight, dim).detach().clone().realize().requires_grad_()
-    own[f"{name}_v"] = weight.detach().clone().realize().requires_grad_()
-    del own[name]
-    kind = type(module)
-    module.__class__ = type(kind.__name__, (kind,), {name: property(value), "__module__": kind.__module__})
-    return module
-
-
-@guarded
-def remove_weight_norm(module: M, name: str = "weight") -> M:
-    """Give `module`, on which `weight_norm` was called, its parameter `name` back, and return `module`.
-
-    Raises ArgumentError for another module.
-
-    >>> from monolect import nn
-    >>> sorted(remove_weight_norm(weight_norm(nn.Linear(2, 3))).state_dict())
-    ['bias', 'weight']
-    """
-    kind: Any = type(module)
-    if not isinstance(vars(kind).get(name), property) or f"{name}_g" not in vars(module):
-        raise ArgumentError("remove_weight_norm", expected="a module of weight_norm", found=repr(module))
-    weight = getattr(module, name).detach().clone().realize()
-    module.__class__ = kind.__base__
-    own = vars(module)
-    del own[f"{name}_g"], own[f"{name}_v"]
-    own[name] = weight.requires_grad_()
-    return module
-
-
 __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
     "get_total_norm",
     "parameters_to_vector",
-    "remove_weight_norm",
     "vector_to_parameters",
-    "weight_norm",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
