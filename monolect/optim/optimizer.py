@@ -75,7 +75,8 @@ def _home(device: Any) -> str:
 
 def _values(t: Tensor) -> np.ndarray:
     """Return the values of `t`, which may be on a device of another process. All processes call it."""
-    return (t if process_of(t.device) is None else t.to("cpu")).numpy()
+    is_here = isinstance(t.device, tuple) or process_of(t.device) is None
+    return (t if is_here else t.to("cpu")).numpy()
 
 
 def _split(groups: Indices, by: Sequence[Any]) -> Indices:
