@@ -86,7 +86,8 @@ def test_training_goes_on_from_a_file(tmp_path: Path) -> None:
     second, found = made(), monolect.load(tmp_path / "checkpoint")
     for n, x in zip(parts, second, strict=True):
         x.load_state_dict(found[n])
-    assert [step(*first) for _ in range(3)] == [step(*second) for _ in range(3)]
+    # operands of memory made in another order may be added in another order
+    np.testing.assert_allclose([step(*first) for _ in range(3)], [step(*second) for _ in range(3)], rtol=1e-5)
 
 
 def test_the_state_dict_of_an_optimizer_of_pytorch(tmp_path: Path) -> None:
