@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from monolect.autograd.closed_forms import ClosedForm, closed
 from monolect.autograd.sharding import use
 from monolect.base.dtype import DType, dtypes
+from monolect.ir.placement import device
 from monolect.ir.rewrite import normal
 from monolect.ir.rewrite.operand_order import compare
 from monolect.ir.uop import UOp, node_like, toposort
@@ -86,7 +87,8 @@ def recorded(formula: Callable[..., UOp], opaque: frozenset[str] = OPAQUE) -> Ca
             else:
                 key += (x.dtype, x.shape)
                 operands.append(x)
-        if use.found or normal.allowed is not None or len({*operands}) < len(operands):
+        is_divided = use.found and any([isinstance(device(x), tuple) for x in operands])
+        if is_divided or normal.allowed is not None or len({*operands}) < len(operands):
             return formula(*args)
         known = tuple(key)
         record = records.get(known)

@@ -147,6 +147,16 @@ def test_a_record_holds_no_memory_and_is_not_used_where_a_rule_is_off() -> None:
     assert [*inspect.getclosurevars(of_memory).nonlocals["records"].values()] == [None]
 
 
+def test_operands_on_several_devices_are_no_operands_of_a_record() -> None:
+    f = recorded(lambda u: build("ADD", u, build("NEG", u)))
+    divided = Tensor(np.ones((4, 2), np.float32)).shard(("cpu", "cpu:1")).realize().uop
+    assert f(divided) is f.__wrapped__(divided)  # type: ignore[attr-defined]
+    records = inspect.getclosurevars(f).nonlocals["records"]
+    assert not records
+    u = operand("BUFFER", dtypes.float32, (4, 2))
+    assert f(u) is f.__wrapped__(u) and len(records) == 1  # type: ignore[attr-defined]
+
+
 def test_many_shapes_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_RECORDS", 4)
     f = recorded(lambda u: build("ADD", u, u))
