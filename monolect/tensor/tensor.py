@@ -735,17 +735,17 @@ class Tensor(
         """
         g = self._root_gradient(gradient)
         leaves = leaf_nodes()
-        below = reach(self._uop, leaves)
         wanted = None if inputs is None else [inputs] if isinstance(inputs, Tensor) else [*inputs]
         if wanted is not None and not all(t.requires_grad for t in wanted):
             raise GradientError("backward: inputs", expected="leaves with requires_grad=True", found="another tensor")
-        nodes = [u for u, t in leaves.items() if u in below and (wanted is None or any(t is w for w in wanted))]
-        if not nodes:
+        nodes = [u for u, t in leaves.items() if wanted is None or any(t is w for w in wanted)]
+        found = gradients(self._uop, g, nodes, cut=True)
+        if all(d is None for d in found.values()) and (below := reach(self._uop, leaves)).isdisjoint(nodes):
             for u in below:
                 refuse_without_graph(u)
             raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
         new = []
-        for u, d in gradients(self._uop, g, nodes, cut=True).items():
+        for u, d in found.items():
             t = leaves[u]
             if d is not None:
                 d = on_device_of(d, u)

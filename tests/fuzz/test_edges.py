@@ -20,8 +20,8 @@ FAMILIES = {n for kind, names in METHODS.items() if {*kind.split(".")} & {*FOLDE
 MANY = max(3, settings().max_examples // 25)  # cases of each row
 assert edge_rows_of_axes and edge_rows_of_values  # imported for their rows
 OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other numbers, or it computes nothing
-    "random": "bernoulli binomial dropout kaiming_normal kaiming_uniform manual_seed multinomial normal poisson rand rand_like "
-    "randint randint_like randn randn_like randperm uniform xavier_normal xavier_uniform",
+    "random": "bernoulli binomial dropout kaiming_normal kaiming_uniform manual_seed multinomial normal poisson rand "
+    "rand_like randint randint_like randn randn_like randperm uniform xavier_normal xavier_uniform",
     "random, in place": "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_",
     "attributes": "device dim dtype element_size grad is_floating_point nbytes ndim numel requires_grad "
     "requires_grad_ shape size uop",
