@@ -20,15 +20,12 @@ from monolect.base.dtype import DType, dtypes
 from monolect.ir.placement import device
 from monolect.ir.rewrite import normal
 from monolect.ir.rewrite.operand_order import compare
-from monolect.ir.uop import UOp, node_like, toposort
+from monolect.ir.uop import UOp, node, toposort
 
-MAX_RECORDS = (
-    256  # records of one formula; beyond it all are dropped, as those of a loop over many shapes are of no use
-)
+MAX_RECORDS = 256  # records of one formula; beyond it all are dropped: they are those of a loop over many shapes
 # ops of operands that no simplifier looks into: of formulas that begin with views, and of others
 NOT_VIEWS = frozenset(("BUFFER", "REDUCE", "ADD", "SUB", "MUL", "DIV", "MAX", "EXP2"))
 OPAQUE = NOT_VIEWS | {"RESHAPE", "PERMUTE", "SHRINK", "EXPAND"}
-_COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "CMPNE", "AND", "OR"))
 _FLOATS = (dtypes.float32, dtypes.float64)
 
 
@@ -39,8 +36,7 @@ class _Row(NamedTuple):
     src: tuple[int, ...]
     arg: Any
     tag: Any
-    dtype: DType
-    shape: tuple[Any, ...]
+    known: tuple[DType, tuple[Any, ...]]  # dtype and shape
     is_ordered: bool  # whether the two sources are in canonical order, which depends on the operands
 
 
@@ -57,11 +53,11 @@ class _Record(NamedTuple):
     def applied(self, operands: Sequence[UOp]) -> UOp:
         """Return the result of the formula on `operands`."""
         nodes = [*operands, *self.constants]
-        for op, src, arg, tag, dtype, shape, is_ordered in self.rows:
+        for op, src, arg, tag, known, is_ordered in self.rows:
             sources = tuple([nodes[i] for i in src])
             if is_ordered and compare(*sources) > 0:
                 sources = sources[::-1]
-            nodes.append(node_like(op, sources, arg, tag, dtype, shape))
+            nodes.append(node(op, sources, arg, tag, known))
         for i, inputs, derivative in self.derivatives:
             closed[nodes[i]] = tuple([nodes[k] for k in inputs]), derivative
         return nodes[self.result]
@@ -122,8 +118,8 @@ def _record(operands: Sequence[UOp], result: UOp) -> _Record | None:
     number = {u: i for i, u in enumerate((*operands, *constants, *made))}
     rows, derivatives = [], []
     for u in made:
-        is_ordered = u.op in _COMMUTATIVE and "CONST" not in (u.src[0].op, u.src[1].op)
-        rows.append(_Row(u.op, tuple([number[s] for s in u.src]), u.arg, u.tag, u.dtype, u.shape, is_ordered))
+        is_ordered = u.op in normal.ORDERED and "CONST" not in (u.src[0].op, u.src[1].op)
+        rows.append(_Row(u.op, tuple([number[s] for s in u.src]), u.arg, u.tag, (u.dtype, u.shape), is_ordered))
         if (c := closed.get(u)) is not None:
             inputs, derivative = c
             if not number.keys() >= {*inputs}:

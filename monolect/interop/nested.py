@@ -133,7 +133,10 @@ def _key(key: Any, name: str) -> Any:
 
 
 def _built(found: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the object of which `_described` returned `found`. Raises ValueError or LookupError for another value."""
+    """Return the object for its description `found`, as `_described` returns it, with its tensors from `tensors`.
+
+    Raises ValueError, TypeError or LookupError for a value that is no such description.
+    """
     if isinstance(found, PLAIN):
         return found
     if isinstance(found, list):

@@ -185,11 +185,19 @@ SIMPLIFIERS: dict[str, Callable[[tuple[UOp, ...], Any], UOp]] = {}
 _rules = {r.name: (r.lo, MANY if r.hi is None else r.hi, r.dtype, r.shape) for r in ROWS.values()}
 
 
-def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
+def node(
+    op: str,
+    src: tuple[UOp, ...] = (),
+    arg: Any = None,
+    tag: Any = None,
+    known: tuple[DType, tuple[Any, ...]] | None = None,
+) -> UOp:
     """Return the interned UOp with exactly the fields `op` (a name), `src` (its sources), `arg` (its argument) and
     `tag`.
 
-    No simplifier is applied. Raises IRError if the fields violate the op's row in the op table.
+    No simplifier is applied. Raises IRError if the fields violate the op's row in the op table. `known`: the dtype and
+    shape that the row gives, if the caller has them from a node with sources of the same dtypes and shapes. Nothing is
+    checked then.
     """
     key = (op, src, arg, tag)
     ref = _table.get(key)
@@ -197,6 +205,8 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
         return u
     if _staying and (kept := _staying.get(key)) is not None:
         return kept
+    if known is not None:
+        return _entered(key, *known)
     try:
         lo, hi, dtype, shape = _rules[op]
         if not lo <= len(src) <= hi:
@@ -206,19 +216,6 @@ def node(op: str, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -
         raise IRError("unknown op", expected="an op of the table (monolect ops)", found=repr(op), op=str(op)) from None
     except IRError as e:
         raise IRError(f"{op}: {e.message}", expected=e.expected, found=e.found, op=op) from None
-
-
-def node_like(op: str, src: tuple[UOp, ...], arg: Any, tag: Any, dtype: DType, shape: tuple[Any, ...]) -> UOp:
-    """Return the interned UOp of these fields, as `node` does, without a check. `dtype`, `shape`: what the rules of the
-    op give, which the caller knows from a node with sources of the same dtypes and shapes.
-    """
-    key = (op, src, arg, tag)
-    ref = _table.get(key)
-    if ref is not None and (u := ref()) is not None:
-        return u
-    if _staying and (kept := _staying.get(key)) is not None:
-        return kept
-    return _entered(key, dtype, shape)
 
 
 def _entered(key: tuple[str, tuple[UOp, ...], Any, Any], dtype: DType, shape: tuple[Any, ...]) -> UOp:

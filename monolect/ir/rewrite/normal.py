@@ -81,6 +81,9 @@ def fold(op: str, src: tuple[UOp, ...], arg: Any = None) -> UOp | None:
         return const(row.meaning(d, *arrays).item(), row.dtype(src, arg))
 
 
+ORDERED = frozenset(("ADD", "MUL", "MAX", "CMPNE", "AND", "OR"))  # ops whose simplifiers call `_commute`
+
+
 def _commute(op: str, a: UOp, b: UOp) -> UOp:
     """Return the node of the commutative op `op` on `a` and `b` in canonical order: a constant is the right operand;
     else `operand_order.compare` decides.

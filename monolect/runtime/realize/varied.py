@@ -165,16 +165,19 @@ class _Program:
 
 def is_likely(batch: list[UOp], dev: str) -> bool:
     """Return whether a batch of this size had inputs for numbers: its own numbers probably differ from all before."""
-    return (len(batch), batch[0].height, dev) in _varying
+    return _size(batch, dev) in _varying
 
 
 def note_inputs(batch: list[UOp], dev: str, are_found: bool) -> None:
     """Note whether `batch` had inputs for numbers, for `is_likely`."""
-    key = len(batch), batch[0].height, dev
     if not are_found:
-        _varying.discard(key)
+        _varying.discard(_size(batch, dev))
     elif len(_varying) < MAX_PROGRAMS:
-        _varying.add(key)
+        _varying.add(_size(batch, dev))
+
+
+def _size(batch: list[UOp], dev: str) -> tuple[int, int, str]:
+    return len(batch), batch[0].height, dev
 
 
 def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | None:
