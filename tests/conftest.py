@@ -56,16 +56,21 @@ def pytest_collection() -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one in `--draw` of the cells of each sweep, at least one, after `-m` and `-k` have left out theirs."""
+    """Keep one in `--draw` of the cells of each sweep, at least one, after `-m` and `-k` have left out theirs.
+
+    Cells that are skipped are not drawn while the sweep has others.
+    """
     sweeps: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sweep"):
             sweeps.setdefault(item.nodeid.partition("[")[0], []).append(item)
     dropped: set[pytest.Item] = set()
     for name, cells in sweeps.items():
-        n = -(-len(cells) // config.option.draw)
+        if config.option.draw == 1:
+            continue
+        runnable = [cell for cell in cells if not cell.get_closest_marker("skip")] or cells
         draw = random.Random(f"{config.option.hypothesis_seed} {name}")
-        dropped |= {*draw.sample(cells, max(0, len(cells) - n))}
+        dropped |= {*cells}.difference(draw.sample(runnable, -(-len(runnable) // config.option.draw)))
     items[:] = [item for item in items if item not in dropped]
     config.hook.pytest_deselected(items=[*dropped])
 

@@ -535,3 +535,14 @@ def test_a_number_that_is_bounded_from_one_side_alone_may_overflow() -> None:
     index = build("MAX", (x + loop(4)) // 2, idx(0))  # 1 where x is 0 and the loop at 3
     assert not is_inside(index, idx(1), x < 1, solver=False)
     assert is_inside(index, idx(2), within(x, 0, 1), solver=False)
+
+
+def test_a_gate_bounds_a_product_that_may_overflow() -> None:
+    """The kernel computes the product of the gate and of the index alike, so the bound holds for what it wraps to."""
+    x = build("CAST", node("PARAM", (), ParamArg(0, dtypes.int64, None, None, "x")), arg=dtypes.index)
+    r = loop(6)
+    behind = build("AND", r * -1 - 1 < x * 6, x * 6 < r * -1 + 24)
+    assert is_inside(r + x * 6, idx(24), behind, solver=False)
+    assert not is_inside(r + x * 6, idx(23), behind, solver=False)
+    assert not is_inside(r + x * 3, idx(24), behind, solver=False)
+    assert not is_inside(x, idx(24), behind, solver=False)  # x itself may be far outside

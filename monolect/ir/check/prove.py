@@ -106,7 +106,8 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
         return _all_inside(index, size, gate, solver)
     if index.dtype.kind != "x":
         return False  # integers of other dtypes wrap
-    conditions = [] if gate is None else [c for c in conjuncts(gate) if _is_exact(c)]
+    parts = [] if gate is None else conjuncts(gate)
+    conditions = [c for c in parts if _is_exact(c)]
     # Only the terms must be exact: their sum wraps modulo 2**64, so it is right if its true value is inside.
     terms = [x for m in polynomial(index) for x in m]
     if not _is_exact(*terms):
@@ -122,6 +123,8 @@ def is_inside(index: UOp, size: UOp, gate: UOp | None = None, *, solver: bool = 
         other, condition = simpler(index), None if gate is None else simpler(gate)
         if other is not index or condition is not gate:
             return is_inside(other, size, condition, solver=solver)
+    if len(conditions) < len(parts) and _is_inside_hidden(index, size, gate, terms, solver):
+        return True
     return solver and _SOLVER and _solved(index, size, conditions)
 
 
@@ -163,8 +166,9 @@ def _is_inside_hidden(index: UOp, size: UOp, gate: UOp | None, terms: Sequence[U
     """Whether 0 <= `index` < `size` where `gate` is true is proven after nodes that may overflow are replaced by
     unknown int64 values.
 
-    Such nodes are searched in `terms`, the factors in the polynomial of `index`, and in `gate`. False if `index` itself
-    may overflow. `solver`: whether Z3 may be used.
+    Such nodes are searched in `terms`, the factors in the polynomial of `index`, and in `gate`. So a comparison of a
+    product that may overflow bounds this product in `index`. False if `index` itself may overflow. `solver`: whether Z3
+    may be used.
     """
     conditions = [] if gate is None else conjuncts(gate)
     hidden: dict[UOp, UOp] = {}
