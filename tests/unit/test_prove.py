@@ -546,3 +546,12 @@ def test_a_gate_bounds_a_product_that_may_overflow() -> None:
     assert not is_inside(r + x * 6, idx(23), behind, solver=False)
     assert not is_inside(r + x * 3, idx(24), behind, solver=False)
     assert not is_inside(x, idx(24), behind, solver=False)  # x itself may be far outside
+
+
+def test_a_condition_with_one_bound_does_not_keep_a_product_from_overflowing() -> None:
+    """Twice a number far below zero wraps to a positive one."""
+    v = node("PARAM", (), ParamArg(9, dtypes.index, None, None, "v", None, None))
+    at = build("WHERE", v < 5, build("MAX", v * 2 // 5, idx(0)), idx(0))
+    assert evaluate((at,), {v: np.int64(-6148914691236517206)})[0] > 0
+    assert not is_inside(at, idx(1), v < 1, solver=False)
+    assert is_inside(at, idx(2), within(v, -3, 1), solver=False)

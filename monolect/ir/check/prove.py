@@ -192,10 +192,12 @@ def _all_of(conditions: Sequence[UOp]) -> UOp | None:
 
 def _where_holds(u: UOp, condition: UOp) -> UOp:
     """Return `u` with each value that the bool UOp `condition` bounds by constants replaced by a RANGE with these
-    bounds.
+    bounds. A value with more possible values than a RANGE counts is not replaced.
     """
-    found = enumerate(limits(conjuncts(condition)).items())
-    return substitute(u, {x: node("RANGE", (idx(hi - lo + 1),), (-1 - k, "LOOP")) + lo for k, (x, (lo, hi)) in found})
+    found = [(x, lo, hi) for x, (lo, hi) in limits(conjuncts(condition)).items() if 0 <= hi - lo < dtypes.index.max]
+    return substitute(
+        u, {x: node("RANGE", (idx(hi - lo + 1),), (-1 - k, "LOOP")) + lo for k, (x, lo, hi) in enumerate(found)}
+    )
 
 
 def _divided(index: UOp) -> UOp:
