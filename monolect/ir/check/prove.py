@@ -29,7 +29,7 @@ from monolect.ir.bounds import may_wrap, min_max, ranges
 from monolect.ir.ops import KernelInfo, ParamArg
 from monolect.ir.rewrite.normal import FALSE, conjuncts, limits, linear, negate
 from monolect.ir.text import show_origin
-from monolect.ir.uop import UOp, build, idx, node, substitute, substitute_all, toposort
+from monolect.ir.uop import UOp, build, idx, node, shape_source, substitute, substitute_all, toposort
 
 Monomial = tuple[UOp, ...]  # a product of atoms, ordered by serial; () is 1
 Poly = dict[Monomial, int]
@@ -191,13 +191,15 @@ def _all_of(conditions: Sequence[UOp]) -> UOp | None:
 
 
 def _where_holds(u: UOp, condition: UOp) -> UOp:
-    """Return `u` with each value that the bool UOp `condition` bounds by constants replaced by a RANGE with these
-    bounds. A value with more possible values than a RANGE counts is not replaced.
+    """Return `u` with each value that the bool UOp `condition` bounds by constants replaced by a Variable with these
+    bounds. It may have more values than a RANGE counts.
     """
-    found = [(x, lo, hi) for x, (lo, hi) in limits(conjuncts(condition)).items() if 0 <= hi - lo < dtypes.index.max]
-    return substitute(
-        u, {x: node("RANGE", (idx(hi - lo + 1),), (-1 - k, "LOOP")) + lo for k, (x, lo, hi) in enumerate(found)}
-    )
+    bounded: dict[UOp, UOp] = {}
+    for x, (lo, hi) in limits(conjuncts(condition)).items():
+        if lo <= hi:
+            arg = ParamArg(0, dtypes.index, name=f"bounded_{len(bounded)}", min=lo, max=hi)
+            bounded[x] = node("PARAM", (shape_source(()),), arg)
+    return substitute(u, bounded)
 
 
 def _divided(index: UOp) -> UOp:
