@@ -14,7 +14,7 @@ from __future__ import annotations
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer_like
 from monolect.runtime import profile
-from monolect.runtime.realize.execute import cached, listening
+from monolect.runtime.realize.execute import cached, inlined_structure, listening
 from monolect.schedule.callify import structure
 
 MAX_HEIGHT = 100  # of a value; a larger one would often be walked here in vain, and takes longer to run
@@ -26,7 +26,9 @@ def run_known(u: UOp) -> UOp | None:
     """
     if u.height > MAX_HEIGHT or listening.captures or settings.VERIFY > 1 or settings.tracing or profile.recording:
         return None
-    key, buffers, inspected = structure([u])
+    key, buffers, inspected, has_functions = structure([u])
+    if has_functions and key is not None:
+        key, buffers = inlined_structure([u], key, buffers)
     if not buffers:
         return None
     plan = cached((key, buffers[0].arg.device, settings.choices))

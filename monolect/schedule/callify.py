@@ -6,7 +6,7 @@ each time yields the same interned PARAM graph, so it schedules nothing new.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from monolect.base.errors import IRError
 from monolect.ir.ops import MOVEMENT
@@ -47,14 +47,26 @@ def resolve_functions(roots: list[UOp]) -> list[UOp]:
         roots = [new[r] for r in roots]
 
 
-def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
-    """Return (key, BUFFERs, inspected nodes) of a graph. Graphs that differ only in their BUFFERs have equal keys.
+class Structure(NamedTuple):
+    """Describe a graph, as `structure` does. `key`: equal for graphs that differ only in their BUFFERs. `inspected`:
+    nodes that may have to be stored besides the roots. `has_functions`: whether the graph applies FUNCTIONs.
+    """
+
+    key: Any
+    buffers: list[UOp]
+    inspected: list[UOp]
+    has_functions: bool
+
+
+def structure(roots: list[UOp]) -> Structure:
+    """Return the Structure of a graph.
 
     The key spells the graph out from the roots on, a node before its sources: op, arg, tag and number of sources of a
     node where the walk meets it first, its number in the walk where it meets it again. Constant shapes and other leaves
-    are listed as nodes. The BUFFERs are in the order of `over_params`. The inspected nodes may have to be stored
-    besides the roots (`runtime.realize.held`): nodes that were the value of a Tensor, and BUFFERs of loop-carried
-    state. Making a key is much cheaper than `over_params`. The key is None for graphs with a FUNCTION or a CALL.
+    are listed as nodes, and so is the body of a FUNCTION. The BUFFERs are in the order of `over_params`, except if the
+    graph has FUNCTIONs, which that inlines. The inspected nodes (`runtime.realize.held`) are those that were the value
+    of a Tensor, and BUFFERs of loop-carried state. Making a key is much cheaper than `over_params`. The key is None for
+    graphs with a CALL.
     """
     if len(roots) == 1 and roots[0].height <= 3 and (found := _of_one_op(roots[0])) is not None:
         return found
@@ -62,6 +74,7 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
     buffers: list[UOp] = []
     known: list[UOp] = []
     number: dict[UOp, int] = {}
+    has_functions = False
     stack = roots[::-1]
     while stack:
         u = stack.pop()
@@ -76,18 +89,24 @@ def structure(roots: list[UOp]) -> tuple[Any, list[UOp], list[UOp]]:
             buffers.append(u)
             if u.recomputed:
                 known.append(u)
-        elif op in _CALLS:
-            return None, [], [u for u in toposort(*roots) if u.recomputed or u.holder is not None]
+        elif op == "FUNCTION":
+            number[u] = len(number)
+            has_functions = True
+            key += (op, len(src), src[0])  # its arg names it, and may hold a derivative of the user's
+            stack += src[:0:-1]
+        elif op == "CALL":
+            inspected = [u for u in toposort(*roots) if u.recomputed or u.holder is not None]
+            return Structure(None, [], inspected, has_functions)
         else:
             number[u] = len(number)
             if u.holder is not None:
                 known.append(u)
             key += (op, u.arg, u.tag, len(src))
             stack += src[::-1]
-    return tuple(key), buffers, known
+    return Structure(tuple(key), buffers, known, has_functions)
 
 
-def _of_one_op(u: UOp) -> tuple[tuple, list[UOp], list[UOp]] | None:
+def _of_one_op(u: UOp) -> Structure | None:
     """Return the `structure` of a value computed by one op from BUFFERs and constants, without a walk, which takes
     twice as long; None for another value.
     """
@@ -110,7 +129,7 @@ def _of_one_op(u: UOp) -> tuple[tuple, list[UOp], list[UOp]] | None:
             key.append(s)
         else:
             return None
-    return (tuple(key), buffers, known) if src else None
+    return Structure(tuple(key), buffers, known, False) if src else None
 
 
 def independent(roots: list[UOp]) -> list[list[UOp]]:

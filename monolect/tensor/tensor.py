@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterable, Sequence
 from sys import getrefcount
 from typing import Any, Self
 
-from monolect.autograd.gradient import gradients, reach, refuse_without_graph, release_graph, remember
+from monolect.autograd.gradient import reach, refuse_without_graph, release_graph, remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
+from monolect.autograd.repeated import leaf_gradients
 from monolect.autograd.sharding import leaves_parts, passed_to, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import Device, is_on_disk
@@ -739,7 +740,7 @@ class Tensor(
         if wanted is not None and not all(t.requires_grad for t in wanted):
             raise GradientError("backward: inputs", expected="leaves with requires_grad=True", found="another tensor")
         nodes = [u for u, t in leaves.items() if wanted is None or any(t is w for w in wanted)]
-        found = gradients(self._uop, g, nodes, cut=True)
+        found = leaf_gradients(self._uop, g, nodes, not create_graph and not changes.captures)
         if all(d is None for d in found.values()) and (below := reach(self._uop, leaves)).isdisjoint(nodes):
             for u in below:
                 refuse_without_graph(u)

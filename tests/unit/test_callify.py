@@ -32,7 +32,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_same_program_has_the_same_structure_and_others_another(name: str) -> None:
     first, second = PROGRAMS[name]().uop, PROGRAMS[name]().uop
-    key, buffers, _ = structure([first])
+    key, buffers, *_ = structure([first])
     assert first is not second and key == structure([second])[0]
     sink, inputs, _ = over_params([first])
     assert buffers == inputs and sink is over_params([second])[0]

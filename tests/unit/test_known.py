@@ -181,7 +181,7 @@ def test_a_failure_changes_nothing(pair: Any, error: BaseException, monkeypatch:
     def fails(*args: Any) -> Any:
         raise error
 
-    key, buffers, _ = structure([before])
+    key, buffers, *_ = structure([before])
     at = next(k for k in plans if k[0] == key)
     run, alloc, *rest = plans[at].one or ()
     for one in ((run, fails, *rest), (fails, alloc, *rest)):

@@ -103,6 +103,11 @@ def _expected(body: UOp) -> tuple[UOp, ...]:
     return known
 
 
+def argument_bound(body: UOp, k: int) -> int | None:
+    """Return the largest value of argument `k` of a call of `body`, an index; None if it is unknown or not used."""
+    return next((p.arg.max for p in _expected(body) if p.arg.slot == k), None)
+
+
 def check_arguments(body: UOp, args: tuple[UOp, ...], is_typed: bool = False) -> None:
     """Check that each PARAM of `body` has an argument in `args` with its dtype and shape. Raises IRError if an argument
     is missing or has another dtype or shape.
@@ -164,4 +169,13 @@ def shape_of_call(shape: tuple, src: tuple[UOp, ...]) -> tuple[Any, ...]:
 CALLS.update(arguments=check_arguments, shape=shape_of_call)
 
 
-__all__ = ["check_arguments", "inlined", "is_body", "is_opaque", "parameters", "shape_of_call", "stored_slots"]
+__all__ = [
+    "argument_bound",
+    "check_arguments",
+    "inlined",
+    "is_body",
+    "is_opaque",
+    "parameters",
+    "shape_of_call",
+    "stored_slots",
+]

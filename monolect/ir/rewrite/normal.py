@@ -11,6 +11,7 @@ Invariant: the result has the dtype of the plain node, and its value wherever th
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import e, log, log2, pi, prod
 from typing import Any
 
@@ -120,6 +121,7 @@ def _add(src: tuple[UOp, ...], arg: Any) -> UOp:
     return _commute("ADD", a, b)
 
 
+_INPUTS = (dtypes.float32, dtypes.float64)
 MARKS = (log2(e), log(2.0), pi / 2)  # constants in EXP2(x * log2(e)), LOG2(x) * ln(2) and SIN(pi/2 - x)
 
 
@@ -131,6 +133,12 @@ def is_mark(c: UOp, *marks: float) -> bool:
     constant. `marks`: constants to compare with (default: MARKS). `c`: a CONST; False if its dtype is not a float.
     """
     return c.dtype.is_float and any(abs(c.arg[0]) == as_python(m, c.dtype) for m in marks or MARKS)
+
+
+@lru_cache(maxsize=4096)  # of nodes that hold no memory
+def may_be_input(c: UOp) -> bool:
+    """Whether the node `c` is a float constant that may become an input of a program whose numbers vary."""
+    return c.op == "CONST" and c.dtype in _INPUTS and isinstance(c.value, float) and not is_mark(c)
 
 
 def _mul(src: tuple[UOp, ...], arg: Any) -> UOp:

@@ -53,6 +53,8 @@ class Run(NamedTuple):
 
 
 plans: OrderedDict[tuple, Plan] = OrderedDict()  # by (structure or function of the batch, device, settings)
+# (key, order of BUFFERs) of a batch whose FUNCTIONs are inlined, by its own key and the settings
+_inlined: OrderedDict[tuple, tuple[Any, list[int]]] = OrderedDict()
 placeholders: weakref.WeakSet[UOp] = weakref.WeakSet()  # BUFFERs without values, for Tensors of a traced function
 
 
@@ -163,9 +165,11 @@ def _run_batch(
     """
     if may_vary and is_likely(batch, dev) and (found := _run_varied(batch, dev, as_symbolic, also)) is not None:
         return found
-    batch_key, buffers, known = structure(batch)
+    batch_key, buffers, known, has_functions = structure(batch)
     if also is not None and known != batch and (more := to_store(batch, known, dev)):
         return _with_held(batch, more, lambda values: _run_batch(values, dev, as_symbolic), also)
+    if has_functions and batch_key is not None:
+        batch_key, buffers = inlined_structure(batch, batch_key, buffers)
     plan_key = (batch_key, dev, settings.choices)
     plan = None if batch_key is None else cached(plan_key)
     if plan is None:
@@ -206,6 +210,21 @@ def _run_batch(
         plan_key = (values, dev, settings.choices)  # unlike a key from `structure`, it keeps the graph alive
     plan = _plan_for(plan_key, "make_plan", values, len(buffers), dev, batch_key)
     return run_plan(plan, buffers, as_symbolic, batch)
+
+
+def inlined_structure(batch: list[UOp], key: tuple, buffers: list[UOp]) -> tuple[Any, list[UOp]]:
+    """Return the key and BUFFERs of `batch` with its FUNCTIONs inlined, from the `key` and `buffers` of the batch as it
+    is. They are found once for each key.
+    """
+    full_key = key, settings.choices
+    known = _inlined.get(full_key)
+    if known is None:
+        resolved = structure(resolve_functions(batch))
+        number = {b: i for i, b in enumerate(buffers)}
+        known = _inlined[full_key] = resolved.key, [number[b] for b in resolved.buffers]
+        if len(_inlined) > MAX_PLANS:
+            _inlined.popitem(last=False)
+    return known[0], [buffers[i] for i in known[1]]
 
 
 def _run_varied(batch: list[UOp], dev: str, as_symbolic: bool, also: list[tuple[UOp, UOp]] | None) -> list[UOp] | None:
@@ -487,6 +506,7 @@ __all__ = [
     "cached",
     "compute",
     "from_numpy",
+    "inlined_structure",
     "launch",
     "listening",
     "plans",

@@ -5,7 +5,8 @@ changes would need another plan each time: a decaying learning rate, the offset 
 length of a sequence. After MIN_PLANS different sets of numbers of one program, those that differed become inputs:
 
     float constants   BUFFERs of one element
-    offsets           of SHRINK and PAD: Variables with the bounds that the shapes give
+    offsets           of SHRINK and PAD: Variables with the bounds that the shapes give; also those that are arguments
+                      of a FUNCTION, with the bounds of its PARAM
     sizes             Variables, if all that differ are a * n + b of one size n, and the program is small
 
 The mask of a PAD follows from its offsets and sizes, so it is built from those of the PAD with inputs.
@@ -31,11 +32,12 @@ from monolect.base.settings import settings
 from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
 from monolect.ir.placement import device, placement
-from monolect.ir.rewrite.normal import is_mark
+from monolect.ir.rewrite.calls import argument_bound
+from monolect.ir.rewrite.normal import may_be_input
 from monolect.ir.rewrite.padding import pad_mask
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
 from monolect.runtime.buffer import from_numpy, is_realized, with_storage
-from monolect.schedule.callify import structure
+from monolect.schedule.callify import resolve_functions, structure
 
 MIN_PLANS = 3  # sets of numbers of one program; from this one on, numbers that differ become inputs
 MAX_PROGRAMS = 256  # programs in `_programs`; beyond it the least recently used one is dropped
@@ -43,9 +45,9 @@ MAX_SAMPLES = 8  # sets of integers that the relations between sizes are found f
 MAX_VARIABLES = 128  # Variables of one program; kernels take each as an argument
 MAX_SYMBOLIC_SIZE = 1 << 18  # elements of the largest node of a program whose sizes may become symbolic: compiling it
 # takes longer than running it, also by the slower kernels of symbolic sizes
-_DTYPES = (dtypes.float32, dtypes.float64)
 _WRITES = frozenset(("AFTER", "STORE", "ATOMICADD", "LOAD"))
 _OFFSETS = frozenset(("SHRINK", "PAD"))  # ops whose source 1 has offsets; the last source has sizes
+_CALLS = frozenset(("FUNCTION", "CALL"))
 _SHAPED = _OFFSETS | {"RESHAPE", "EXPAND"}
 _programs: OrderedDict[tuple, _Program] = OrderedDict()  # by the key of a batch without the numbers that may vary
 _varying: set[tuple[int, int, str]] = (
@@ -59,7 +61,8 @@ class _Reading(NamedTuple):
 
     `floats`: (node, source) of each use of a float constant; a number is a part of the node that uses it, as two uses
     of equal numbers are one node. `shapes`: (node, source) of each shape whose integers are numbers, and not in the
-    key. `inspected`: nodes that may have to be stored besides the roots (`callify.structure`).
+    key; also of each index that is an argument of a call. `inspected`: nodes that may have to be stored besides the
+    roots (`callify.structure`).
     """
 
     key: tuple
@@ -82,14 +85,15 @@ class _Reading(NamedTuple):
         """Yield the integers in `shapes`: offsets, and sizes."""
         for u, k in self.shapes:
             is_offset = u.op in _OFFSETS and k == 1
-            for i, c in enumerate(u.src[k].src):
+            for i, c in enumerate(_items(u.src[k])):
                 if c.op == "CONST":
-                    yield _Integer(u, k, i, c.value, _bound(u, i) if is_offset else None)
+                    bound = argument_bound(u.src[0], k - 1) if u.op in _CALLS else _bound(u, i) if is_offset else None
+                    yield _Integer(u, k, i, c.value, bound)
 
 
 class _Integer(NamedTuple):
-    """An integer in a shape of a batch: source `k` of the node `user`, item `i`. `value`: its value. `bound`: for an
-    offset the largest that is legal; None for a size.
+    """An integer in a shape of a batch, or an index given to a call: source `k` of the node `user`, item `i`. `value`:
+    its value. `bound`: for an offset the largest that is legal; None for a size.
     """
 
     user: UOp
@@ -191,7 +195,7 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
         # The parts of several processes differ in offsets and sizes, and all processes must make the same plans.
         found = _read(batch, may_have_other_shapes=False)
     numbers = [u.src[k] for u, k in found.floats]
-    values = [c.arg[0] for u, k in found.shapes for c in u.src[k].src if c.op == "CONST"]
+    values = [c.arg[0] for u, k in found.shapes for c in _items(u.src[k]) if c.op == "CONST"]
     if not numbers and not values:
         return None
     key = (dev, found.key)
@@ -227,12 +231,12 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
         there = program.label[i], found.home(i, dev)
         inputs[found.floats[i]] = made[there] = made.get(there) or found.input(i, dev)
     try:
-        general = _rebuilt(batch, order, masked, inputs, new)
+        general = resolve_functions(_rebuilt(batch, order, masked, inputs, new))
     except MonolectError:  # a symbolic size where an op needs a number
         return None
     if any(is_realized(u) for u in general):
         return None
-    general_key, given, _ = structure(general)
+    general_key, given, *_ = structure(general)
     program.form = None
     if general_key is not None and all(integers[i].bound is not None for i in program.varied):
         number = {u: i for i, u in enumerate(found.buffers)}
@@ -324,7 +328,8 @@ def _rebuilt(
         src = [inputs.get((u, k)) or done.get(s, s) for k, s in enumerate(u.src)]
         for k in range(len(src)):
             if items := new.get((u, k)):
-                src[k] = shape_source([items.get(i, c.value) for i, c in enumerate(u.src[k].src)])
+                given = [items.get(i, c.value) for i, c in enumerate(_items(u.src[k]))]
+                src[k] = given[0] if u.op in _CALLS else shape_source(given)
         if u.op == "BUFFER":
             done[u] = u if src[0] is u.src[0] else with_storage(_sizes(src[0]), u.dtype, u.arg.device, u.storage)
         else:
@@ -335,8 +340,8 @@ def _rebuilt(
 
 
 def _walk(batch: Sequence[UOp]) -> tuple[list[UOp], set[UOp]]:
-    """Return the nodes of `batch`, sources first, without what is below a BUFFER, a shape, or the mask of a PAD; and
-    those nodes whose source 0 is such a mask.
+    """Return the nodes of `batch`, sources first, without bodies and what is below a BUFFER, a shape, or the mask of a
+    PAD; and those nodes whose source 0 is such a mask.
     """
     masked: set[UOp] = set()
 
@@ -344,7 +349,7 @@ def _walk(batch: Sequence[UOp]) -> tuple[list[UOp], set[UOp]]:
         if u.op == "WHERE" and u.src[1].op == "PAD" and u.src[0] is _mask_of(u.src[1]):
             masked.add(u)
             return u.src[1:]
-        return u.src
+        return u.src[1:] if u.op in _CALLS else u.src
 
     return toposort(*batch, stop=_is_leaf, sources=sources), masked
 
@@ -397,16 +402,24 @@ def _read(batch: Sequence[UOp], may_have_other_shapes: bool = True) -> _Reading:
         if u.holder is not None:
             inspected.append(u)
         first = 0
-        if op == "WHERE" and src[1].op == "PAD" and src[0] is _mask_of(src[1]):
-            op, first = "PADDED", 1
-        key += (op, u.arg, u.tag, len(src))
+        if op in _CALLS:  # the numbers of a body are a part of it; its arg may hold a derivative of the user's
+            key += (op, src[0], len(src))
+            first = 1
+        elif op == "WHERE" and src[1].op == "PAD" and src[0] is _mask_of(src[1]):
+            first = 1
+            key += ("PADDED", u.arg, u.tag, len(src))
+        else:
+            key += (op, u.arg, u.tag, len(src))
         below: list[UOp] = []
         for k in range(first, len(src)):
             s = src[k]
             if s.op == "CONST":
-                if _is_number(s):
+                if may_be_input(s):
                     key.append(s.dtype)
                     floats.append((u, k))
+                elif op in _CALLS and s.dtype is dtypes.index:
+                    key.append(s.dtype)
+                    shapes.append((u, k))
                 else:
                     key.append(s)
                 continue
@@ -419,6 +432,11 @@ def _read(batch: Sequence[UOp], may_have_other_shapes: bool = True) -> _Reading:
             below.append(s)
         stack += reversed(below)
     return _Reading(tuple(key), floats, shapes, buffers, inspected)
+
+
+def _items(s: UOp) -> tuple[UOp, ...]:
+    """Return the items of the shape `s`, or the argument `s` of a call itself."""
+    return s.src or (s,)
 
 
 def _sizes(shape: UOp) -> tuple[Any, ...]:
@@ -440,20 +458,9 @@ def _is_shape(u: UOp) -> bool:
     return u.op == "STACK" and u.dtype is dtypes.index and _has_constants(u)
 
 
-def _is_number(u: UOp) -> bool:
-    """Return whether the node `u` is a float CONST that may become an input."""
-    return u.op == "CONST" and u.dtype in _DTYPES and _may_vary(u)
-
-
-# These hold nodes that hold no memory: CONSTs, and sizes.
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # of nodes that hold no memory
 def _has_constants(shape: UOp) -> bool:
     return all([s.op == "CONST" for s in shape.src])
-
-
-@lru_cache(maxsize=4096)
-def _may_vary(x: UOp) -> bool:
-    return isinstance(x.value, float) and not is_mark(x)
 
 
 __all__ = ["MIN_PLANS", "Inputs", "is_likely", "note_inputs", "with_inputs"]
