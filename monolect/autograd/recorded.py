@@ -11,13 +11,15 @@ device, of ops that no simplifier of a formula looks into (OPAQUE), and operands
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from monolect.autograd.closed_forms import ClosedForm, closed
 from monolect.autograd.sharding import use
 from monolect.base.dtype import DType, dtypes
-from monolect.ir.placement import device
+from monolect.ir.placement import device, note_value_of, placement
 from monolect.ir.rewrite import normal
 from monolect.ir.rewrite.operand_order import compare
 from monolect.ir.uop import UOp, node, toposort
@@ -40,15 +42,18 @@ class _Row(NamedTuple):
     is_ordered: bool  # whether the two sources are in canonical order, which depends on the operands
 
 
-class _Record(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Record:
     """The nodes of a formula: `constants`, which need no operand, and `rows`. `derivatives`: (number of a node, numbers
     of its inputs, derivative) of each node with a derivative in closed form. `result`: number of the formula's result.
+    `is_value`: whether that is a computed value, and no view of memory.
     """
 
     constants: tuple[UOp, ...]
     rows: tuple[_Row, ...]
     derivatives: tuple[tuple[int, tuple[int, ...], ClosedForm], ...]
     result: int
+    is_value: bool
 
     def applied(self, operands: Sequence[UOp]) -> UOp:
         """Return the result of the formula on `operands`."""
@@ -60,7 +65,15 @@ class _Record(NamedTuple):
             nodes.append(node(op, sources, arg, tag, known))
         for i, inputs, derivative in self.derivatives:
             closed[nodes[i]] = tuple([nodes[k] for k in inputs]), derivative
-        return nodes[self.result]
+        result = nodes[self.result]
+        if self.is_value:
+            note_value_of(result, operands)
+        applications[result] = self, tuple(operands)
+        return result
+
+
+# the result of a formula -> (its record, operands); both tell all nodes between
+applications: WeakKeyDictionary[UOp, tuple[_Record, tuple[UOp, ...]]] = WeakKeyDictionary()
 
 
 def recorded(formula: Callable[..., UOp], opaque: frozenset[str] = OPAQUE) -> Callable[..., UOp]:
@@ -94,7 +107,9 @@ def recorded(formula: Callable[..., UOp], opaque: frozenset[str] = OPAQUE) -> Ca
         if known not in records:
             if len(records) >= MAX_RECORDS:
                 records.clear()
-            records[known] = _record(operands, result)
+            records[known] = record = _record(operands, result)
+            if record is not None:
+                applications[result] = record, tuple(operands)
         return result
 
     return built
@@ -110,6 +125,8 @@ def _record(operands: Sequence[UOp], result: UOp) -> _Record | None:
             needs.add(u)
     constants = [u for u in order if u not in needs]
     made = [u for u in order if u in needs]
+    if result not in needs or result in operands:
+        return None
     uses_memory = any(u.op in ("BUFFER", "PARAM") for u in constants)
     is_symbolic = any(n.__class__ is not int for u in made for n in u.shape)
     has_conditions = any(u.op == s.op == "AND" for u in made for s in u.src)  # they are sorted all together
@@ -125,7 +142,8 @@ def _record(operands: Sequence[UOp], result: UOp) -> _Record | None:
             if not number.keys() >= {*inputs}:
                 return None
             derivatives.append((number[u], tuple([number[x] for x in inputs]), derivative))
-    return _Record(tuple(constants), tuple(rows), tuple(derivatives), number[result])
+    is_value = placement(result)[1] is None
+    return _Record(tuple(constants), tuple(rows), tuple(derivatives), number[result], is_value)
 
 
-__all__ = ["NOT_VIEWS", "OPAQUE", "recorded"]
+__all__ = ["NOT_VIEWS", "OPAQUE", "applications", "recorded"]

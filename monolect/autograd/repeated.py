@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from monolect.autograd.closed_forms import closed, closed_form
 from monolect.autograd.gradient import gradients, is_without_graph
+from monolect.autograd.recorded import applications
 from monolect.base.dtype import DType, dtypes
 from monolect.base.settings import settings, switched
 from monolect.ir.ops import ParamArg
@@ -163,7 +164,10 @@ def _read(root: UOp, root_grad: UOp, targets: Collection[UOp]) -> _Reading | Non
             if (derivative := _value_of(entry[1])) is None:
                 return None
             key += ("CLOSED", derivative, len(entry[0]))
-        if op == "BUFFER":
+        if (made := applications.get(u)) is not None:  # the record tells the nodes of the formula
+            key += ("RECORD", made[0])
+            below += made[1]
+        elif op == "BUFFER":
             if is_without_graph(u) and u not in targets:
                 return None
             there = placement(u)

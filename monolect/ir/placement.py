@@ -79,6 +79,22 @@ def placement(u: UOp) -> Placement:
     return known
 
 
+def note_value_of(u: UOp, operands: Sequence[UOp]) -> None:
+    """Note the placement of `u`, a computed value of `operands`, if all of them are on one device; then the nodes
+    between need no placement.
+    """
+    found: str | None = None
+    for s in operands:
+        d = device(s)
+        if d is not None and d != found:
+            if found is not None or d.__class__ is not str:
+                return
+            found = d
+    if found is not None and u._placement is None:
+        there = found, None, None
+        u._placement = _known_placements.setdefault(there, there)
+
+
 def param_like(u: UOp, slot: int) -> UOp:
     """Return a PARAM with slot `slot` in global memory, with the shape, dtype, device and sharded axis of `u`."""
     devices, divided = device(u), axis(u) if isinstance(device(u), tuple) else 0
