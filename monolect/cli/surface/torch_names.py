@@ -175,6 +175,12 @@ clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_ fusion get_total_norm par
 prune rnn skip_init spectral_norm stateless vector_to_parameters weight_norm
 """.split()
     ),
+    "func": tuple(
+        """
+debug_unwrap functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize rearrange
+replace_all_batch_norm_modules_ stack_module_state vjp vmap
+""".split()
+    ),
     "optim": tuple(
         """
 ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam Optimizer RAdam RMSprop Rprop SGD
