@@ -51,6 +51,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("func", "functionalize", "a function of tensors is traced to a graph without writes; call it under jit"),
     ("func", "rearrange", "x.reshape(...) and x.permute(...)"),
     ("func", "debug_unwrap", "a function under vmap gets tensors of one sample; it runs once, so print their shapes"),
+    ("nn.utils.prune", "PruningContainer", "prune the parameter again: what is left is pruned further"),
     ("optim", "SparseAdam", "there are no sparse gradients here; use optim.Adam"),
     ("Tensor", "__complex__", _COMPLEX),
     ("Tensor", "resize_as_ record_stream pin_memory share_memory_", _MEMORY),
