@@ -48,6 +48,11 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("Tensor", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_", _DRAWN),
     ("dtypes", "float8_e4m3fn float8_e5m2", "dtypes.fp8e4m3 and dtypes.fp8e5m2"),
     ("nn", "GRU LSTM RNN", "recurrent layers over a sequence are out of scope; loop over a cell"),
+    ("func", "functionalize", "a function of tensors is traced to a graph without writes; call it under jit"),
+    ("func", "rearrange", "x.reshape(...) and x.permute(...)"),
+    ("func", "debug_unwrap", "a function under vmap gets tensors of one sample; it runs once, so print their shapes"),
+    ("nn.utils.prune", "PruningContainer", "prune the parameter again: what is left is pruned further"),
+    ("optim", "SparseAdam", "there are no sparse gradients here; use optim.Adam"),
     ("Tensor", "__complex__", _COMPLEX),
     ("Tensor", "resize_as_ record_stream pin_memory share_memory_", _MEMORY),
 )  # fmt: skip

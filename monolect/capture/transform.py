@@ -7,7 +7,7 @@ differentiated by, so equal arguments have separate gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -61,40 +61,74 @@ def value_and_grad(
     """
     if not callable(f):
         raise ArgumentError("grad takes a function", expected="a callable", found=repr(f)[:80])
-    wanted = argnums if isinstance(argnums, tuple | list) else (argnums,)
-    if not wanted or not all(isinstance(k, int) for k in wanted):
-        raise ArgumentError("grad: argnums", expected="an int, or a tuple of ints", found=repr(argnums)[:80])
-
-    call: Callable[..., Any] = f
+    wanted = numbers_of(argnums)
 
     @wraps(f)
     def both(*args: P.args, **kwargs: P.kwargs) -> Any:
+        traced = Traced(f, args, kwargs, wanted)
+        value = _scalar(traced.value_and_aux()[0] if has_aux else traced.out)
+        grads = traced.gradients(value.uop, const(1, value.dtype))
+        result, found = traced.bound((traced.out, grads))
+        return result, found[0] if isinstance(argnums, int) else tuple(found)
+
+    return both
+
+
+def numbers_of(argnums: int | Sequence[int]) -> Sequence[int]:
+    """Return `argnums` as a sequence. Raises ArgumentError unless it is an int, or a tuple or list of ints."""
+    wanted = argnums if isinstance(argnums, tuple | list) else (argnums,)
+    if not wanted or not all(isinstance(k, int) for k in wanted):
+        raise ArgumentError("grad: argnums", expected="an int, or a tuple of ints", found=repr(argnums)[:80])
+    return wanted
+
+
+class Traced:
+    """A call of a function with placeholders for the tensors in some arguments: what derivatives of it are made of.
+
+    `out` is its result, a graph over the placeholders. `inputs` has, for each of these arguments, the nodes of its
+    placeholders in its structure.
+    """
+
+    def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wanted: Sequence[int]):
+        """Call `f(*args, **kwargs)` with placeholders in the arguments numbered `wanted`.
+
+        Raises ArgumentError for a number without an argument, GradientError for tensors in them that are not floats.
+        """
         placeholders: dict[UOp, UOp] = {}
         inner: list[Any] = list(args)
         for k in wanted:
             if not -len(args) <= k < len(args):
                 raise ArgumentError("argnums names no argument", expected=f"below {len(args)}", found=k)
-            inner[k] = _map(lambda t: _placeholder(t, placeholders), args[k])
-        before = [_map(lambda t: t.uop, inner[k]) for k in wanted]  # reading a value in `f` replaces the node
+            inner[k] = map_tensors(lambda t: _placeholder(t, placeholders), args[k])
+        self.inputs: list[Any] = [map_tensors(lambda t: t.uop, inner[k]) for k in wanted]  # `f` may replace a node
         outer, watched.nodes = watched.nodes, (*watched.nodes, *placeholders)
         try:
             with changes.inside():  # an inner step runs unjitted: a replay has no derivative
-                out = call(*inner, **kwargs)
+                self.out: Any = f(*inner, **kwargs)
         finally:
             watched.nodes = outer
-        if has_aux and (not isinstance(out, tuple | list) or len(out) != 2):
-            raise ArgumentError(
-                "grad with has_aux", expected="a function that returns (value, aux)", found=repr(out)[:80]
-            )
-        value = _scalar(out[0] if has_aux else out)
-        for u in list(placeholders):
-            placeholders[u.src[0]] = placeholders[u]
-        found = gradients(value.uop, const(1, value.dtype), list(placeholders), cut=True)
-        grads = [_map(lambda u: _gradient(u, found, placeholders), nodes) for nodes in before]
-        result = _map(lambda t: Tensor(replace((t.uop,), placeholders)[0]), out)
-        return result, grads[0] if isinstance(argnums, int) else tuple(grads)
+        self._values = placeholders | {u.src[0]: value for u, value in placeholders.items()}
 
-    return both
+    def value_and_aux(self) -> tuple[Any, Any]:
+        """Return the two parts of `out`. Raises ArgumentError if it is no pair."""
+        if not isinstance(self.out, tuple | list) or len(self.out) != 2:
+            raise ArgumentError(
+                "grad with has_aux", expected="a function that returns (value, aux)", found=repr(self.out)[:80]
+            )
+        return self.out[0], self.out[1]
+
+    def gradients(self, root: UOp, root_grad: UOp) -> list[Any]:
+        """Return the gradients of `inputs`, in their structure, over the placeholders; `root_grad` is that of `root`.
+
+        They are zero where `root` does not depend on the input.
+        """
+        found = gradients(root, root_grad, list(self._values), cut=True)
+        return [map_tensors(lambda u: _gradient(u, found), nodes) for nodes in self.inputs]
+
+    def bound(self, tree: Any) -> Any:
+        """Return `tree` with the values of the arguments in place of the placeholders."""
+        new = iter(replace(tuple(t.uop for t in tensors_in(tree)), self._values))
+        return map_tensors(lambda _: Tensor(next(new)), tree)
 
 
 def _scalar(value: Any) -> Tensor:
@@ -117,29 +151,35 @@ def _placeholder(t: Tensor, placeholders: dict[UOp, UOp]) -> Tensor:
     return Tensor(u)
 
 
-def _gradient(u: UOp, found: dict[UOp, UOp | None], placeholders: dict[UOp, UOp]) -> Tensor:
+def _gradient(u: UOp, found: dict[UOp, UOp | None]) -> Tensor:
     """Return the gradient by the placeholder node `u`: the sum of the gradients in `found` at this node and at its
-    BUFFER.
+    BUFFER. It is zero if there is none.
 
-    A graph that was built after the placeholder was computed refers to the BUFFER. `placeholders`: maps placeholder
-    nodes to original nodes, which replace them in the result. It is zero if there is none.
+    A graph that was built after the placeholder was computed refers to the BUFFER.
     """
     parts = [g for g in (found[u], found[u.src[0]]) if g is not None]
     g = full(u.shape, 0, u.dtype) if not parts else parts[0] if len(parts) == 1 else build("ADD", *parts)
-    return Tensor(replace((on_device_of(g, u),), placeholders)[0])
+    return Tensor(on_device_of(g, u))
 
 
-def _map(f: Callable[[Any], Any], tree: Any) -> Any:
+def map_tensors(f: Callable[[Any], Any], tree: Any) -> Any:
     """Return `tree`, nested containers, with `f` applied to each tensor and node (UOp) in it. Other values are kept."""
     if isinstance(tree, Tensor | UOp):
         return f(tree)
     if isinstance(tree, dict):
-        return {k: _map(f, v) for k, v in tree.items()}
+        return {k: map_tensors(f, v) for k, v in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_map(f, v) for v in tree))
+        return type(tree)(*(map_tensors(f, v) for v in tree))
     if isinstance(tree, list | tuple):
-        return type(tree)(_map(f, v) for v in tree)
+        return type(tree)(map_tensors(f, v) for v in tree)
     return tree
 
 
-__all__ = ["grad", "value_and_grad"]
+def tensors_in(tree: Any) -> list[Any]:
+    """Return the tensors and nodes (UOp) in the nested containers `tree`, in the order of `map_tensors`."""
+    found: list[Any] = []
+    map_tensors(found.append, tree)
+    return found
+
+
+__all__ = ["Traced", "grad", "map_tensors", "numbers_of", "tensors_in", "value_and_grad"]

@@ -16,6 +16,7 @@ from typing import Any
 
 import monolect
 import monolect.array_api
+import monolect.func
 import monolect.functions
 import monolect.linalg
 import monolect.nn.functional
@@ -55,7 +56,8 @@ TOPICS = {
 
 SPACES = (
     ("optim", optim), ("optim", optim.lr_scheduler), ("nn", optim.swa_utils), ("optim", monolect.amp), ("nn", nn.utils),
-    ("nn", nn.utils.rnn), ("nn", nn.utils.stateless),
+    ("monolect", monolect.func), ("nn", nn.utils.rnn), ("nn", nn.utils.stateless),
+    ("nn", nn.utils.parametrize), ("optim", nn.utils.prune), ("nn", nn.utils.fusion),
     ("nn", nn.init), ("data", monolect.data), ("data", nn.state), ("data", nn.datasets), ("data", safetensors),
     ("random", random), ("array_api", monolect.array_api),
     ("array_api", monolect.array_api.linalg),

@@ -21,7 +21,7 @@ ROOT = Path(monolect.__file__).parent
 LAYERS = (
     "base", "ir", "rules", "autograd", "schedule", "optimize", "lower", "command", "backend", "pipeline.py", "runtime",
     "graphs", "tensor", "random.py", "capture", "functions", "special.py", "linalg.py", "array_api", "interop", "optim",
-    "amp", "nn", "data", "distributed", "export", "cli",
+    "amp", "nn", "func", "data", "distributed", "export", "cli",
 )  # fmt: skip
 RULES_HEADER = ("family", "name", "meaning", "where", "cannot be switched off because")
 

@@ -19,6 +19,7 @@ Source: Batcher, "Sorting networks and their applications", 1968; Knuth, "Sortin
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -57,6 +58,9 @@ class Block(NamedTuple):
     def bits(self) -> int:
         """log2(size): bits of the number of an element in its block."""
         return self.size.bit_length() - 1
+
+
+sortings: weakref.WeakKeyDictionary[UOp, Sorting] = weakref.WeakKeyDictionary()  # what the kernel of a sort was made of
 
 
 class Sorting(NamedTuple):
@@ -133,7 +137,9 @@ def sort_by_network(x: UOp, descending: bool, for_indices: bool, first: int) -> 
         else (sorting.rows, first)
     )
     out = new_buffer(shape, sorting.result, device)
-    call = node("CALL", (kernel(sorting, _block(sorting, target), device), out, memory))
+    sink = kernel(sorting, _block(sorting, target), device)
+    sortings[sink] = sorting
+    call = node("CALL", (sink, out, memory))
     return reshape(build("AFTER", out, call), (sorting.rows, first))
 
 

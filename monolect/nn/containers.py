@@ -181,6 +181,14 @@ class _Named(Module):
     def _contents(self) -> dict[str, Any]:
         return self.by_name
 
+    if not TYPE_CHECKING:  # a type checker would not find that other attributes are absent
+
+        def __getattr__(self, name: str) -> Any:
+            entries = self.__dict__.get("by_name", ())
+            if name not in entries:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return entries[name]
+
     def forward(self, x: Tensor) -> Tensor:
         """Raise NotImplementedError, because a container does not say how its entries are used."""
         raise NotImplementedError(f"a {type(self).__name__} has no forward; use its entries")
@@ -270,10 +278,12 @@ class _Named(Module):
 
 
 class ModuleDict(_Named):
-    """Modules by name; it cannot be called. Raises DTypeError for other entries than modules and functions.
+    """Modules by name, which are also attributes; it cannot be called. Raises DTypeError for other entries than
+    modules and functions.
 
-    >>> ModuleDict({"act": nn.ReLU()})["act"]
-    ReLU()
+    >>> d = ModuleDict({"act": nn.ReLU()})
+    >>> d["act"] is d.act
+    True
     """
 
     def __init__(self, modules: Mapping[str, Layer] | Iterable[tuple[str, Layer]] | None = None):

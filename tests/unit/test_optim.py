@@ -127,6 +127,9 @@ def test_every_optimizer_of_pytorch_and_each_of_its_options_has_a_case() -> None
     elsewhere = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
     names = {n for n in dir(torch.optim) if isinstance(getattr(torch.optim, n), type)} - elsewhere
     assert names <= {name for name, _ in CASES}
+    assert not hasattr(optim, "SparseAdam")
+    with pytest.raises(AttributeError, match=r"optim\.Adam"):
+        _ = optim.SparseAdam  # type: ignore[attr-defined]
 
 
 NUMBERS: dict[str, list[dict[str, Any]]] = {

@@ -27,7 +27,7 @@ FILES = (
     *(f"unit/test_surface_{x}.py" for x in ("arrangement", "made", "selection", "special", "statistics")),
     *(f"unit/test_tensor_{x}.py" for x in ("elementwise", "index", "movement", "order", "reduce", "sort")),
     *(f"unit/test_{x}.py" for x in ("surface", "linalg", "conv", "loss", "nn", "network", "random", "distributions")),
-    *(f"unit/test_{x}.py" for x in ("save_load", "training_tools", "module_tools")),
+    *(f"unit/test_{x}.py" for x in ("save_load", "training_tools", "module_tools", "func", "pruned_and_parametrized")),
     "unit/test_tensor_core.py",
     "fuzz/edge_rows_of_axes.py",
     "fuzz/edge_rows_of_values.py",

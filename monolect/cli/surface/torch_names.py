@@ -175,6 +175,28 @@ clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_ fusion get_total_norm par
 prune rnn skip_init spectral_norm stateless vector_to_parameters weight_norm
 """.split()
     ),
+    "nn.utils.fusion": tuple(
+        "fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval fuse_linear_bn_weights".split()
+    ),
+    "nn.utils.parametrize": tuple(
+        """
+ParametrizationList cached is_parametrized register_parametrization remove_parametrizations
+transfer_parametrizations_and_params type_before_parametrizations
+""".split()
+    ),
+    "nn.utils.prune": tuple(
+        """
+BasePruningMethod CustomFromMask Identity L1Unstructured LnStructured PruningContainer RandomStructured
+RandomUnstructured custom_from_mask global_unstructured identity is_pruned l1_unstructured ln_structured
+random_structured random_unstructured remove
+""".split()
+    ),
+    "func": tuple(
+        """
+debug_unwrap functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize rearrange
+replace_all_batch_norm_modules_ stack_module_state vjp vmap
+""".split()
+    ),
     "optim": tuple(
         """
 ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam Optimizer RAdam RMSprop Rprop SGD

@@ -1,6 +1,8 @@
-"""Tools for gradients, weights, sequences and calls with other parameters, by the names of torch.nn.utils."""
+"""Tools for gradients, weights (pruned, parametrized, fused), sequences and calls with other parameters, by the names
+of torch.nn.utils.
+"""
 
-from monolect.nn.utils import rnn, stateless
+from monolect.nn.utils import fusion, parametrize, prune, rnn, stateless
 from monolect.nn.utils.gradients import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -21,8 +23,11 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "fusion",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrize",
+    "prune",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",

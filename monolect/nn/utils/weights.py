@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from monolect.base.errors import ArgumentError
 from monolect.nn.layers.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from monolect.nn.module import Module
+from monolect.nn.utils.computed import compute, computed, parameter, uncompute
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
 
@@ -21,31 +22,14 @@ M = TypeVar("M", bound=Module)
 P = ParamSpec("P")
 
 
-def _weight(call: str, module: Module, name: str) -> Tensor:
-    """Return the parameter `name` of `module`. Raises ArgumentError, which names the function, where there is none."""
-    weight = vars(module).get(name)
-    if not isinstance(weight, Tensor):
-        found = [k for k, v in vars(module).items() if isinstance(v, Tensor)]
-        raise ArgumentError(f"{call}: name", expected=f"a module with the parameter {name!r}", found=found)
-    return weight
-
-
-def _with_property(module: Any, name: str, value: Callable[[Any], Tensor]) -> None:
-    """Give `module` a class of its own, in which `name` is a property that calls `value`."""
-    del vars(module)[name]
-    kind = type(module)
-    module.__class__ = type(kind.__name__, (kind,), {name: property(value), "__module__": kind.__module__})
-
-
 def _without_property(call: str, module: Any, name: str, part: str) -> Tensor:
-    """Give `module` its class back and return the value of the property `name`. Raises ArgumentError, which names the
+    """Remove the property `name` from `module` and return its value. Raises ArgumentError, which names the
     function, where `name` is none or the tensor `part` is missing.
     """
-    kind: Any = type(module)
-    if not isinstance(vars(kind).get(name), property) or part not in vars(module):
+    if name not in computed(module) or part not in vars(module):
         raise ArgumentError(f"remove_{call}", expected=f"a module of {call}", found=repr(module))
     weight: Tensor = getattr(module, name).detach().clone().realize()
-    module.__class__ = kind.__base__
+    uncompute(module, name)
     return weight
 
 
@@ -67,7 +51,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     >>> layer.weight_g.shape, layer.weight_v.shape, layer.weight.shape
     ((3, 1), (3, 2), (3, 2))
     """
-    weight = _weight("weight_norm", module, name)
+    weight = parameter("weight_norm", module, name)
 
     def value(self: Any) -> Tensor:
         v = getattr(self, f"{name}_v")
@@ -76,7 +60,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     own = vars(module)
     own[f"{name}_g"] = _length(weight, dim).detach().clone().realize().requires_grad_()
     own[f"{name}_v"] = weight.detach().clone().realize().requires_grad_()
-    _with_property(module, name, value)
+    compute(module, name, value)
     return module
 
 
@@ -143,7 +127,7 @@ def spectral_norm(
     >>> sorted(layer.state_dict())
     ['bias', 'weight_orig', 'weight_u', 'weight_v']
     """
-    weight = _weight("spectral_norm", module, name)
+    weight = parameter("spectral_norm", module, name)
     if n_power_iterations < 1:
         raise ArgumentError("spectral_norm: n_power_iterations", expected="at least 1", found=n_power_iterations)
     axis = dim if dim is not None else int(isinstance(module, ConvTranspose1d | ConvTranspose2d | ConvTranspose3d))
@@ -158,7 +142,7 @@ def spectral_norm(
         drawn = Tensor.randn(n, dtype=weight.dtype, device=weight.device)
         module.register_buffer(f"{name}_{key}", _unit(drawn, eps).realize())
     vars(module)[f"{name}_orig"] = weight.detach().clone().realize().requires_grad_()
-    _with_property(module, name, value)
+    compute(module, name, value)
     module.register_forward_pre_hook(_Iteration(name, n_power_iterations, eps, axis))
     return module
 
