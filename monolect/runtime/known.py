@@ -28,7 +28,7 @@ def run_known(u: UOp) -> UOp | None:
         return None
     key, buffers, inspected, has_functions = structure([u])
     if has_functions and key is not None:
-        key, buffers = inlined_structure([u], key, buffers)
+        key, buffers = inlined_structure([u], key, buffers, may_inline=False)
     if not buffers:
         return None
     plan = cached((key, buffers[0].arg.device, settings.choices))

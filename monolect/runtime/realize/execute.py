@@ -212,13 +212,17 @@ def _run_batch(
     return run_plan(plan, buffers, as_symbolic, batch)
 
 
-def inlined_structure(batch: list[UOp], key: tuple, buffers: list[UOp]) -> tuple[Any, list[UOp]]:
+def inlined_structure(
+    batch: list[UOp], key: tuple, buffers: list[UOp], may_inline: bool = True
+) -> tuple[Any, list[UOp]]:
     """Return the key and BUFFERs of `batch` with its FUNCTIONs inlined, from the `key` and `buffers` of the batch as it
-    is. They are found once for each key.
+    is. They are found once for each key. (None, []) if they are not known and `may_inline` is false.
     """
     full_key = key, settings.choices
     known = _inlined.get(full_key)
     if known is None:
+        if not may_inline:
+            return None, []
         resolved = structure(resolve_functions(batch))
         number = {b: i for i, b in enumerate(buffers)}
         known = _inlined[full_key] = resolved.key, [number[b] for b in resolved.buffers]
