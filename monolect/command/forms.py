@@ -36,6 +36,7 @@ from monolect.ir.uop import UOp, node, nodes_of, shape_source
 ONCE = "once"  # arg of the LINEAR with the items that run once
 FILES = "disk:"  # prefix of the name of a device that is a file
 ARENA = -1  # slot of the BUFFER that all intermediates of a device share
+SHARED_ARENA = -2  # the same for intermediates that sums over processes read and write
 
 
 class Operand(NamedTuple):
@@ -326,8 +327,8 @@ def new_slot(items: Sequence[UOp]) -> int:
 
 
 def is_arena(b: UOp) -> bool:
-    """Return whether `b`, a PARAM or BUFFER, is an arena: the BUFFER that all intermediates of a device share."""
-    return b.op == "BUFFER" and b.arg.slot == ARENA
+    """Return whether `b`, a PARAM or BUFFER, is an arena: a BUFFER that intermediates of a device share."""
+    return b.op == "BUFFER" and b.arg.slot in (ARENA, SHARED_ARENA)
 
 
 def memory(slot: int, n_bytes: int, device: str) -> UOp:
@@ -341,6 +342,7 @@ __all__ = [
     "ARENA",
     "ONCE",
     "Operand",
+    "SHARED_ARENA",
     "access",
     "accesses",
     "base_of",

@@ -6,11 +6,12 @@ import pytest
 from monolect import dtypes
 from monolect.base.errors import VerifyError
 from monolect.command.check import check
-from monolect.command.forms import calls_in, is_allreduce, items_of, once_of, program_of
+from monolect.command.forms import ARENA, SHARED_ARENA, base_of, calls_in, is_allreduce, items_of, once_of, program_of
 from monolect.command.interp import run_step
 from monolect.command.passes import COMMAND, lower
 from monolect.command.rewrites.dependencies import dependencies
 from monolect.command.rewrites.group import group
+from monolect.command.rewrites.memory import plan_memory
 from monolect.command.rewrites.own import own
 from monolect.command.rewrites.rebase import rebase
 from monolect.ir.collective import Sum, allreduced, are_processes, sum_kernel, sum_of
@@ -95,3 +96,20 @@ def test_a_partial_value_in_memory_is_not_copied() -> None:
 def test_processes_are_told_by_their_devices() -> None:
     assert are_processes(("mpi", "mpi:1")) and not are_processes(("cpu", "cpu:1"))
     assert not are_processes(("mpi",)) and not are_processes(("mpi", "mpi")) and not are_processes(("mpi", "cpu"))
+
+
+def test_what_a_sum_reads_and_writes_is_in_an_arena_of_its_own() -> None:
+    buffers = [new_buffer((SIZE,), dtypes.float32, name) for name in (*NAMES, *NAMES)]
+    args = [node("PARAM", (shape_source((SIZE,)),), ParamArg(k, dtypes.float32, "mpi", "GLOBAL")) for k in range(2)]
+    other = new_buffer((SIZE,), dtypes.float32, "mpi")
+    copy = sum_kernel(Sum("ADD", dtypes.float32, 1), SIZE)
+    items = [
+        node("CALL", (copy, other, args[0])),
+        node("CALL", (copy, buffers[3], other)),
+        node("CALL", (sum_kernel(Sum("ADD", dtypes.float32, 3), SIZE, 3), *buffers)),
+        node("CALL", (copy, args[1], buffers[0])),
+    ]
+    outs = node("TUPLE", (node("AFTER", (args[1], node("LINEAR", tuple(items)))),))
+    step = plan_memory(node("FUNCTION", (outs,), StepInfo(("argument", "result"), 1)), target_of("cpu"))
+    found = [[base_of(u).arg.slot for u in c.src[1:5]] for c in calls_of(step)]  # no item writes the last two operands
+    assert found == [[ARENA, 0], [SHARED_ARENA, ARENA], [SHARED_ARENA] * 4, [1, SHARED_ARENA]]

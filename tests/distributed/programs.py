@@ -150,6 +150,52 @@ def sums() -> None:
     transport_module.routes, messages.CHUNK_BYTES = routes, CHUNK_BYTES
 
 
+def in_place() -> None:
+    """Sums of what steps make are combined in place, with the bits of sums by other ways; memory is used again."""
+    d, link = distributed.devices(), transport()
+    shared, n_calls, n_ranks = link.shared, [], len(d)
+    assert shared is not None
+    heap, combined = shared.heap, shared._in_place
+    shared._in_place = lambda *args: (n_calls.append(1), combined(*args))  # type: ignore[func-returns-value, method-assign]
+
+    def summed(t: Tensor) -> tuple[Tensor, Tensor]:
+        return (t * 3).sum(0) * 2, (t / 3).amax(0) + 1
+
+    rng = np.random.default_rng(0)
+    wanted: list[np.ndarray] = []
+    steps = []  # several steps stay alive, each with memory of its own
+    for size in (8193, 10_001, 70_003, 1_500_001):
+        x = Tensor(rng.normal(size=(n_ranks, size)).astype(np.float32)).shard(d).realize()
+        f = jit(summed)
+        for way in ("in place", "not all in place", "in chunks", "by messages"):
+            place = heap.place
+            if way == "in chunks" or (way == "not all in place" and link.rank == 1):
+                heap.place = lambda data: -1  # type: ignore[method-assign]
+            link.shared = None if way == "by messages" else shared
+            before = len(n_calls)
+            found = [t.numpy() for g in (f, f, f, summed) for t in g(x)]
+            assert len(n_calls) - before == (8 if way == "in place" else 0), (way, n_calls)
+            heap.place, link.shared = place, shared  # type: ignore[method-assign]
+            if way == "in place":
+                wanted = found[:2]
+            for k, t in enumerate(found):
+                np.testing.assert_array_equal(t, wanted[k % 2])
+        steps.append((f, x, wanted))
+    end = heap.end
+    for k in range(80):
+        f, x, wanted = steps[k % 4]
+        np.testing.assert_array_equal((f if k % 8 < 4 else summed)(x)[0].numpy(), wanted[0])
+    assert heap.end == end and heap.cached_bytes
+    cached = heap.cached_bytes
+    steps.clear()
+    del f, x
+    assert heap.cached_bytes > cached, "a step that is gone returns its memory"
+    heap.alloc = lambda n_bytes: None  # type: ignore[method-assign]
+    before = len(n_calls)
+    x = Tensor(rng.normal(size=(n_ranks, 70_001)).astype(np.float32)).shard(d).realize()
+    assert summed(x)[0].numpy().tobytes() == jit(summed)(x)[0].numpy().tobytes() and len(n_calls) == before
+
+
 def seen() -> None:
     """DEBUG=2 has a line for each copy and each sum over processes, with how its bytes move."""
     d, link = distributed.devices(), transport()
@@ -562,9 +608,9 @@ def fails(how: str, after: str) -> None:
 
 
 def fails_in_a_sum(how: str) -> None:
-    """The last process leaves a loop of replayed sums, or adds up a value of another size."""
+    """The last process leaves a loop of replayed sums, one of them in place, or adds up a value of another size."""
     d, link = distributed.devices(), transport()
-    x, f = Tensor.ones(len(d), 100_000).shard(d).realize(), jit(lambda t: t.sum(0))
+    x, f = Tensor.ones(len(d), 100_000).shard(d).realize(), jit(lambda t: (t.sum(0), (t * 2).sum(0) + 1))
     for k in range(100_000):
         if k == 5 and distributed.rank() == distributed.size() - 1:
             if how == "is killed":

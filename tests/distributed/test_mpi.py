@@ -33,7 +33,7 @@ def run(n: int, *program: str) -> subprocess.CompletedProcess[str]:
 
 # On how many processes `make test` runs a program: what has a form of its own for more than two runs on four.
 PROCESSES = {
-    "values": 4, "collectives": 4, "states": 4, "random": 4, "ring": 4,
+    "values": 4, "collectives": 4, "states": 4, "random": 4, "ring": 4, "in_place": 4,
     "sums": 2, "seen": 2, "room": 2, "training": 2, "overlap": 2, "pipeline": 2, "compiles": 2, "gathers": 2,
     "numbers": 2, "residual": 2, "schedules": 2,
 }  # fmt: skip

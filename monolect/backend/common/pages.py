@@ -23,7 +23,7 @@ HUGE_PAGE_BYTES: Final = 2 << 20
 SLOW_FAULT_NS: Final = 1_000_000  # ns of thread time; a huge page that takes longer is slow to fault
 DROP_EVERY_S: Final = 0.1  # s between drops of a compiler's pages: mapping them again takes 2 % of the time at most
 _STEP_BYTES: Final = 16 << 20  # bytes prefaulted by one call; another thread that maps memory waits for one call
-_POPULATE_WRITE: Final = 23  # advice of madvise since Linux 5.14; older kernels refuse it, and pages fault when touched
+POPULATE_WRITE: Final = 23  # advice of madvise since Linux 5.14; older kernels refuse it, and pages fault when touched
 
 
 def map_pages(n_bytes: int) -> mmap.mmap:
@@ -85,7 +85,7 @@ def _prefault(pages: mmap.mmap, address: int, n_bytes: int) -> None:
     for at in range(0, n_bytes if madvise else 0, _STEP_BYTES):
         size = min(_STEP_BYTES, n_bytes - at)
         start = time.thread_time_ns()
-        if madvise(address + at, size, _POPULATE_WRITE):  # an older kernel, or no memory: touching the pages will tell
+        if madvise(address + at, size, POPULATE_WRITE):  # an older kernel, or no memory: touching the pages will tell
             return
         if time.thread_time_ns() - start > SLOW_FAULT_NS * size // HUGE_PAGE_BYTES:
             with contextlib.suppress(ValueError):  # the mapping was closed meanwhile
@@ -185,6 +185,7 @@ def _c_function(name: str, *argtypes: Any) -> Any:
 
 __all__ = [
     "HUGE_PAGE_BYTES",
+    "POPULATE_WRITE",
     "address_of",
     "advise_huge",
     "aligned_address",

@@ -44,6 +44,10 @@ class MpiDevice(CpuDevice):
         """Return memory of `n_bytes`, without bytes on another rank's device."""
         return memory.alloc(n_bytes) if self.is_here else AbsentMemory(n_bytes, _elsewhere)
 
+    def alloc_shared(self, n_bytes: int) -> memory.Memory | AbsentMemory:
+        """Return memory like `alloc`, in which the transport adds up values of several processes faster, if it can."""
+        return (self.transport.alloc(n_bytes) if self.is_here else None) or self.alloc(n_bytes)
+
     def prepare(self, sizes: Sequence[int]) -> list[Thread]:
         """Preallocate memory for results, if they are here; return the threads that do it."""
         return memory.prepare(sizes) if self.is_here else []

@@ -5,6 +5,9 @@ of a chunk. So a value is read once and written once, and all else stays in the 
 copy chunk t, combine chunk t - 1, read the results of chunk t - 2; a barrier ends each iteration. A value of few bytes
 is combined by each process on its own, with one barrier.
 
+Values and results in the heaps of all processes (`heap.py`) are combined in place: each process reads its part of all
+values and stores it to all results, between two barriers. So no byte is copied.
+
 Invariant: a process writes to a slot or a result only after the others have read what it held before.
 """
 
@@ -18,11 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from monolect.backend.mpi.heap import Heap
 from monolect.base.errors import DistributedError
 
 SLOT_BYTES = 16 << 20  # bytes of a slot; a smaller one costs barriers, which are slow if processors are shared
 HOST_BYTES = 64 << 20  # bytes of one slot of all processes; more processes have smaller slots
 SMALL_BYTES = 1 << 15  # bytes up to which reading all values takes less time than a second barrier
+MAX_IN_PLACE = 8  # processes that store to the results of all; more stores at once than buffers of a core are slow
 LINE_BYTES = 64  # bytes of a cache line; parts begin on one
 PAGE_BYTES = 4096
 SHARED_FOLDER = Path("/dev/shm")  # where Linux has such memory; a container may limit its size
@@ -36,8 +41,8 @@ class SharedMemory:
     """The memory that the processes of a host share. `members`: their ranks in the job. All of them make it at once.
 
     The first page of each process has counters. Counter k of process i is the number of times that i has met k, or
-    arrived to meet it. The last two counters are the tag of the program that i runs and the size of the value that it
-    combines now.
+    arrived to meet it. The last four counters are the tag of the program that i runs, the size of the value that it
+    combines now, and where the value and the result are in its heap, -1 if one of them is not.
     """
 
     def __init__(self, comm: Any, host: Any) -> None:
@@ -47,7 +52,7 @@ class SharedMemory:
         self.members: list[int] = host.allgather(comm.Get_rank())  # empty if the host has no memory to share
         slot = host.bcast(min(SLOT_BYTES, HOST_BYTES // n, _room() // (2 * (n + 1)))) // PAGE_BYTES * PAGE_BYTES
         result = _rounded(-(-slot // n), PAGE_BYTES)
-        counters = _rounded(8 * (n + 2), PAGE_BYTES)
+        counters = _rounded(8 * (n + 4), PAGE_BYTES)
         self.window: Any = _window(host, counters + 2 * slot + 2 * result) if slot >= SMALL_BYTES else None
         if self.window is None:
             self.members = []
@@ -59,6 +64,7 @@ class SharedMemory:
         parts = [[m[a:b] for a, b in zip(ends, ends[1:], strict=False)] for m in whole]
         self.slots, self.results = [p[:2] for p in parts], [p[2:] for p in parts]
         self.slot_bytes = slot
+        self.heap = Heap(host)
         self.readers: list[int] = []  # processes that may still read what this one wrote
         self.counters[self.me][:] = 0
         self.window.Sync()
@@ -77,31 +83,62 @@ class SharedMemory:
         group = [self.members.index(rank) for rank in ranks]
         self._meet(self.readers, wait)
         self.readers = group
-        self.counters[self.me][-2:] = tag, data.size
+        places = self.heap.place(data), self.heap.place(into)
+        is_placed = min(places) >= 0 and len(group) <= MAX_IN_PLACE
+        self.counters[self.me][-4:] = tag, data.size, *(places if is_placed else (-1, -1))
         if data.size <= SMALL_BYTES:
             self.slots[self.me][0][: data.size] = data
             self._arrive(group)
             self._meet(group, wait)
             self._check_equal(group)
             combine([into], [data if k == self.me else self.slots[k][0][: data.size] for k in group])
-        else:
-            self._in_chunks(data, into, combine, group, wait)
+            self._arrive(group)
+            return
+        if not is_placed:
+            self._fill(0, data, group)
         self._arrive(group)
+        self._meet(group, wait)
+        self._check_equal(group)
+        placed = [self.counters[k][-1] >= 0 for k in group]
+        if all(placed):
+            self._in_place(data.size, combine, group)
+            self._arrive(group)
+            self._meet(group, wait)
+            return
+        if any(placed):
+            if is_placed:
+                self._fill(0, data, group)
+            self._arrive(group)
+            self._meet(group, wait)
+        self._in_chunks(data, into, combine, group, wait)
+        self._arrive(group)
+
+    def _in_place(self, size: int, combine: Combine, group: Sequence[int]) -> None:
+        """Combine the part of this process of values of `size` bytes in the heaps of all."""
+        a, b = [*spans(size, len(group))][group.index(self.me)]
+        if a < b:
+            places = [(self.heap.files[k], *self.counters[k][-2:].tolist()) for k in group]
+            results = [file[result + a : result + b] for file, _, result in places]
+            combine(results, [file[value + a : value + b] for file, value, _ in places])
+
+    def _fill(self, t: int, data: np.ndarray, group: Sequence[int]) -> None:
+        """Copy to a slot what others combine of chunk `t` of `data`."""
+        chunk, slot = data[t * self.slot_bytes : (t + 1) * self.slot_bytes], self.slots[self.me][t & 1]
+        for k, (a, b) in zip(group, spans(chunk.size, len(group)), strict=True):
+            if k != self.me:
+                slot[a:b] = chunk[a:b]
 
     def _in_chunks(
         self, data: np.ndarray, into: np.ndarray, combine: Combine, group: Sequence[int], wait: Wait
     ) -> None:
-        """Combine `data` chunk by chunk; see the docstring of the module."""
+        """Combine `data` chunk by chunk, of which the first is in the slots; see the docstring of the module."""
         step, me, at = self.slot_bytes, self.me, group.index(self.me)
         n_chunks = -(-data.size // step)
-        for t in range(n_chunks + 2):
+        for t in range(1, n_chunks + 2):
             now, before = t & 1, t + 1 & 1
             if t < n_chunks:
-                chunk, slot = data[t * step : (t + 1) * step], self.slots[me][now]
-                for k, (a, b) in enumerate(spans(chunk.size, len(group))):
-                    if k != at:
-                        slot[a:b] = chunk[a:b]
-            if 1 <= t <= n_chunks:
+                self._fill(t, data, group)
+            if t <= n_chunks:
                 chunk, result = data[(t - 1) * step : t * step], into[(t - 1) * step : t * step]
                 a, b = [*spans(chunk.size, len(group))][at]
                 if a < b:
@@ -115,8 +152,6 @@ class SharedMemory:
             if t <= n_chunks:
                 self._arrive(group)
                 self._meet(group, wait)
-            if t == 0:
-                self._check_equal(group)
 
     def _arrive(self, group: Sequence[int]) -> None:
         """Let the processes `group` see what this one wrote, and that it read what they wrote."""
@@ -136,8 +171,8 @@ class SharedMemory:
 
     def _check_equal(self, group: Sequence[int]) -> None:
         """Raise DistributedError if a process of `group` combines a value of another size or program than this one."""
-        mine = self.counters[self.me][-2:].tolist()
-        if other := [self.members[k] for k in group if self.counters[k][-2:].tolist() != mine]:
+        mine = self.counters[self.me][-4:-2].tolist()
+        if other := [self.members[k] for k in group if self.counters[k][-4:-2].tolist() != mine]:
             found = f"another size or program on rank {', '.join(map(str, other))}"
             rank = self.members[self.me]
             raise DistributedError(

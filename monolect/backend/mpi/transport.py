@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from monolect.backend.common.host.memory import Memory
 from monolect.backend.common.llvm.compile import host_features
 from monolect.backend.mpi import watch
 from monolect.backend.mpi.messages import ROUTES, Messenger
@@ -59,6 +60,9 @@ class Transport(Messenger, Protocol):
         The processes `ranks` call it, with equal sizes. `combine` computes a part of the elements, and a transport that
         has sums of its own may read what it computes from it (`runtime/allreduce.py`).
         """
+
+    def alloc(self, n_bytes: int) -> Memory | None:
+        """Return memory for values and results of `allreduce`, which it combines faster there; None if it has none."""
 
     def is_remote(self, ranks: Sequence[int]) -> bool:
         """Return whether `allreduce` of the processes `ranks` moves values by messages, so that a processor waits."""
@@ -124,6 +128,9 @@ class MpiTransport:
         else:
             hosts = [self.hosts[rank] for rank in ranks]
             ROUTES[routes(data.size, hosts)[0].name](self, data, into, combine, ranks)
+
+    def alloc(self, n_bytes: int) -> Memory | None:
+        return None if self.shared is None or not self.shared.members else self.shared.heap.alloc(n_bytes)
 
     def is_remote(self, ranks: Sequence[int]) -> bool:
         return self.shared is None or not self.shared.holds(ranks)

@@ -23,11 +23,13 @@ from monolect.base.numpy import np
 from monolect.base.target import Target
 from monolect.command.forms import (
     ARENA,
+    SHARED_ARENA,
     base_of,
     buffer_bytes,
     calls_in,
     extent,
     home,
+    is_allreduce,
     is_collective,
     is_frame,
     items_of,
@@ -188,7 +190,8 @@ class ManyBlocks(Blocks):
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 def plan_memory(step: UOp, target: Target) -> UOp:
-    """The pass: return `step` with the BUFFERs that its items write replaced by views of the arena of their device.
+    """The pass: return `step` with the BUFFERs that its items write replaced by views of the arena of their device;
+    those of sums over processes by views of an arena that other processes may reach.
 
     Destinations of copies, and results of items that run once and that other items use, keep their own BUFFER. A BUFFER
     with a padded frame (`forms.is_frame`) shares memory only with BUFFERs that have an equal frame. `target` gives the
@@ -216,10 +219,12 @@ def plan_memory(step: UOp, target: Target) -> UOp:
         if b in lives:
             lives[b] = lives[b]._replace(last=max(lives[b].last, at))
     locations: dict[UOp, tuple[UOp, int]] = {}
-    for dev in dict.fromkeys(home(b, target.name) for b in lives):
-        mine = {b: life for b, life in lives.items() if home(b, target.name) == dev}
+    summed = {base_of(u) for c in (*once, *order) if is_allreduce(c) for u in operands_of(c)}
+    arena_of = {b: (SHARED_ARENA if b in summed else ARENA, home(b, target.name)) for b in lives}
+    for slot, dev in dict.fromkeys(arena_of.values()):
+        mine = {b: life for b, life in lives.items() if arena_of[b] == (slot, dev)}
         offsets, n_bytes = _offsets_by_group(mine, once, target)
-        arena = memory(ARENA, n_bytes, dev)
+        arena = memory(slot, n_bytes, dev)
         locations.update((b, (arena, offset)) for b, offset in offsets.items())
     if not locations:
         return step

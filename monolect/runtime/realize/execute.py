@@ -21,7 +21,7 @@ from monolect.backend.base import Preparing
 from monolect.backend.registry import Device, is_here, is_on_disk
 from monolect.base.errors import AllocationError, InternalError, IRError, JitError
 from monolect.base.settings import settings
-from monolect.command.forms import buffer_bytes, home
+from monolect.command.forms import SHARED_ARENA, buffer_bytes, home
 from monolect.ir.placement import device, engine
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like, node, substitute, toposort
 from monolect.runtime import profile
@@ -450,7 +450,7 @@ def _run_unusual(
         addresses.append(memory.address)
         new.append(b)
     addresses += sizes
-    owned = [Device[home(b, plan.device)].alloc(buffer_bytes(b)) for b in plan.owned] if plan.owned else []
+    owned = [own_memory(Device[home(b, plan.device)], b) for b in plan.owned]
     addresses += [memory.address for memory in owned]
     if settings.VERIFY > 1 and not hasattr(plan.commands, "bind_memory"):
         from monolect.runtime.realize import verified  # imported only for VERIFY
@@ -463,6 +463,11 @@ def _run_unusual(
                 plan.commands.bind_memory(n, memory)
         run(plan.commands, addresses, plan.items)
     return new
+
+
+def own_memory(device: Any, b: UOp) -> Any:
+    """Return new memory on `device` for `b`, a BUFFER that a step owns."""
+    return (device.alloc_shared if b.arg.slot == SHARED_ARENA else device.alloc)(buffer_bytes(b))
 
 
 def run(commands: Any, addresses: list[int], items: tuple[UOp, ...], replayed: bool = False) -> None:
@@ -512,6 +517,7 @@ __all__ = [
     "from_numpy",
     "inlined_structure",
     "launch",
+    "own_memory",
     "listening",
     "plans",
     "realize",

@@ -39,7 +39,7 @@ from monolect.runtime import profile
 from monolect.runtime.binding import concrete, value_of
 from monolect.runtime.buffer import Shards, parts_of, with_storage
 from monolect.runtime.realize.encode import encode
-from monolect.runtime.realize.execute import realize, run
+from monolect.runtime.realize.execute import own_memory, realize, run
 from monolect.runtime.realize.locks import running
 from monolect.runtime.realize.plan import positions, target_of
 from monolect.runtime.replay.packing import PackedCopy, packed_copy
@@ -309,7 +309,7 @@ class Capture:
             elif b in self.packed and self.packed[b][0] in self.constants:
                 self._bind_packed(b)
             else:
-                self.owned[b] = memory = self.home(b).alloc(buffer_bytes(b))
+                self.owned[b] = memory = own_memory(self.home(b), b)
                 self._bind(n, memory.address)
 
     def _bind_packed(self, b: UOp) -> None:
