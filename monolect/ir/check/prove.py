@@ -191,13 +191,17 @@ def _all_of(conditions: Sequence[UOp]) -> UOp | None:
 
 
 def _where_holds(u: UOp, condition: UOp) -> UOp:
-    """Return `u` with each value that the bool UOp `condition` bounds by constants replaced by a RANGE with these
-    bounds. A value with more possible values than a RANGE counts is not replaced.
+    """Return `u` with each value that the bool UOp `condition` bounds by constants replaced by a number with these
+    bounds.
     """
-    found = [(x, lo, hi) for x, (lo, hi) in limits(conjuncts(condition)).items() if 0 <= hi - lo < dtypes.index.max]
     return substitute(
-        u, {x: node("RANGE", (idx(hi - lo + 1),), (-1 - k, "LOOP")) + lo for k, (x, lo, hi) in enumerate(found)}
+        u, {x: _between(k, lo, hi) for k, (x, (lo, hi)) in enumerate(limits(conjuncts(condition)).items()) if lo <= hi}
     )
+
+
+def _between(k: int, lo: int, hi: int) -> UOp:
+    """Return a number from `lo` to `hi`, the one with number `k`: a RANGE cannot count all that are below zero."""
+    return node("PARAM", (), ParamArg(k, dtypes.index, None, None, f"between_{k}", lo, hi))
 
 
 def _divided(index: UOp) -> UOp:
