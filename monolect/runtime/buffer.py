@@ -213,16 +213,23 @@ def to_numpy(u: UOp, memory: np.ndarray | None = None) -> np.ndarray:
         u = u.src[0]
     if u.op != "BUFFER" or u.storage is None:
         raise InternalError("to_numpy of a value that is not realized", expected="a BUFFER with storage", found=u.op)
-    n = count(u.shape)
+    shape = concrete(u.shape)  # symbolic for a result without elements of a captured step
+    n = count(shape)
     flat = u.storage.view(np.uint8) if memory is None else memory
     flat = flat[: n * u.dtype.itemsize].view(u.dtype.numpy)
+    expected = f"at most {_MOST_AXES} axes, sizes of 64 bits"
+    if (most := max(len(v.shape) for v in (u, *chain))) > _MOST_AXES:
+        raise AllocationError("NumPy has no array of this shape", expected=expected, found=f"{most} axes")
     try:
-        a = flat.reshape(u.shape)
+        a = flat.reshape(shape)
     except ValueError:  # an empty array with an axis that is too large for NumPy
-        raise AllocationError("NumPy has no array of this shape", expected="sizes of 64 bits", found=u.shape) from None
+        raise AllocationError("NumPy has no array of this shape", expected=expected, found=shape) from None
     for v in reversed(chain):
         a = _view(a, v)
     return a
+
+
+_MOST_AXES = 64  # of an array and of a memoryview
 
 
 # The dtypes that Python itself can read: (ctypes type, format letter of memoryview and array).
@@ -246,7 +253,8 @@ LETTERS = {d: letter for d, (_, letter) in _PYTHON.items()}
 def to_list(u: UOp) -> Any:
     """Return the values of a realized node as nested lists, read directly from host memory.
 
-    Returns None if the node is not a reshaped BUFFER in host memory, is empty, or Python cannot read its dtype.
+    Returns None if the node is not a reshaped BUFFER in host memory, is empty, has too many axes, or Python cannot read
+    its dtype.
     """
     base = u
     while base.op == "RESHAPE":
@@ -254,6 +262,8 @@ def to_list(u: UOp) -> Any:
     letter = LETTERS.get(u.dtype)
     shape = concrete(u.shape)
     if base.op != "BUFFER" or letter is None or not isinstance(base.storage, Memory) or 0 in shape:
+        return None
+    if len(shape) > _MOST_AXES:
         return None
     data = ctypes.string_at(base.storage.address, count(shape) * u.dtype.itemsize)
     return memoryview(data).cast("B").cast(letter, shape).tolist()  # type: ignore[call-overload]

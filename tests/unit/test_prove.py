@@ -555,3 +555,12 @@ def test_a_condition_with_one_bound_does_not_keep_a_product_from_overflowing() -
     assert evaluate((at,), {v: np.int64(-6148914691236517206)})[0] > 0
     assert not is_inside(at, idx(1), v < 1, solver=False)
     assert is_inside(at, idx(2), within(v, -3, 1), solver=False)
+
+
+def test_an_index_that_counts_from_the_end_where_it_is_negative_is_inside_behind_its_gate() -> None:
+    """A number below zero has more values than a loop counts, and the sum with a size does not overflow."""
+    x = build("CAST", node("PARAM", (), ParamArg(0, dtypes.int64, None, None, "x")), arg=dtypes.index)
+    at = build("WHERE", x < 0, x + 3, x)
+    assert is_inside(at, idx(3), within(at, 0, 3), solver=False)
+    assert not is_inside(at, idx(2), within(at, 0, 3), solver=False)
+    assert not is_inside(build("WHERE", x < 0, x - 3, x), idx(3), x < 3, solver=False)  # the smallest number wraps

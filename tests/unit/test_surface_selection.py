@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import monolect
-from monolect import ArgumentError, DTypeError, JitError, ShapeError, Tensor, jit
+from monolect import (
+    ArgumentError,
+    Context,
+    DTypeError,
+    IndexRangeError,
+    JitError,
+    ShapeError,
+    Tensor,
+    dtypes,
+    jit,
+)
 from tests.unit.rows_of_torch import check, wide
 
 X = np.array([[3.0, -1.0, 2.0, 3.0], [0.5, 3.0, -2.0, 0.0], [1.0, 1.0, 4.0, -1.0]])
@@ -103,6 +113,23 @@ def test_reductions_at_indices(row: str) -> None:
     else:
         f = lambda x, i, y: x.index_reduce(1, i, y, reduce, include_self=keeps)  # noqa: E731
         check(f, (X, np.array([0, 3, 0]), Y[:, :3].copy()))
+
+
+@pytest.mark.parametrize("reduce", ["mean", "prod", "amax", "amin"])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_negative_indices_of_index_reduce_count_from_the_end(reduce: str, keeps: bool) -> None:
+    x, index, values = Tensor([[2, 3, 5]]), Tensor([-3, 1, -1, 0]), Tensor([[7, 11, 13, 1]])
+    wanted = x.index_reduce(1, index % 3, values, reduce, include_self=keeps).tolist()
+    for kind in (dtypes.int64, dtypes.int8):
+        with Context(CHECK_BOUNDS=1):
+            assert x.index_reduce(1, index.cast(kind), values, reduce, include_self=keeps).tolist() == wanted
+    assert x.index_reduce_(1, index, values, reduce, include_self=keeps).tolist() == wanted
+    many = Tensor.ones(200).index_reduce(0, Tensor([-128, -1], dtype=dtypes.int8), Tensor([2.0, 3.0]), "prod")
+    assert many[72].item() == 2 and many[199].item() == 3 and many.sum().item() == 203
+    with Context(CHECK_BOUNDS=0):
+        assert x.index_reduce(1, Tensor([-4, 3, 2**62, -(2**62)]), values, reduce).tolist() == x.tolist()
+    with Context(CHECK_BOUNDS=1), pytest.raises(IndexRangeError, match="index_reduce"):
+        x.index_reduce(1, index - 1, values, reduce)
 
 
 @pytest.mark.sweep

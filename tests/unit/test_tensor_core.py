@@ -10,7 +10,7 @@ import torch
 
 from monolect.autograd.gradient import reach
 from monolect.base.dtype import dtypes
-from monolect.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from monolect.base.errors import AllocationError, ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from monolect.base.settings import Context
 from monolect.capture.jit import jit
 from monolect.ir.uop import live_nodes, toposort
@@ -329,3 +329,10 @@ def test_a_scalar_that_lies_between_aligned_addresses_has_no_axis():
     a = np.arange(8.0)
     for t in (Tensor(a[1:2].reshape(())), Tensor.from_dlpack(a[3:4].reshape(())), Tensor(np.array(5.0, ">f8"))):
         assert t.shape == t.numpy().shape == (t + 1).numpy().shape == ()
+
+
+@pytest.mark.parametrize("read", [Tensor.numpy, Tensor.tolist])
+def test_values_of_more_axes_than_numpy_has_are_refused(read: Any) -> None:
+    assert Tensor([1.0, 2.0]).reshape(2, *[1] * 63).numpy().ndim == 64
+    with pytest.raises(AllocationError, match="NumPy has no array of this shape"):
+        read(Tensor([1.0, 2.0]).reshape(2, *[1] * 64))

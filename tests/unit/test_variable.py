@@ -556,3 +556,12 @@ def test_backward_at_another_value_than_the_computed_one_is_refused() -> None:
     with pytest.raises(GradientError, match="another value of a Variable"):
         y.sum().backward()
     np.testing.assert_allclose(x.grad.numpy()[3], np.exp(X[3]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "captured"])
+def test_a_computed_value_without_elements_has_the_bound_size(wrap: Callable) -> None:
+    f = wrap(lambda x: (x[:N, :0] * 2, x[:N, 1:1].sum(0), Tensor.zeros(0, N)))
+    for k in (3, 5, 3):
+        with N.bind(k):
+            found = [t.numpy() for t in f(Tensor(X))]
+        assert [a.shape for a in found] == [(k, 0), (0,), (0, k)]

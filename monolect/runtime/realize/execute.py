@@ -125,7 +125,8 @@ def compute(todo: list[UOp], as_symbolic: bool = False, also: list[tuple[UOp, UO
             b.storage = Device[b.arg.device].alloc(buffer_bytes(b))
         elif 0 in r.shape:
             dev = one_device([r]) or device(r)[0]
-            done[r] = with_storage(r.shape, r.dtype, dev, Device[dev].alloc(1))
+            shape = r.shape if as_symbolic or listening.captures else concrete(r.shape)  # a capture serves all sizes
+            done[r] = with_storage(shape, r.dtype, dev, Device[dev].alloc(1))
         else:
             dev = one_device([r])
             if not dev or engine(dev) != dev:

@@ -500,7 +500,11 @@ class Capture:
         "fresh", "given" and "read", which the rule refers to.
         """
         if v.source == "constant":
-            return v.node
+            if v.node.op != "BUFFER" or concrete(v.node.shape) is v.node.shape:
+                return v.node
+            b = new_buffer(concrete(v.node.shape), *v.node.arg[1:3])  # of no elements: others are computed
+            b.storage = v.node.storage
+            return b
         if v.source == "parts":
             return v.joined(*[Capture._rebuilt(part, lists) for part in v.at])
         new = lists[v.source][v.at] if v.source != "read" else parts_of(lists["read"][v.at[0]].uop)[v.at[1]]

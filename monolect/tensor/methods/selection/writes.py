@@ -15,7 +15,7 @@ from monolect.base.dtype import accumulator, dtypes
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.tensor.base import TensorBase, as_int, refused_shape
 from monolect.tensor.guard import guard_methods
-from monolect.tensor.methods.index import selection
+from monolect.tensor.methods.index import position, selection
 from monolect.tensor.methods.selection.masks import without_masks
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
@@ -164,7 +164,8 @@ class WritesMixin(TensorBase):
         reduced by `reduce`: prod, mean, amax or amin.
 
         The values of self take part if `include_self`. `source` has the dtype and shape of self, but as many slices as
-        `index` has elements. Raises ShapeError, DTypeError or ArgumentError otherwise.
+        `index` has elements. Negative indices count from the end. Raises ShapeError, DTypeError or ArgumentError
+        otherwise.
 
         >>> Tensor([1, 2, 3]).index_reduce(0, Tensor([0, 0]), Tensor([5, 4]), "amin").tolist()
         [1, 2, 3]
@@ -178,7 +179,8 @@ class WritesMixin(TensorBase):
         shape = [i.numel() if k == a else n for k, n in enumerate(self.shape)] or [i.numel()]
         if tuple(source.shape) != tuple(shape) and self.ndim:
             raise ShapeError("index_reduce: the source", expected=tuple(shape), found=source.shape)
-        at: Any = i
+        n = self.shape[a] if self.ndim else 1
+        at: Any = self._wrap(cast(position(i, n, "index_reduce"), dtypes.int64))
         at = at.reshape(*(-1 if k == a else 1 for k in range(max(self.ndim, 1)))).expand(*shape)
         return self.scatter_reduce(dim if self.ndim else 0, at, source, reduce, include_self=include_self)
 
