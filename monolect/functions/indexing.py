@@ -213,7 +213,8 @@ def index_reduce(
     reduced by `reduce`: prod, mean, amax or amin.
 
     The values of `input` take part if `include_self`. `source` has the dtype and shape of `input`, but as many
-    slices as `index` has elements. Raises ShapeError, DTypeError or ArgumentError otherwise.
+    slices as `index` has elements. Negative indices count from the end. Raises ShapeError, DTypeError or
+    ArgumentError otherwise.
 
     >>> monolect.index_reduce(Tensor([1, 2, 3]), 0, Tensor([0, 0]), Tensor([5, 4]), "amin").tolist()
     [1, 2, 3]

@@ -168,14 +168,14 @@ def in_place() -> None:
         x = Tensor(rng.normal(size=(n_ranks, size)).astype(np.float32)).shard(d).realize()
         f = jit(summed)
         for way in ("in place", "not all in place", "in chunks", "by messages"):
-            place = heap.place
+            offset_of = heap.offset_of
             if way == "in chunks" or (way == "not all in place" and link.rank == 1):
-                heap.place = lambda data: -1  # type: ignore[method-assign]
+                heap.offset_of = lambda data: -1  # type: ignore[method-assign]
             link.shared = None if way == "by messages" else shared
             before = len(n_calls)
             found = [t.numpy() for g in (f, f, f, summed) for t in g(x)]
             assert len(n_calls) - before == (8 if way == "in place" else 0), (way, n_calls)
-            heap.place, link.shared = place, shared  # type: ignore[method-assign]
+            heap.offset_of, link.shared = offset_of, shared  # type: ignore[method-assign]
             if way == "in place":
                 wanted = found[:2]
             for k, t in enumerate(found):

@@ -53,8 +53,8 @@ def test_blocks_do_not_overlap_and_are_used_again(heap: Heap) -> None:
         again = heap.alloc(3 * MIB)
         assert again is not None
         again.view(np.uint8)[:] = 7
-        assert heap.files[0][heap.place(again.view(np.uint8))] == 7
-    assert heap.end == end and heap.place(np.zeros(4)) == -1
+        assert heap.files[0][heap.offset_of(again.view(np.uint8))] == 7
+    assert heap.end == end and heap.offset_of(np.zeros(4)) == -1
 
 
 def test_pages_beyond_what_is_cached_return_to_the_system(heap: Heap, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +73,6 @@ def test_without_room_there_is_no_memory(heap: Heap, monkeypatch: pytest.MonkeyP
     assert heap.alloc(64 * MIB) is None
     monkeypatch.setattr(module, "machine_bytes", lambda: 0)
     empty = Heap(Host())
-    assert empty.alloc(1) is None and empty.place(np.zeros(4)) == -1
+    assert empty.alloc(1) is None and empty.offset_of(np.zeros(4)) == -1
     monkeypatch.delattr(os, "memfd_create")
     assert not Heap(Host()).files

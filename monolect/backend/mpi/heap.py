@@ -3,7 +3,7 @@
 The heap of a process is a file without a name (memfd), which the others open while the heaps are made, and which the
 system frees with the last of them, however it ends. The file has room for more than the machine has and takes memory
 only for blocks in use: an allocation faults all pages of its block, so that a lack of memory is found there, not at a
-write. Blocks have size classes; a freed block keeps its place in the file and, up to a bound, its pages.
+write. Blocks have size classes; a freed block keeps its offset in the file and, up to a bound, its pages.
 
 What it is not: memory for all tensors. Few systems allow huge pages for it.
 """
@@ -53,7 +53,7 @@ class Heap:
             self.pages = maps[host.Get_rank()]
             self.address = address_of(self.pages)
         self.end = self.cached_bytes = 0
-        self.free: dict[int, list[int]] = defaultdict(list)  # places of free blocks with pages, by size
+        self.free: dict[int, list[int]] = defaultdict(list)  # offsets of free blocks with pages, by size
         self.empty: dict[int, list[int]] = defaultdict(list)  # the same, without pages
         self.lock = threading.RLock()  # re-entrant: the garbage collector may free a block inside of `alloc`
 
@@ -82,13 +82,13 @@ class Heap:
             else:
                 self._drop(at, size)
 
-    def place(self, data: np.ndarray) -> int:
+    def offset_of(self, data: np.ndarray) -> int:
         """Return where in the file of this process the array `data` starts, -1 if it is not in it."""
         at = data.ctypes.data - self.address if self.files else -1
         return at if 0 <= at < self.n_bytes else -1
 
     def _fresh(self, size: int) -> int | None:
-        """Return the place of a block whose pages were faulted now; None if there is no room or no memory."""
+        """Return the offset of a block whose pages were faulted now; None if there is no room or no memory."""
         if self.empty[size]:
             at = self.empty[size].pop()
         else:

@@ -83,9 +83,9 @@ class SharedMemory:
         group = [self.members.index(rank) for rank in ranks]
         self._meet(self.readers, wait)
         self.readers = group
-        places = self.heap.place(data), self.heap.place(into)
-        is_placed = min(places) >= 0 and len(group) <= MAX_IN_PLACE
-        self.counters[self.me][-4:] = tag, data.size, *(places if is_placed else (-1, -1))
+        offsets = self.heap.offset_of(data), self.heap.offset_of(into)
+        is_shared = min(offsets) >= 0 and len(group) <= MAX_IN_PLACE
+        self.counters[self.me][-4:] = tag, data.size, *(offsets if is_shared else (-1, -1))
         if data.size <= SMALL_BYTES:
             self.slots[self.me][0][: data.size] = data
             self._arrive(group)
@@ -94,19 +94,19 @@ class SharedMemory:
             combine([into], [data if k == self.me else self.slots[k][0][: data.size] for k in group])
             self._arrive(group)
             return
-        if not is_placed:
+        if not is_shared:
             self._fill(0, data, group)
         self._arrive(group)
         self._meet(group, wait)
         self._check_equal(group)
-        placed = [self.counters[k][-1] >= 0 for k in group]
-        if all(placed):
+        shared = [self.counters[k][-1] >= 0 for k in group]
+        if all(shared):
             self._in_place(data.size, combine, group)
             self._arrive(group)
             self._meet(group, wait)
             return
-        if any(placed):
-            if is_placed:
+        if any(shared):
+            if is_shared:
                 self._fill(0, data, group)
             self._arrive(group)
             self._meet(group, wait)
@@ -117,9 +117,9 @@ class SharedMemory:
         """Combine the part of this process of values of `size` bytes in the heaps of all."""
         a, b = [*spans(size, len(group))][group.index(self.me)]
         if a < b:
-            places = [(self.heap.files[k], *self.counters[k][-2:].tolist()) for k in group]
-            results = [file[result + a : result + b] for file, _, result in places]
-            combine(results, [file[value + a : value + b] for file, value, _ in places])
+            operands = [(self.heap.files[k], *self.counters[k][-2:].tolist()) for k in group]
+            results = [file[result + a : result + b] for file, _, result in operands]
+            combine(results, [file[value + a : value + b] for file, value, _ in operands])
 
     def _fill(self, t: int, data: np.ndarray, group: Sequence[int]) -> None:
         """Copy to a slot what others combine of chunk `t` of `data`."""
