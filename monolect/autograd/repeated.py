@@ -22,7 +22,7 @@ from monolect.autograd.gradient import gradients, is_without_graph
 from monolect.autograd.recorded import applications
 from monolect.base.dtype import DType, dtypes
 from monolect.base.settings import settings, switched
-from monolect.ir.ops import ParamArg
+from monolect.ir.ops import MOVEMENT, ParamArg
 from monolect.ir.placement import engine, param_like, placement
 from monolect.ir.rewrite import normal
 from monolect.ir.rewrite.normal import may_be_input
@@ -203,7 +203,7 @@ def _value_of(x: Any) -> Any:
         if x.__defaults__ or x.__kwdefaults__:
             return None
         held = _values_of([c.cell_contents for c in x.__closure__ or ()])
-        return None if held is None else (x.__code__, held)
+        return None if held is None else (x.__module__, x.__code__, held)
     if x.__class__ in (tuple, list):
         return _values_of(x)
     if x.__class__ is UOp:
@@ -246,7 +246,7 @@ def _record(root: UOp, root_grad: UOp, found: _Reading, varied: Collection[int])
 
 def _base(u: UOp) -> UOp:
     """Return the node below the views and marks of `u`."""
-    while len(u.src) and u.op in ("RESHAPE", "PERMUTE", "EXPAND", "FLIP", "SHRINK", "BITCAST", "DETACH", "CONTIGUOUS"):
+    while u.op in MOVEMENT or u.op in ("BITCAST", "DETACH", "CONTIGUOUS"):
         u = u.src[0]
     return u
 

@@ -1,4 +1,4 @@
-"""Allocate memory of this process that the other processes of its host reach, for sums over processes in place.
+"""Allocate memory of this process that the other processes of its host map, for the operands and results of sums.
 
 The heap of a process is a file without a name (memfd), which the others open while the heaps are made, and which the
 system frees with the last of them, however it ends. The file has room for more than the machine has and takes memory

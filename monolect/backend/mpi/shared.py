@@ -131,7 +131,7 @@ class SharedMemory:
     def _in_chunks(
         self, data: np.ndarray, into: np.ndarray, combine: Combine, group: Sequence[int], wait: Wait
     ) -> None:
-        """Combine `data` chunk by chunk, of which the first is in the slots; see the docstring of the module."""
+        """Combine `data` chunk by chunk; the first chunk is in the slots already. See the docstring of the module."""
         step, me, at = self.slot_bytes, self.me, group.index(self.me)
         n_chunks = -(-data.size // step)
         for t in range(1, n_chunks + 2):

@@ -120,7 +120,7 @@ class BasePruningMethod:
         return self._of_left(scores, mask, self.dim % mask.ndim)
 
     def _of_left(self, scores: Tensor, mask: Tensor, dim: int) -> Tensor:
-        """Return `mask` with what the method prunes of the slices, along `dim`, of which something is left."""
+        """Prune, along `dim`, the slices of `mask` that have an element left, and return the new mask."""
         is_left = mask.sum([d for d in range(mask.ndim) if d != dim]) != 0 if mask.ndim > 1 else mask != 0
         (left,) = is_left.nonzero(as_tuple=True)
         if left.shape[0] == 0:
