@@ -16,6 +16,14 @@ _NOT_USER = (_PACKAGE, "<monolect", "<frozen")
 _ours: dict[str, bool] = {}  # code file -> whether its frames are skipped
 
 
+def is_own(file: str) -> bool:
+    """Return whether `provenance` skips the frames of the code file `file`."""
+    own = _ours.get(file)
+    if own is None:
+        own = _ours[file] = file.startswith(_NOT_USER)
+    return own
+
+
 def provenance() -> tuple[str, int, str]:
     """Return file and line of the user's running call, and the name of the monolect function that it called.
 
@@ -59,4 +67,4 @@ def innermost_folder(trace: TracebackType | None) -> str:
     return folder
 
 
-__all__ = ["innermost_folder", "is_from_user", "provenance"]
+__all__ = ["innermost_folder", "is_from_user", "is_own", "provenance"]

@@ -30,7 +30,7 @@ from monolect.runtime.realize import execute
 from monolect.runtime.replay.in_progress import OWN, changes, restore
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device
-from monolect.tensor.deferred import all_deferred, forget_others
+from monolect.tensor.state.deferred import all_deferred, forget_others
 from monolect.tensor.tensor import Tensor, copied
 
 LiveTensors = Callable[[], list[Tensor]]

@@ -49,7 +49,7 @@ from monolect.runtime.replay.capture import aliased_arguments
 from monolect.runtime.replay.in_progress import NotKept, changes, restore, steps
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
-from monolect.tensor.deferred import all_deferred, forget_others
+from monolect.tensor.state.deferred import all_deferred, forget_others
 from monolect.tensor.tensor import Tensor, compute_pending
 from monolect.tensor.tree import (
     flatten,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer_like
 from monolect.runtime import profile
+from monolect.runtime.realize.encode import One
 from monolect.runtime.realize.execute import cached, inlined_structure, listening
 from monolect.schedule.callify import structure
 
@@ -24,32 +25,47 @@ def run_known(u: UOp) -> UOp | None:
     """Compute `u`, which is not realized, if that is one call of a program that ran before, and return its BUFFER; None
     if it is not. The caller holds `running`.
     """
-    if u.height > MAX_HEIGHT or listening.captures or settings.VERIFY > 1 or settings.tracing or profile.recording:
+    if u.height > MAX_HEIGHT or is_observed():
         return None
-    key, buffers, inspected, has_functions = structure([u])
-    if has_functions and key is not None:
-        key, buffers = inlined_structure([u], key, buffers, may_inline=False)
-    if not buffers:
-        return None
-    plan = cached((key, buffers[0].arg.device, settings.choices))
-    if plan is None or plan.one is None:
+    one, buffers, inspected = known_program(u)
+    if one is None:
         return None
     for x in inspected:
         if x is not u and (x.recomputed or ((holder := x.holder) is not None and holder() is not None)):
             return None  # `held.to_store` chooses what to store besides
-    run, alloc, template, n_bytes, owned_bytes = plan.one
+    return launched(one, buffers)
+
+
+def is_observed() -> bool:
+    """Return whether a capture, a check, a trace or a profile has to see each run."""
+    return bool(listening.captures or listening.see or settings.VERIFY > 1 or settings.tracing or profile.recording)
+
+
+def known_program(u: UOp) -> tuple[One | None, list[UOp], list[UOp]]:
+    """Return what runs `u` if that is one call of a program that ran before, else None; and the BUFFERs that it reads
+    and the inspected nodes of `callify.structure`.
+    """
+    key, buffers, inspected, has_functions = structure([u])
+    if has_functions and key is not None:
+        key, buffers = inlined_structure([u], key, buffers, may_inline=False)
+    plan = cached((key, buffers[0].arg.device, settings.choices)) if buffers else None
+    return None if plan is None else plan.one, buffers, inspected
+
+
+def launched(one: One, buffers: list[UOp]) -> UOp | None:
+    """Run `one` on `buffers` and return the new BUFFER; None, and nothing runs, if one of them has no memory yet."""
     try:
         addresses = [b.storage.address for b in buffers]
-    except AttributeError:  # a declared buffer, without memory yet
+    except AttributeError:  # a declared buffer
         return None
-    new = new_buffer_like(template)
-    new.storage = memory = alloc(n_bytes)
-    if owned_bytes:
-        owned = [alloc(n) for n in owned_bytes]
-        run(*addresses, memory.address, *[m.address for m in owned])
+    new = new_buffer_like(one.template)
+    new.storage = memory = one.alloc(one.n_bytes)
+    if one.owned_bytes:
+        owned = [one.alloc(n) for n in one.owned_bytes]
+        one.run(*addresses, memory.address, *[m.address for m in owned])
     else:
-        run(*addresses, memory.address)
+        one.run(*addresses, memory.address)
     return new
 
 
-__all__ = ["MAX_HEIGHT", "run_known"]
+__all__ = ["MAX_HEIGHT", "is_observed", "known_program", "launched", "run_known"]

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import functools
 import gc
-import threading
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from sys import getrefcount
 from typing import Any, Self
 
@@ -53,7 +52,6 @@ from monolect.tensor import random as random_state
 from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device, on_device_of, refused_shape
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
-from monolect.tensor.deferred import defer, deferred, exclude
 from monolect.tensor.devices.files import is_pending, write
 from monolect.tensor.devices.methods import DevicesMixin, compute_device
 from monolect.tensor.draws.generator import Generator
@@ -64,6 +62,20 @@ from monolect.tensor.methods.families import MethodsMixin
 from monolect.tensor.neural.autocast import autocasting
 from monolect.tensor.neural.families import NeuralMixin
 from monolect.tensor.printed import PrintMixin
+from monolect.tensor.state.deferred import defer, deferred, exclude
+from monolect.tensor.state.leaves import (
+    all_leaf_nodes,
+    followed,
+    leaf_nodes,
+    leaf_tensors,
+    leaves,
+    marked,
+    node_pairs,
+    paused,
+    watched,
+)
+from monolect.tensor.state.pending import delay_calls
+from monolect.tensor.state.pending import settle as settle_call
 from monolect.tensor.view import (
     MEMORY,
     Make,
@@ -80,58 +92,6 @@ from monolect.tensor.view import (
     target_of,
 )
 
-# Maps the nodes of tensors with `requires_grad`, current and earlier ones, to the tensor: a graph that was built before
-# the tensor was computed or assigned to holds an earlier node.
-_leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
-_paused: weakref.WeakKeyDictionary[UOp, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()  # of frozen tensors
-_leaf_tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by id
-# the dicts inside of them: to ask a weak dictionary whether it is empty is a call of Python's
-_leaf_refs, _paused_refs = _leaf_tensors.data, _paused.data  # type: ignore[attr-defined]
-
-
-def leaf_nodes() -> dict[UOp, Tensor]:
-    """Return the nodes that are leaves of `backward`, each with its tensor."""
-    if not _leaf_tensors:
-        return {}
-    found = {u: leaf for u, ref in _leaf_pairs(_leaves) if (leaf := ref()) is not None and leaf._requires_grad}
-    for t in leaves():
-        u = t._uop
-        if u not in found:  # the node was replaced directly, as a replay does
-            _leaves[u] = weakref.ref(t)
-            found[u] = t
-    return found
-
-
-def _leaf_pairs(nodes: weakref.WeakKeyDictionary[UOp, Any]) -> list[tuple[UOp, weakref.ref[Tensor]]]:
-    """Return (node, weak reference to its Tensor) for each entry of `nodes`.
-
-    Iterating over a WeakKeyDictionary raises if another thread adds a leaf meanwhile. The inner dict is read with its
-    own references as keys, because a look-up by node creates a reference and takes four times as long.
-    """
-    rows = nodes.data  # type: ignore[attr-defined]
-    return [(u, ref) for r in nodes.keyrefs() if (u := r()) is not None and (ref := rows.get(r)) is not None]
-
-
-def _all_leaf_nodes() -> set[UOp]:
-    """Return the nodes of all leaves, and of Tensors that were leaves until their requires_grad was set to False."""
-    return {*leaf_nodes(), *(u for u, _ in _leaf_pairs(_paused))}
-
-
-class _Watched(threading.local):
-    """Hold, for each thread, the nodes that `monolect.grad` differentiates by while it runs. A value that is computed
-    then keeps its graph if that leads to one of them.
-    """
-
-    nodes: tuple[UOp, ...] = ()
-
-
-watched = _Watched()
-
-
-def leaves() -> list[Tensor]:
-    """Return the living Tensors whose `requires_grad` is set, the leaves of `backward`."""
-    return [t for r in _leaf_tensors.valuerefs() if (t := r()) is not None]
-
 
 def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
     """Return every Tensor of the process except views, as the objects that refer to their class.
@@ -147,19 +107,11 @@ def live_tensors(known: Iterable[Tensor] = ()) -> list[Tensor]:
     return [t for t in found.values() if getattr(t, "_uop", None) is not None]  # another thread may be making one
 
 
-def _followed() -> Collection[UOp]:
-    """Return the nodes that gradients are passed to: a value that is computed keeps its graph if that leads to one."""
-    leaves: Collection[UOp] = leaf_nodes() if _leaf_refs else ()
-    if watched.nodes or _paused_refs:
-        return {*leaves, *watched.nodes, *(u for u, _ in _leaf_pairs(_paused))}
-    return leaves
-
-
 def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     """Compute `tensors` in one batch; return the node with the value of the first. The caller holds `running.lock`."""
     is_part = bool(under_way and (changes.captures or changes.is_inside))  # part of a captured step
     also: list[tuple[UOp, UOp]] | None = None if is_part else []
-    leaves = _followed()
+    leaves = followed()
     wanted = [computed_by(t) if t._is_view else t for t in tensors]
     if len(wanted) > 1:
         wanted = [*{id(t): t for t in wanted}.values()]
@@ -243,6 +195,7 @@ def in_own_memory(u: UOp) -> UOp:
     return u if memory is None or memory.storage is None else copied(u)
 
 
+@delay_calls
 @autocasting
 @guard_methods
 class Tensor(
@@ -299,7 +252,7 @@ class Tensor(
         if value.op != "BUFFER":
             value.holder = weakref.ref(self)
         if self._requires_grad:
-            _leaves[value] = weakref.ref(self)
+            marked[value] = weakref.ref(self)
 
     @property
     def grad(self) -> Tensor | None:
@@ -347,14 +300,14 @@ class Tensor(
             note_before(self, self._uop)
         if not value:
             self._requires_grad = False
-            _leaf_tensors.pop(id(self), None)
-            for u in [u for u, t in _leaf_pairs(_leaves) if t() is self]:
-                _paused[u] = _leaves.pop(u)
+            leaf_tensors.pop(id(self), None)
+            for u in [u for u, t in node_pairs(marked) if t() is self]:
+                paused[u] = marked.pop(u)
             if self._is_view:
                 as_frozen(self)
             else:
                 self._part_from_graphs()
-                _paused.pop(self._uop, None)  # no graph has it
+                paused.pop(self._uop, None)  # no graph has it
             return
         if not self.dtype.is_float:
             raise GradientError("only floats have gradients", expected="a float dtype", found=self.dtype.name)
@@ -362,18 +315,18 @@ class Tensor(
             return
         ref = weakref.ref(self)
         if self._is_view and not is_alone(self):
-            as_leaf(self, lambda u: _leaves.__setitem__(u, ref))
-        elif self._uop.op != "BUFFER" or self._uop in _leaves:
+            as_leaf(self, lambda u: marked.__setitem__(u, ref))
+        elif self._uop.op != "BUFFER" or self._uop in marked:
             # equal expressions are one node; a leaf needs a node that nothing else equals
             self._uop = copied(self._uop)
             self._uop.holder = ref  # so that it is stored when it is used again, as any value that is held
         else:
             self._part_from_graphs()
         self._requires_grad = True
-        _leaf_tensors[id(self)] = self
-        _leaves[self._uop] = ref
-        for u in [u for u, t in _leaf_pairs(_paused) if t() is self]:
-            _leaves[u] = _paused.pop(u)
+        leaf_tensors[id(self)] = self
+        marked[self._uop] = ref
+        for u in [u for u, t in node_pairs(paused) if t() is self]:
+            marked[u] = paused.pop(u)
 
     def _part_from_graphs(self) -> None:
         """Give this tensor another node of the same value if a graph may have the present one. So values computed while
@@ -466,7 +419,7 @@ class Tensor(
         Gradients still pass from the buffer to the graph of `old`. Return `new`, or another BUFFER of the same memory
         if `new` is registered with another graph already.
         """
-        if old is not new and not self._requires_grad and (leaves := _all_leaf_nodes()):
+        if old is not new and not self._requires_grad and (leaves := all_leaf_nodes()):
             (kept,) = remember([(new, old)], leaves, binding=bound_to)
             if kept.op != "BUFFER":  # the BUFFER has another graph
                 new = with_storage(new.shape, new.dtype, new.arg.device, new.storage)
@@ -477,16 +430,22 @@ class Tensor(
         return new
 
     def _realize_with(self, others: tuple[Tensor, ...]) -> UOp:
-        """Compute this tensor, `others`, the pending random states and the deferred tensors (`tensor/deferred.py`) in
-        one batch; return the node with the value of this one.
+        """Compute this tensor, `others`, the pending random states and the deferred tensors in one
+        batch; return the node with the value of this one.
 
         If that fails outside of a capture, the deferred tensors are excluded and the rest is computed without them.
         """
         pending, late = random_state.pending(), deferred()
         if not (others or pending or late or under_way or self._is_view or self._requires_grad):
+            call = self._call if self._is_pending else None
+            if call is not None and (value := call.run()) is not None:
+                settle_call(self, value)
+                return value
             old = self._uop
             if not is_realized(old) and (value := run_known(old)) is not None:
-                leaves = _followed()
+                if call is not None:
+                    call.learn(old)
+                leaves = followed()
                 kept = remember([(value, old)], leaves, binding=bound_to)[0] if leaves else value
                 if self._uop is old:  # else another thread has assigned to it meanwhile
                     self.uop = kept
@@ -509,9 +468,10 @@ class Tensor(
 
         The caller uses this node and does not read `_uop` again: another thread may assign meanwhile.
         """
-        u = self._uop
-        if is_computed(self, u):
-            return u
+        if not self._is_pending:
+            u = self._uop
+            if is_computed(self, u):
+                return u
         if running.user is not None:
             running.wait()
         with running.lock:  # so that no other thread's batch takes the pending states
@@ -524,7 +484,8 @@ class Tensor(
         >>> Tensor([[1, 2], [3, 4]]).numpy().sum(axis=0).tolist()
         [4, 6]
         """
-        refuse_while_capturing("reading the values of a tensor", self._uop)
+        if under_way:
+            refuse_while_capturing("reading the values of a tensor", self._uop)
         return to_numpy(self._value())
 
     def tolist(self) -> Any:
@@ -535,7 +496,8 @@ class Tensor(
         >>> Tensor([[1, 2], [3, 4]]).tolist(), Tensor(5).tolist()
         ([[1, 2], [3, 4]], 5)
         """
-        refuse_while_capturing("reading the values of a tensor", self._uop)
+        if under_way:
+            refuse_while_capturing("reading the values of a tensor", self._uop)
         u = self._value()
         found = to_list(u)
         if found is not None:
@@ -551,7 +513,7 @@ class Tensor(
         >>> Tensor([[1.5]]).item()
         1.5
         """
-        u = self._uop
+        u = self._uop if under_way or not self._is_pending else self._value()
         if u.shape != () and self.numel() != 1:
             raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")
         refuse_while_capturing("reading the values of a tensor", u)

@@ -23,7 +23,7 @@ from monolect.ir.ops import ParamArg
 from monolect.ir.uop import UOp, build, idx, node
 from monolect.runtime.binding import BY, values, variables
 from monolect.runtime.replay.in_progress import changes
-from monolect.tensor.deferred import all_deferred
+from monolect.tensor.state.deferred import all_deferred
 
 
 class Variable:

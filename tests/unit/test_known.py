@@ -8,9 +8,11 @@ import pytest
 
 from monolect import AllocationError, Context, Tensor, jit, nn
 from monolect.runtime import known, profile
-from monolect.runtime.realize import execute
+from monolect.runtime.realize import execute, varied
+from monolect.runtime.realize.encode import One
 from monolect.schedule.callify import structure
 from monolect.tensor import tensor as tensor_module
+from monolect.tensor.state import pending
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = A[::-1].copy() + 1
@@ -37,7 +39,11 @@ def pair() -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(autouse=True)
 def _without_states(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Other tests of the process may have left random states that are pending, and deferred tensors."""
+    """Other tests of the process may have left random states that are pending, and deferred tensors. Calls that were
+    made before are not delayed.
+    """
+    monkeypatch.setattr(pending, "under_way", [True])
+    varied._programs.clear()
     monkeypatch.setattr(tensor_module.random_state, "pending", lambda: [])
     monkeypatch.setattr(tensor_module, "deferred", lambda: [])
     yield
@@ -183,8 +189,10 @@ def test_a_failure_changes_nothing(pair: Any, error: BaseException, monkeypatch:
 
     key, buffers, *_ = structure([before])
     at = next(k for k in plans if k[0] == key)
-    run, alloc, *rest = plans[at].one or ()
-    for one in ((run, fails, *rest), (fails, alloc, *rest)):
+    known_one = plans[at].one
+    assert known_one is not None
+    rest = known_one.template, known_one.n_bytes, known_one.owned_bytes
+    for one in (One(known_one.run, fails, *rest), One(fails, known_one.alloc, *rest)):
         monkeypatch.setitem(execute.plans, at, plans[at]._replace(one=one))
         with pytest.raises(type(error)):
             t.realize()

@@ -14,8 +14,8 @@ from monolect.nn.layers.initial import filled
 from monolect.nn.module import Module
 from monolect.tensor.base import DeviceLike, DTypeLike, as_int, as_sizes
 from monolect.tensor.creation import check_sizes
-from monolect.tensor.deferred import defer
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.state.deferred import defer
 from monolect.tensor.tensor import Tensor
 
 

@@ -17,16 +17,22 @@ from monolect.ir.uop import UOp
 from monolect.runtime.realize.programs import loaded
 
 
-class One(NamedTuple):
+class One:
     """Hold what runs a plan of one new root: the function of its command buffer that binds and runs, that of its device
     that allocates, the template of the root's BUFFER, its bytes, and the bytes of further memory.
     """
 
-    run: Callable[..., None]
-    alloc: Callable[[int], Any]
-    template: UOp
-    n_bytes: int
-    owned_bytes: tuple[int, ...]
+    __slots__ = ("__weakref__", "alloc", "n_bytes", "owned_bytes", "run", "template")
+
+    def __init__(
+        self,
+        run: Callable[..., None],
+        alloc: Callable[[int], Any],
+        template: UOp,
+        n_bytes: int,
+        owned_bytes: tuple[int, ...],
+    ) -> None:
+        self.run, self.alloc, self.template, self.n_bytes, self.owned_bytes = run, alloc, template, n_bytes, owned_bytes
 
 
 class Plan(NamedTuple):

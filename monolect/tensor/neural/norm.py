@@ -20,8 +20,8 @@ from monolect.base.settings import settings
 from monolect.ir.bounds import at_most
 from monolect.ir.rewrite.normal import count
 from monolect.tensor.base import TensorBase, as_sizes
-from monolect.tensor.deferred import defer
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.state.deferred import defer
 
 # Gap between 1 and the next number of the dtype that means are computed in: the default eps of rms_norm.
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23}

@@ -1,0 +1,323 @@
+"""Delay the nodes of method calls that were made before on operands of the same kinds.
+
+What it is for: an eager program calls the same methods on computed Tensors of the same shapes again and again, and
+building the nodes takes longer than the kernels. Such a call returns a pending Tensor, which has the call in place of a
+node. If its value is asked for, the program that computed an equal call runs at once. Any other use builds the nodes.
+What it is not: a cache of values or of nodes. Records of calls hold no memory, and refer to their program weakly.
+
+Invariant: a pending Tensor cannot be told from the one that the method returns. So the methods (METHODS) are functions
+of their operands alone, the operands are computed Tensors that lead to no leaf, pending Tensors, and plain numbers, and
+the nodes are built by the method itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from types import CodeType
+from typing import Any
+from weakref import ref
+
+from monolect.base.dtype import DType
+from monolect.base.origin import is_own, provenance
+from monolect.base.settings import Context, settings
+from monolect.ir.placement import placement
+from monolect.ir.uop import UOp, next_serial, toposort
+from monolect.runtime.buffer import base_of
+from monolect.runtime.known import is_observed, known_program, launched
+from monolect.runtime.realize.encode import One
+from monolect.runtime.replay.in_progress import under_way
+from monolect.tensor.base import TensorBase
+from monolect.tensor.state.leaves import leaf_refs, may_lead, paused_refs, watched
+
+MAX_RECORDS = 256  # records of one method; beyond it all are dropped: they are those of a loop over many numbers
+MAX_INNER = 16  # pending calls below one; the nodes of a longer chain are built
+MAX_BUILT = 64  # times that nodes of a record are built without a run between; beyond it its calls are not delayed
+METHODS = (
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __neg__ __lt__ __le__ __gt__ __ge__"
+    " __eq__ __ne__ __matmul__ __pow__ add sub mul div neg pow matmul mm bmm mv dot linear maximum minimum where clamp"
+    " abs exp exp2 log log2 sqrt rsqrt sin cos tanh sigmoid relu gelu silu square reciprocal softmax log_softmax"
+    " sum prod mean amax amin max min argmax argmin var std all any"
+).split()
+_CONSTANTS = frozenset((int, bool, float, str, type(None), DType))  # classes of operands that are no Tensors
+_new = object.__new__
+_slot: Any = vars(TensorBase)["_uop"]
+
+
+class Record:
+    """Describe the calls of one method on operands of the same kinds: dtype and shape of the result.
+
+    `one`: a weak reference to what runs their program under the settings `choices`, and `order`, the numbers of the
+    BUFFERs that it reads. It is None before the program is known. `n_built` counts calls whose nodes were built since
+    the last run.
+    """
+
+    __slots__ = ("choices", "dtype", "n_built", "one", "order", "shape")
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...]) -> None:
+        self.dtype, self.shape = dtype, shape
+        self.one: ref[One] | None = None
+        self.order: list[int] = []
+        self.choices: Any = None
+        self.n_built = 0
+
+
+class Call:
+    """A call of a method whose nodes are not built yet.
+
+    `operands`: in place of Tensors their BUFFERs or Calls. `names`: of the last operands, which are keywords.
+    `buffers`: the distinct BUFFERs of it and of the Calls below it, `inner`. `holder`: weak reference to the Tensor
+    whose value it is. `line`: (file, user's line, method), or (code, position in it, method). `modes`: values of the
+    settings of the thread.
+    """
+
+    __slots__ = ("buffers", "holder", "inner", "line", "method", "modes", "names", "node", "operands", "record")
+
+    def __init__(
+        self,
+        record: Record,
+        method: Callable[..., Any],
+        operands: list[Any],
+        names: tuple[str, ...],
+        buffers: list[UOp],
+        inner: tuple[Call, ...],
+        line: Any,
+        modes: Any,
+    ) -> None:
+        self.record, self.method, self.operands, self.names = record, method, operands, names
+        self.buffers, self.inner, self.line, self.modes = buffers, inner, line, modes
+        self.holder: ref[Any] | None = None
+        self.node: UOp | None = None
+
+    def run(self) -> UOp | None:
+        """Run the program of equal calls, and return the BUFFER of the result; None, and nothing runs, if it is not
+        known, if something observes runs, or if a value below may have to be stored besides.
+        """
+        record = self.record
+        if record.one is None or record.choices is not settings.choices or is_observed() or watched.nodes:
+            return None
+        one = record.one()
+        if one is None:
+            return None
+        for call in self.inner:
+            if (holder := call.holder) is not None and holder() is not None:
+                return None
+        own = self.buffers
+        buffers = [own[i] for i in record.order]
+        for b in buffers:
+            if b.recomputed or (leaf_refs and self.modes[0] and may_lead(b)):
+                return None
+        record.n_built = 0
+        for call in self.inner:
+            call.record.n_built = 0
+        return launched(one, buffers)
+
+    def learn(self, u: UOp) -> None:
+        """Note the program of the node `u` of this call, which ran."""
+        one, buffers, _ = known_program(u)
+        if one is not None and all([b in self.buffers for b in buffers]):
+            record = self.record
+            record.one, record.order = None, [self.buffers.index(b) for b in buffers]
+            record.choices = settings.choices
+            record.one = ref(one)
+
+    def built(self, holder: ref[Any] | None) -> UOp:
+        """Return the node of this call, built by its method; `holder` is the Tensor whose value it is."""
+        u = self.node
+        if u is None:
+            self.record.n_built += 1
+            start = next_serial()
+            if settings.modes.key is self.modes:
+                u = self._called()
+            else:
+                grad, autocast = self.modes
+                with Context(GRAD=grad, AUTOCAST=autocast):
+                    u = self._called()
+            if u.serial > start:
+                self._name_line(u, start)
+            self.node = u
+        u.holder = holder
+        return u
+
+    def _called(self) -> UOp:
+        """Return the node that the method makes for the operands."""
+        given = [_operand(x) for x in self.operands]
+        if self.names:
+            n = len(given) - len(self.names)
+            found: UOp = self.method(*given[:n], **dict(zip(self.names, given[n:], strict=True)))._uop
+        else:
+            found = self.method(*given)._uop
+        return found
+
+    def _name_line(self, u: UOp, start: int) -> None:
+        """Give nodes that were made after the serial number `start`, and have an origin, the line of this call."""
+        code, at, name = self.line
+        origin = (code.co_filename, _line(code, at), name) if code.__class__ is CodeType else self.line
+        seen = {u}
+        stack = [u]
+        while stack:
+            u = stack.pop()
+            if u.origin is not None:
+                u.origin = origin
+            for x in u.src:
+                if x.serial > start and x not in seen:
+                    seen.add(x)
+                    stack.append(x)
+
+
+def _operand(x: Any) -> Any:
+    """Return the operand `x` of a Call as its method takes it: a Tensor, or a number."""
+    if x.__class__ is Call:
+        x = x.built(x.holder)
+    elif x.__class__ is not UOp:
+        return x
+    t: Any = _new(kinds[0])
+    t._uop = x
+    t._grad = None
+    t._requires_grad = False
+    return t
+
+
+def _line(code: CodeType, at: int) -> int:
+    """Return the line of the position `at` of `code`."""
+    return next((line for first, end, line in code.co_lines() if first <= at < end and line), code.co_firstlineno)
+
+
+kinds: list[Any] = []  # the class of Tensors, and that of pending ones
+
+
+def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return `method`, a function of Tensors and numbers, that returns a pending Tensor for calls that were made
+    before.
+    """
+    records: dict[tuple[Any, ...], Record | None] = {}
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if under_way or watched.nodes or paused_refs:
+            return method(self, *args, **kwargs)
+        plain, pending = kinds
+        modes = settings.modes.key
+        key: list[Any] = [modes, settings.shared_steering]
+        operands: list[Any] = []
+        buffers: list[UOp] = []
+        inner: tuple[Call, ...] = ()
+        if kwargs:
+            key.append(tuple(kwargs))
+            given: Any = (self, *args, *kwargs.values())
+        else:
+            given = (self, *args)
+        x: Any
+        for x in given:
+            kind = x.__class__
+            if kind is plain:
+                u = x._uop
+                if (
+                    u.op != "BUFFER"
+                    or u.storage is None
+                    or (leaf_refs and modes[0] and (x._requires_grad or may_lead(u)))
+                ):
+                    return method(self, *args, **kwargs)
+                if u in buffers:
+                    key.append(buffers.index(u))
+                else:
+                    key += (u.src, u.dtype, u._placement or placement(u))
+                    buffers.append(u)
+                operands.append(u)
+            elif kind is pending:
+                below = x._call
+                if below is None or len(inner) + len(below.inner) >= MAX_INNER:
+                    return method(self, *args, **kwargs)
+                if below.holder is None:
+                    below.holder = ref(x)
+                key.append(below.record)
+                for u in below.buffers:
+                    if u not in buffers:
+                        buffers.append(u)
+                    key.append(buffers.index(u))
+                inner = (*inner, *below.inner, below)
+                operands.append(below)
+            elif (kind in _CONSTANTS and (kind is not float or x)) or (  # 0.0 equals -0.0
+                kind is tuple and all([n.__class__ is int for n in x])
+            ):
+                key += (kind, x)
+                operands.append(x)
+            else:
+                return method(self, *args, **kwargs)
+        known = tuple(key)
+        record = records.get(known)
+        if record is None or record.n_built > MAX_BUILT:
+            result = method(self, *args, **kwargs)
+            if known not in records:
+                if len(records) >= MAX_RECORDS:
+                    records.clear()
+                records[known] = _record(result, buffers)
+            return result
+        frame = sys._getframe(1)
+        code = frame.f_code
+        line = provenance() if is_own(code.co_filename) else (code, frame.f_lasti, name)
+        t: Any = _new(pending)
+        t._call = Call(record, method, operands, tuple(kwargs), buffers, inner, line, modes)
+        t._grad = None
+        t._requires_grad = False
+        return t
+
+    # provenance reports this name
+    call.__code__ = call.__code__.replace(co_name=name)  # type: ignore[attr-defined]
+    return call
+
+
+def _record(result: Any, buffers: list[UOp]) -> Record | None:
+    """Return the Record of a call that returned `result`; None if that is no new value of known sizes that depends on
+    `buffers` alone.
+    """
+    if result.__class__ is not kinds[0] or result._requires_grad:
+        return None
+    u = result._uop
+    if base_of(u).op in ("BUFFER", "AFTER") or not all([n.__class__ is int and n for n in u.shape]):
+        return None
+    for x in toposort(u):
+        if x.op in ("PARAM", "CALL", "AFTER") or (x.op == "BUFFER" and x not in buffers):
+            return None
+    return Record(u.dtype, u.shape)
+
+
+def settle(t: Any, u: UOp) -> None:
+    """Make the pending Tensor `t` an ordinary one with the node `u`."""
+    _slot.__set__(t, u)
+    t.__class__ = kinds[0]
+    t._call = None
+
+
+def delay_calls(cls: Any) -> Any:
+    """Class decorator: delay the methods METHODS of the Tensor class `cls`, and return `cls`."""
+
+    def node(t: Any) -> UOp:
+        call = t._call
+        if call is not None:
+            u = call.built(ref(t))
+            if t._call is call:
+                settle(t, u)
+        found: UOp = _slot.__get__(t)
+        return found
+
+    names = {
+        "__slots__": (),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "_uop": property(node, settle),
+        "_kind": cls,
+        "_wrap": cls._wrap,
+        "_is_pending": True,
+        "dtype": property(lambda t: t._uop.dtype if (call := t._call) is None else call.record.dtype),
+        "shape": property(lambda t: t._uop.shape if (call := t._call) is None else call.record.shape),
+    }
+    for name in METHODS:
+        found = next(vars(c)[name] for c in cls.__mro__ if name in vars(c))
+        setattr(cls, name, delayed(found, name))
+    kinds[:] = cls, type(cls.__name__, (cls,), names)
+    return cls
+
+
+__all__ = ["delay_calls", "settle"]

@@ -1,0 +1,347 @@
+"""Calls that are delayed (`tensor/state/pending.py`) give the nodes, values, lines and gradients of their methods."""
+
+import gc
+import itertools
+import sys
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import monolect
+from monolect import Tensor
+from monolect.base.errors import AllocationError, AxisError
+from monolect.runtime.realize import execute
+from monolect.tensor.state import pending
+
+A = np.array([[0.5, -1.25, 2.0], [3.5, 0.25, -0.75]], np.float32)
+B = np.array([[1.5, 2.0, -0.5], [0.125, 4.0, 1.0]], np.float32)
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "a sum": lambda a, b: a + b,
+    "a sum with itself": lambda a, b: a + a,
+    "the other order": lambda a, b: b - a,
+    "a number": lambda a, b: a * 2.5,
+    "an integer": lambda a, b: a + 1,
+    "a bool": lambda a, b: a + True,
+    "a number first": lambda a, b: 3 - a,
+    "zero": lambda a, b: a * 0.0,
+    "negative zero": lambda a, b: a * -0.0,
+    "a comparison": lambda a, b: a < b,
+    "a product": lambda a, b: a @ b.t(),
+    "a total": lambda a, b: a.sum(),
+    "sums of rows": lambda a, b: a.sum(1, keepdim=True),
+    "means of columns": lambda a, b: a.mean(dim=(0,)),
+    "a function": lambda a, b: a.tanh(),
+    "a form of a function": lambda a, b: a.gelu(approximate="tanh"),
+    "a chain": lambda a, b: ((a + b) * b - a) / (b * b) + a,
+    "a value used twice": lambda a, b: (lambda c: c * c + c)(a + b),
+    "a choice": lambda a, b: (a < b).where(a, b * 2),
+    "a norm of rows": lambda a, b: (a * a).sum(1).sqrt(),
+    "a softmax of scores": lambda a, b: (a * 0.5).softmax(-1).log(),
+}
+
+
+def computed(array: np.ndarray) -> Tensor:
+    return Tensor(array.copy()).realize()
+
+
+def is_pending(t: Tensor) -> bool:
+    return t._is_pending and t._call is not None
+
+
+def known(call: Callable[..., Any], *operands: Tensor) -> None:
+    """Make the call often enough that its program is known."""
+    for _ in range(20):
+        call(*operands).realize()
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an item for each run of a call without nodes."""
+    found: list[int] = []
+    launch = pending.launched
+
+    def counted(*args: Any) -> Any:
+        found.append(1)
+        return launch(*args)
+
+    monkeypatch.setattr(pending, "launched", counted)
+    return found
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_known_call_runs_without_nodes_and_has_the_same_bits(name: str, runs: list[int]) -> None:
+    call = CALLS[name]
+    a, b = computed(A), computed(B)
+    first = call(a, b).numpy()
+    known(call, a, b)
+    runs.clear()
+    other = call(computed(A), computed(B)).realize()
+    assert runs or name in ("zero", "negative zero", "a product", "a softmax of scores"), name
+    assert first.tobytes() == other.numpy().tobytes()
+    assert (other.shape, other.dtype) == (first.shape, call(a, b).dtype)
+    np.testing.assert_array_equal(call(computed(B), computed(A)).numpy(), _fresh(call, B, A))
+
+
+def _fresh(call: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
+    """The value of a call whose nodes are built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pending, "under_way", [1])
+        result = call(*map(computed, arrays))
+        assert not result._is_pending
+    return result.numpy()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_nodes_of_a_pending_call_are_those_of_its_method(name: str) -> None:
+    call = CALLS[name]
+    a, b = computed(A), computed(B)
+    known(call, a, b)
+    late = call(a, b)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pending, "under_way", [1])
+        built = call(a, b)
+    assert late.uop is built.uop
+    assert not late._is_pending
+    assert type(late) is Tensor
+
+
+def test_shape_and_dtype_build_no_nodes() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a < b, a, b)
+    t = a < b
+    assert (t.shape, t.dtype, t.ndim, t.device) == ((2, 3), monolect.dtypes.bool, 2, a.device)
+    known(lambda a: a.sum(1), a)
+    t = a.sum(1)
+    assert t.shape == (2,)
+    assert t.dtype is monolect.dtypes.float32
+    assert is_pending(t)
+    assert isinstance(t, Tensor)
+
+
+def test_a_pending_value_is_that_of_the_call() -> None:
+    """Not of the time of its use: writes to the operands do not change it."""
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a + b, a, b)
+    t, u = a + b, (a + b).exp()
+    assert is_pending(t)
+    a += 1
+    b[0] = 7.0
+    np.testing.assert_array_equal(t.numpy(), A + B)
+    np.testing.assert_allclose(u.numpy(), np.exp(A + B), rtol=1e-6)
+    np.testing.assert_array_equal((a + b).numpy(), a.numpy() + b.numpy())
+
+
+def test_a_call_names_the_users_line() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: (a + b).exp(), a, b)
+    line = sys._getframe().f_lineno + 1
+    t = a + b
+    u = t.exp()
+    assert is_pending(t)
+    assert t.uop.origin == (__file__, line, "__add__")
+    assert u.uop.origin == (__file__, line + 1, "exp")
+
+
+def test_a_call_inside_of_the_package_names_the_users_line() -> None:
+    a, b = computed(A), computed(B)
+    for _ in range(6):
+        t = monolect.add(a, b)
+    assert t.uop.origin[:2] == (__file__, sys._getframe().f_lineno - 1)
+
+
+def test_numbers_that_are_equal_and_differ_have_records_of_their_own() -> None:
+    a = computed(A)
+    ints = Tensor(np.array([1, 2], np.int32)).realize()
+    for _ in range(6):
+        assert np.signbit((a * 0.0).numpy()).tolist() == np.signbit(A * np.float32(0.0)).tolist()
+        assert np.signbit((a * -0.0).numpy()).tolist() == np.signbit(A * np.float32(-0.0)).tolist()
+        assert (ints + 1).dtype is monolect.dtypes.int32
+        assert (ints + 1.0).dtype is monolect.dtypes.float32
+        assert (ints + True).dtype is monolect.dtypes.int32
+        assert a.sum(1).shape == (2,)
+        with pytest.raises(AxisError):
+            a.sum(True)
+
+
+def test_a_leaf_gets_its_gradient() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: (a * b).sum(), a, b)
+    before = a * b  # computed while `a` was no leaf
+    a.requires_grad_()
+    loss = (a * b).sum() + before.sum()
+    loss.realize()
+    loss.backward()
+    assert a.grad is not None
+    np.testing.assert_array_equal(a.grad.numpy(), B)
+    a.requires_grad = False
+    for _ in range(4):
+        assert not (a * b).realize().requires_grad
+    with monolect.no_grad():
+        known(lambda a, b: (a * b).sum(), a, b)
+
+
+def test_values_of_leaves_keep_their_graphs() -> None:
+    w, x = computed(A), computed(B)
+    known(lambda w, x: w * x, w, x)
+    w.requires_grad_()
+    for _ in range(4):
+        y = (w * x).realize()
+        z = (y * x).realize()
+        z.sum().backward()
+    assert w.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), 4 * B * B, rtol=1e-6)
+
+
+def test_without_gradients_calls_on_leaves_are_delayed() -> None:
+    w, x = computed(A), computed(B)
+    w.requires_grad_()
+    with monolect.no_grad():
+        known(lambda w, x: w * x, w, x)
+        t = w * x
+        assert is_pending(t)
+    u = t * 3  # the node is built outside of the block, and has no gradient
+    assert u.uop.op == "MUL"
+    (u.sum() + (w * x).sum()).backward()
+    assert w.grad is not None
+    np.testing.assert_array_equal(w.grad.numpy(), B)
+
+
+def test_transforms_see_their_arguments() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: (a * b).sum(), a, b)
+    c = a * b
+    assert is_pending(c)
+    for _ in range(3):
+        g = monolect.grad(lambda x: (x * b).sum() + (c * 2).sum())(a)
+        np.testing.assert_array_equal(g.numpy(), B)
+
+
+def test_captured_steps_take_and_return_pending_values() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a + b, a, b)
+    step = monolect.jit(lambda x: (x + b) * 2)
+    for k in range(4):
+        x = a + b
+        y = step(x)
+        np.testing.assert_allclose((y + x).numpy(), (A + 2 * B) * 2 + A + B, rtol=1e-6, err_msg=str(k))
+
+
+def test_a_value_that_is_held_is_stored_with_the_values_that_need_it(runs: list[int]) -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: (a + b).exp(), a, b)
+    t = a + b
+    u = t.exp()
+    runs.clear()
+    u.realize()
+    (t * 3).realize()  # a value that is needed again is stored
+    assert not runs
+    assert t.uop.op == "BUFFER"
+    np.testing.assert_array_equal(t.numpy(), A + B)
+
+
+@pytest.mark.parametrize("error", [AllocationError("no memory"), KeyboardInterrupt()])
+def test_a_failure_leaves_the_call_pending(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a - b, a, b)
+    t = a - b
+
+    def fails(n_bytes: int) -> Any:
+        raise error
+
+    one = t._call.record.one()
+    alloc = one.alloc
+    monkeypatch.setattr(one, "alloc", fails)
+    with pytest.raises(type(error)):
+        t.realize()
+    assert is_pending(t)
+    monkeypatch.setattr(one, "alloc", alloc)
+    np.testing.assert_array_equal(t.numpy(), A - B)
+
+
+def test_calls_whose_nodes_are_needed_each_time_are_not_delayed() -> None:
+    a, b = computed(A), computed(B)
+    for _ in range(pending.MAX_BUILT + 3):
+        t = a + b
+        assert t.reshape(6).uop.op == "RESHAPE"
+    assert not (a + b)._is_pending
+
+
+def test_records_hold_no_memory() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: (a - b).abs(), a, b)
+    memory = [weakref.ref(t.uop) for t in (a, b)]
+    del a, b
+    gc.collect()
+    assert [r() for r in memory] == [None, None]
+
+
+def test_a_program_that_is_dropped_is_planned_again(runs: list[int]) -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.maximum(b), a, b)
+    execute.plans.clear()
+    gc.collect()
+    runs.clear()
+    np.testing.assert_array_equal(a.maximum(b).numpy(), np.maximum(A, B))
+    assert not runs
+    known(lambda a, b: a.maximum(b), a, b)
+    assert runs
+
+
+def test_settings_that_choose_other_kernels_are_followed(runs: list[int]) -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.minimum(b), a, b)
+    t = a.minimum(b)
+    runs.clear()
+    with monolect.Context(NOOPT=1):
+        np.testing.assert_array_equal(t.numpy(), np.minimum(A, B))
+        np.testing.assert_array_equal(a.minimum(b).numpy(), np.minimum(A, B))
+    assert not runs
+
+
+def test_autocast_of_the_call_holds_for_its_nodes() -> None:
+    a, b = computed(A), computed(B.T)
+    for _ in range(4):
+        t = a @ b
+        with monolect.Context(AUTOCAST="bfloat16"):
+            u = a @ b
+            assert (t.dtype, u.dtype) == (monolect.dtypes.float32, monolect.dtypes.bfloat16)
+            assert t.uop.dtype is monolect.dtypes.float32
+        assert u.uop.dtype is monolect.dtypes.bfloat16
+
+
+def test_equal_operands_in_other_positions_have_records_of_their_own() -> None:
+    arrays = [A, B, A * B]
+    tensors = [computed(x) for x in arrays]
+    for _ in range(4):
+        for i, j, k, m in itertools.product(range(3), repeat=4):
+            (x, y, z, w), (a, b, c, d) = ([v[n] for n in (i, j, k, m)] for v in (arrays, tensors))
+            np.testing.assert_array_equal(((a + b) * c - d).numpy(), (x + y) * z - w)
+            np.testing.assert_array_equal((a < b).where(c, d).numpy(), np.where(x < y, z, w))
+            np.testing.assert_array_equal(((a - b) * (c - d)).numpy(), (x - y) * (z - w))
+
+
+def test_a_chain_without_an_end_is_built() -> None:
+    a = computed(A)
+    for _ in range(3):
+        x = a
+        for _ in range(200):
+            x = x + 1
+        np.testing.assert_allclose(x.numpy(), A + 200, rtol=1e-5)
+
+
+def test_threads_use_one_pending_tensor() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a * b, a, b)
+    reads = (lambda t: t.numpy(), lambda t: (t + 0.0).numpy(), lambda t: t.uop)
+    for _ in range(30):
+        t = a * b
+        with ThreadPoolExecutor(len(reads)) as pool:
+            found = [*pool.map(lambda read, t=t: read(t), reads)]
+        assert len(found) == 3
+        np.testing.assert_array_equal(t.numpy(), A * B)
+        np.testing.assert_array_equal(found[1], A * B)
