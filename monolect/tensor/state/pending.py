@@ -34,6 +34,7 @@ from monolect.tensor.state.leaves import leaf_refs, may_lead, paused_refs, watch
 MAX_RECORDS = 256  # records of one method; beyond it all are dropped: they are those of a loop over many numbers
 MAX_INNER = 16  # pending calls below one; the nodes of a longer chain are built
 MAX_BUILT = 64  # times that nodes of a record are built without a run between; beyond it its calls are not delayed
+NEVER = 1 << 30  # `n_built` of a record whose calls are not delayed
 METHODS = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __neg__ __lt__ __le__ __gt__ __ge__"
     " __eq__ __ne__ __matmul__ __pow__ add sub mul div neg pow matmul mm bmm mv dot linear maximum minimum where clamp"
@@ -252,6 +253,8 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             if known not in records:
                 if len(records) >= MAX_RECORDS:
                     records.clear()
+                records[known] = None
+            elif record is None:  # only now: a number may be another at each call
                 records[known] = _record(result, buffers)
             return result
         frame = sys._getframe(1)
@@ -268,18 +271,20 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-def _record(result: Any, buffers: list[UOp]) -> Record | None:
-    """Return the Record of a call that returned `result`; None if that is no new value of known sizes that depends on
-    `buffers` alone.
+def _record(result: Any, buffers: list[UOp]) -> Record:
+    """Return the Record of a call that returned `result`. Calls are not delayed unless that is a new value of known
+    sizes that depends on `buffers` alone.
     """
+    record = Record(None, ())
+    record.n_built = NEVER
     if result.__class__ is not kinds[0] or result._requires_grad:
-        return None
+        return record
     u = result._uop
     if base_of(u).op in ("BUFFER", "AFTER") or not all([n.__class__ is int and n for n in u.shape]):
-        return None
+        return record
     for x in toposort(u):
         if x.op in ("PARAM", "CALL", "AFTER") or (x.op == "BUFFER" and x not in buffers):
-            return None
+            return record
     return Record(u.dtype, u.shape)
 
 
