@@ -320,7 +320,9 @@ def delay_calls(cls: Any) -> Any:
     }
     for name in METHODS:
         found = next(vars(c)[name] for c in cls.__mro__ if name in vars(c))
-        setattr(cls, name, delayed(found, name))
+        late = delayed(found, name)
+        late.__module__, late.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"  # where pickle finds it
+        setattr(cls, name, late)
     kinds[:] = cls, type(cls.__name__, (cls,), names)
     return cls
 
