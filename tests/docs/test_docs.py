@@ -22,6 +22,7 @@ from tests.docs.pages import BLOCK, FLAGS, blocks, run_page
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXECUTED = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+LONG = ("add-an-op", "fix-a-wrong-rule", "bisect")  # pages that take 10 s; `make test` runs one of them
 FOUND = pkgutil.walk_packages(monolect.__path__, "monolect.")
 MODULES = sorted(m.name for m in FOUND if not m.name.endswith("__main__"))
 REFERENCE = ("ops", "passes", "rules", "actions", "accuracy", "settings", "devices", "tuning", "modules", "glossary")
@@ -41,7 +42,11 @@ def test_state_is_as_pytorch_has_it():
     exec(compile(source, "semantics.md", "exec"), {"Tensor": torch.tensor})
 
 
-@pytest.mark.parametrize("page", EXECUTED, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.sweep] if p.stem in LONG else []) for p in EXECUTED],
+    ids=[name_of(p) for p in EXECUTED],
+)
 def test_page_runs(page, tmp_path):
     """In a process of its own, as a reader would run it; nothing is left of what ran before."""
     environment = {**os.environ, "PYTHONWARNINGS": "error::RuntimeWarning"}

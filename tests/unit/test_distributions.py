@@ -11,6 +11,7 @@ from scipy import special, stats
 import monolect
 from monolect import Tensor, dtypes, jit, random
 from monolect.base.errors import ArgumentError, DTypeError, MonolectError, ShapeError
+from tests.strategies import often
 
 N = 30_000
 LEAST_P = 1e-4  # of a test; seeds are fixed, so a sampler that passes once always passes
@@ -156,7 +157,7 @@ def test_counts_of_successes() -> None:
     assert ours.shape == tuple(theirs.shape) and ours.dtype is dtypes.float32
     assert Tensor([3.0]).half().binomial(Tensor(0.5)).dtype is dtypes.float16
     assert Tensor.zeros(0, 2).binomial(0.5).shape == (0, 2) and random.binomial(3, 0.5).shape == ()
-    for n, q in ((10**6, 0.3), (10**7, 0.5), (2**24, 1e-6)):
+    for n, q in ((2**24, 1e-6), (10**7, 0.5), (10**6, 0.3))[: often(1, 3)]:
         x = random.binomial(n, q, size=N, key=random.key(7)).numpy().astype(np.float64)
         law = stats.binom(n, q)
         assert abs(x.mean() - law.mean()) < 4 * law.std() / np.sqrt(N) and abs(x.var() / law.var() - 1) < 0.04, (n, q)

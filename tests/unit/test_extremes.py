@@ -110,7 +110,7 @@ def same_gradient(x, ours, theirs):
     np.testing.assert_allclose(u.grad.numpy(), t.grad.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=15)
+@settings(max_examples=often(7, 30))
 @given(st.integers(0, 2**32), st.integers(1, 3))
 def test_the_first_of_equal_elements_of_a_window_gets_the_gradient(seed, n):
     rng, generator = random.Random(seed), np.random.default_rng(seed)
@@ -123,7 +123,7 @@ def test_the_first_of_equal_elements_of_a_window_gets_the_gradient(seed, n):
     same_gradient(x, lambda t: getattr(t, name)(*how), lambda t: getattr(torch.nn.functional, name)(t, *how))
 
 
-@settings(max_examples=10)
+@settings(max_examples=often(5, 20))
 @given(st.integers(0, 2**32), st.sampled_from(["max", "min"]), st.booleans())
 def test_equal_extremes(seed, name, keepdim):
     """Along one axis the gradient goes to the index, else equal elements share it; both of one tensor, too."""
