@@ -58,7 +58,8 @@ def pytest_collection() -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one in `--draw` of the cells of each sweep, at least one, after `-m` and `-k` have left out theirs.
 
-    Cells that are skipped are not drawn while the sweep has others.
+    A sweep of few cells that take long may say `sweep(one_in=n)` instead. Cells that are skipped are not drawn while
+    the sweep has others.
     """
     sweeps: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -70,7 +71,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         runnable = [cell for cell in cells if not cell.get_closest_marker("skip")] or cells
         draw = random.Random(f"{config.option.hypothesis_seed} {name}")
-        dropped |= {*cells}.difference(draw.sample(runnable, -(-len(runnable) // config.option.draw)))
+        mark = cells[0].get_closest_marker("sweep")
+        n = mark.kwargs.get("one_in", config.option.draw) if mark else 1
+        dropped |= {*cells}.difference(draw.sample(runnable, -(-len(runnable) // n)))
     items[:] = [item for item in items if item not in dropped]
     config.hook.pytest_deselected(items=[*dropped])
 

@@ -45,9 +45,10 @@ JOBS = [
 N_FAILING = [pytest.param(2, marks=pytest.mark.slow), 3]
 
 
+@pytest.mark.sweep(one_in=2)
 @pytest.mark.parametrize(("program", "n"), JOBS)
 def test_a_job_computes_what_one_process_does(program: str, n: int) -> None:
-    """Each program on two or on four processes; `make test-mpi` runs each on both."""
+    """Half of the programs, each on some processes; `make test-mpi` runs all, each on two and on four."""
     done = run(n, program)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("done") == n
