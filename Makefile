@@ -3,6 +3,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Python writes .pyc files, also where the environment says no: tests start hundreds of processes, and without the files
+# each compiles the package again, which takes a second.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-threads test-cuda test-cuda-compile test-hip test-metal test-hip-compile test-wasm test-export test-llvm-targets test-opencl test-webgpu test-mpi test-targets test-units compiled test-compiled check surface bench bench-quick bench-against bench-host bench-eager bench-export bench-devices bench-cuda golden choices corpus docs site clean

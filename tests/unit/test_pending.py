@@ -231,6 +231,39 @@ def test_captured_steps_take_and_return_pending_values() -> None:
         np.testing.assert_allclose((y + x).numpy(), (A + 2 * B) * 2 + A + B, rtol=1e-6, err_msg=str(k))
 
 
+def test_results_of_steps_that_only_pending_calls_read_keep_their_memory() -> None:
+    a = computed(A)
+    step = monolect.jit(lambda x: x * 2)
+    for _ in range(6):
+        known(lambda a: a + 1, a)
+        step(a)
+    for k in range(4):
+        t = step(a + k) + 1
+        u = t * 3
+        step(computed(B)), step(computed(B))
+        np.testing.assert_array_equal(u.numpy(), ((A + k) * 2 + 1) * 3)
+        np.testing.assert_array_equal(t.numpy(), (A + k) * 2 + 1)
+
+
+def test_a_state_that_a_step_updates_is_read_as_it_was() -> None:
+    a, b = computed(A), computed(B)
+    state = computed(A)
+    known(lambda a, b: a + b, a, b)
+
+    @monolect.jit
+    def step(x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return state.sum()
+
+    total = A.copy()
+    for _ in range(6):
+        t = state + b
+        step(b)
+        np.testing.assert_array_equal(t.numpy(), total + B)
+        total += B
+        np.testing.assert_array_equal(state.numpy(), total)
+
+
 def test_a_value_that_is_held_is_stored_with_the_values_that_need_it(runs: list[int]) -> None:
     a, b = computed(A), computed(B)
     known(lambda a, b: (a + b).exp(), a, b)
