@@ -303,6 +303,25 @@ def test_settings_that_choose_other_kernels_are_followed(runs: list[int]) -> Non
     assert not runs
 
 
+def test_programs_are_known_after_a_block_that_changes_settings(runs: list[int]) -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.maximum(b), a, b)
+    runs.clear()
+    for _ in range(3):
+        with monolect.Context(TRAINING=1):
+            pass
+        a.maximum(b).realize()
+    assert len(runs) == 3
+
+
+def test_the_kind_of_a_pending_tensor_is_that_of_others() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.minimum(b * 7), a, b)
+    t = a.minimum(b * 7)
+    assert is_pending(t)
+    assert t._kind is Tensor
+
+
 def test_autocast_of_the_call_holds_for_its_nodes() -> None:
     a, b = computed(A), computed(B.T)
     for _ in range(4):

@@ -312,7 +312,6 @@ def delay_calls(cls: Any) -> Any:
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "_uop": property(node, settle),
-        "_kind": cls,
         "_wrap": cls._wrap,
         "_is_pending": True,
         "dtype": property(lambda t: t._uop.dtype if (call := t._call) is None else call.record.dtype),
@@ -323,7 +322,9 @@ def delay_calls(cls: Any) -> Any:
         late = delayed(found, name)
         late.__module__, late.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"  # where pickle finds it
         setattr(cls, name, late)
-    kinds[:] = cls, type(cls.__name__, (cls,), names)
+    late_kind: Any = type(cls.__name__, (cls,), names)
+    late_kind._kind = cls  # a new class is its own kind
+    kinds[:] = cls, late_kind
     return cls
 
 
