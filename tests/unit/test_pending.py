@@ -3,6 +3,7 @@
 import gc
 import itertools
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -364,3 +365,40 @@ def test_threads_use_one_pending_tensor() -> None:
         assert len(found) == 3
         np.testing.assert_array_equal(t.numpy(), A * B)
         np.testing.assert_array_equal(found[1], A * B)
+
+
+def test_a_write_by_another_thread_while_a_call_runs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.minimum(b * 3), a, b)
+    t = a.minimum(b * 3)
+    launch = pending.launched
+
+    def slow(*args: Any) -> Any:
+        value = launch(*args)
+        thread = threading.Thread(target=lambda: t.add_(1.0))
+        thread.start()
+        thread.join()
+        return value
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pending, "launched", slow)
+        t.realize()
+    np.testing.assert_array_equal(t.numpy(), np.minimum(A, B * 3) + 1)
+
+
+def test_reading_a_tensor_does_not_undo_a_write_by_another_thread() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.maximum(b * 3), a, b)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(300):
+                t = a.maximum(b * 3)
+                reads = pool.submit(lambda t=t: t.realize()), pool.submit(lambda t=t: t.ndim)
+                t.add_(1.0)
+                for read in reads:
+                    read.result()
+                np.testing.assert_array_equal(t.numpy(), np.maximum(A, B * 3) + 1)
+    finally:
+        sys.setswitchinterval(interval)

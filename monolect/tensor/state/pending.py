@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from threading import RLock
 from types import CodeType
 from typing import Any
 from weakref import ref
@@ -42,6 +43,7 @@ METHODS = (
     " sum prod mean amax amin max min argmax argmin var std all any"
 ).split()
 _CONSTANTS = frozenset((int, bool, float, str, type(None), DType))  # classes of operands that are no Tensors
+_settling = RLock()  # held while a pending Tensor gets its node; a finalizer may run inside
 _new = object.__new__
 _slot: Any = vars(TensorBase)["_uop"]
 
@@ -290,9 +292,19 @@ def _record(result: Any, buffers: list[UOp]) -> Record:
 
 def settle(t: Any, u: UOp) -> None:
     """Make the pending Tensor `t` an ordinary one with the node `u`."""
-    _slot.__set__(t, u)
-    t.__class__ = kinds[0]
-    t._call = None
+    with _settling:
+        _slot.__set__(t, u)
+        t.__class__ = kinds[0]
+        t._call = None
+
+
+def settle_call(t: Any, call: Call, u: UOp) -> None:
+    """Make the Tensor `t` an ordinary one with the node `u`, a value of its `call`, unless another thread has given it
+    a node meanwhile: that may be of a later write.
+    """
+    with _settling:
+        if t._call is call:
+            settle(t, u)
 
 
 def delay_calls(cls: Any) -> Any:
@@ -301,9 +313,7 @@ def delay_calls(cls: Any) -> Any:
     def node(t: Any) -> UOp:
         call = t._call
         if call is not None:
-            u = call.built(ref(t))
-            if t._call is call:
-                settle(t, u)
+            settle_call(t, call, call.built(ref(t)))
         found: UOp = _slot.__get__(t)
         return found
 
@@ -328,4 +338,4 @@ def delay_calls(cls: Any) -> Any:
     return cls
 
 
-__all__ = ["delay_calls", "settle"]
+__all__ = ["delay_calls", "settle_call"]
