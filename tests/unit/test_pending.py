@@ -1,5 +1,6 @@
 """Calls that are delayed (`tensor/state/pending.py`) give the nodes, values, lines and gradients of their methods."""
 
+import _thread
 import gc
 import itertools
 import sys
@@ -402,3 +403,16 @@ def test_reading_a_tensor_does_not_undo_a_write_by_another_thread() -> None:
                 np.testing.assert_array_equal(t.numpy(), np.maximum(A, B * 3) + 1)
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_call_that_no_python_code_made_has_a_value() -> None:
+    a = computed(A)
+    known(lambda a: a.exp2(), a)
+    found: list[Any] = []
+    done = threading.Event()
+    # the iterator calls the method, and the thread has no other frame
+    calls = map(lambda t: (found.append(t), done.set()), map(Tensor.exp2, [a]))
+    _thread.start_new_thread(calls.__next__, ())
+    assert done.wait(10)
+    assert is_pending(found[0])
+    assert found[0].uop.origin == ("", 0, "exp2")

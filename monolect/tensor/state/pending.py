@@ -252,16 +252,15 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         record = records.get(known)
         if record is None or record.n_built > MAX_BUILT:
             result = method(self, *args, **kwargs)
-            if known not in records:
-                if len(records) >= MAX_RECORDS:
-                    records.clear()
-                records[known] = None
-            elif record is None:  # only now: a number may be another at each call
-                records[known] = _record(result, buffers)
+            if record is None:
+                _note(records, known, result, buffers)
             return result
-        frame = sys._getframe(1)
-        code = frame.f_code
-        line = provenance() if is_own(code.co_filename) else (code, frame.f_lasti, name)
+        try:
+            frame = sys._getframe(1)
+            code = frame.f_code
+            line = provenance() if is_own(code.co_filename) else (code, frame.f_lasti, name)
+        except ValueError:  # no Python code called this: a thread's function, or one of `atexit`
+            line = ("", 0, name)
         t: Any = _new(pending)
         t._call = Call(record, method, operands, tuple(kwargs), buffers, inner, line, modes)
         t._grad = None
@@ -271,6 +270,16 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     # provenance reports this name
     call.__code__ = call.__code__.replace(co_name=name)  # type: ignore[attr-defined]
     return call
+
+
+def _note(records: dict[Any, Record | None], key: Any, result: Any, buffers: list[UOp]) -> None:
+    """Note in the `records` of a method that it was called with the key `key` and returned `result`."""
+    if key in records:  # a record is made for the second call: a number may be another at each
+        records[key] = _record(result, buffers)
+        return
+    if len(records) >= MAX_RECORDS:
+        records.clear()
+    records[key] = None
 
 
 def _record(result: Any, buffers: list[UOp]) -> Record:
