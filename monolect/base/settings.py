@@ -200,7 +200,8 @@ class Settings:
     Assigning checks the value against its row; reading checks nothing. Derived attributes:
     - `tracing`: the set of active TRACE words; `disabled`: the set of names in DISABLE.
     - `switches`: SIMPLIFY and DISABLE as a suffix of cache keys; "" if nothing is switched off.
-    - `choices`: the settings that affect the plans of kernels; part of the key of everything that is compiled.
+    - `choices`: the settings that affect the plans of kernels; part of the key of everything that is compiled. Equal
+      tuples are the same object, also before and after a block that changes settings.
     - `steering`: the settings that affect the graph that a function builds; part of the key of everything that is
       captured. `shared_steering` are those of the process and `modes` those of this thread. Equal tuples of
       `shared_steering` are the same object. `usual_steering` is that object while the modes of all threads are those of
@@ -306,11 +307,10 @@ class Settings:
         is_shown = self.checks_passes or any(getattr(self, n) for n in LOOKING) or self.tracing & COMPILING_WORDS
         object.__setattr__(self, "looking", looking if is_shown else 0)
         steered = (self.SIMPLIFY, self.DISABLE)
-        object.__setattr__(
-            self, "choices", (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, *steered, self.looking)
-        )
+        choices = (self.NOOPT, self.BEAM, self.TF32, self.EMULATE_UNITS, *steered, self.looking)
         steering = (*(getattr(self, name) for name in STEERING if name not in PER_THREAD), self.looking)
         with _holding:
+            object.__setattr__(self, "choices", _steerings.setdefault(choices, choices))
             object.__setattr__(self, "shared_steering", _steerings.setdefault(steering, steering))
             object.__setattr__(self, "usual_steering", None if self.n_unusual else self.shared_steering)
 

@@ -74,8 +74,7 @@ from monolect.tensor.state.leaves import (
     paused,
     watched,
 )
-from monolect.tensor.state.pending import delay_calls
-from monolect.tensor.state.pending import settle as settle_call
+from monolect.tensor.state.pending import delay_calls, settle_call
 from monolect.tensor.view import (
     MEMORY,
     Make,
@@ -439,7 +438,7 @@ class Tensor(
         if not (others or pending or late or under_way or self._is_view or self._requires_grad):
             call = self._call if self._is_pending else None
             if call is not None and (value := call.run()) is not None:
-                settle_call(self, value)
+                settle_call(self, call, value)
                 return value
             old = self._uop
             if not is_realized(old) and (value := run_known(old)) is not None:

@@ -1,8 +1,10 @@
 """Calls that are delayed (`tensor/state/pending.py`) give the nodes, values, lines and gradients of their methods."""
 
+import _thread
 import gc
 import itertools
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -336,6 +338,25 @@ def test_settings_that_choose_other_kernels_are_followed(runs: list[int]) -> Non
     assert not runs
 
 
+def test_programs_are_known_after_a_block_that_changes_settings(runs: list[int]) -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.maximum(b), a, b)
+    runs.clear()
+    for _ in range(3):
+        with monolect.Context(TRAINING=1):
+            pass
+        a.maximum(b).realize()
+    assert len(runs) == 3
+
+
+def test_the_kind_of_a_pending_tensor_is_that_of_others() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.minimum(b * 7), a, b)
+    t = a.minimum(b * 7)
+    assert is_pending(t)
+    assert t._kind is Tensor
+
+
 def test_autocast_of_the_call_holds_for_its_nodes() -> None:
     a, b = computed(A), computed(B.T)
     for _ in range(4):
@@ -378,3 +399,53 @@ def test_threads_use_one_pending_tensor() -> None:
         assert len(found) == 3
         np.testing.assert_array_equal(t.numpy(), A * B)
         np.testing.assert_array_equal(found[1], A * B)
+
+
+def test_a_write_by_another_thread_while_a_call_runs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.minimum(b * 3), a, b)
+    t = a.minimum(b * 3)
+    launch = pending.launched
+
+    def slow(*args: Any) -> Any:
+        value = launch(*args)
+        thread = threading.Thread(target=lambda: t.add_(1.0))
+        thread.start()
+        thread.join()
+        return value
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pending, "launched", slow)
+        t.realize()
+    np.testing.assert_array_equal(t.numpy(), np.minimum(A, B * 3) + 1)
+
+
+def test_reading_a_tensor_does_not_undo_a_write_by_another_thread() -> None:
+    a, b = computed(A), computed(B)
+    known(lambda a, b: a.maximum(b * 3), a, b)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(300):
+                t = a.maximum(b * 3)
+                reads = pool.submit(lambda t=t: t.realize()), pool.submit(lambda t=t: t.ndim)
+                t.add_(1.0)
+                for read in reads:
+                    read.result()
+                np.testing.assert_array_equal(t.numpy(), np.maximum(A, B * 3) + 1)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_call_that_no_python_code_made_has_a_value() -> None:
+    a = computed(A)
+    known(lambda a: a.exp2(), a)
+    found: list[Any] = []
+    done = threading.Event()
+    # the iterator calls the method, and the thread has no other frame
+    calls = map(lambda t: (found.append(t), done.set()), map(Tensor.exp2, [a]))
+    _thread.start_new_thread(calls.__next__, ())
+    assert done.wait(10)
+    assert is_pending(found[0])
+    assert found[0].uop.origin == ("", 0, "exp2")

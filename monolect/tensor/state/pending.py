@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from threading import RLock
 from types import CodeType
 from typing import Any
 from weakref import ref
@@ -42,6 +43,7 @@ METHODS = (
     " sum prod mean amax amin max min argmax argmin var std all any"
 ).split()
 _CONSTANTS = frozenset((int, bool, float, str, type(None), DType))  # classes of operands that are no Tensors
+_settling = RLock()  # held while a pending Tensor gets its node; a finalizer may run inside
 _new = object.__new__
 _slot: Any = vars(TensorBase)["_uop"]
 
@@ -250,16 +252,15 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         record = records.get(known)
         if record is None or record.n_built > MAX_BUILT:
             result = method(self, *args, **kwargs)
-            if known not in records:
-                if len(records) >= MAX_RECORDS:
-                    records.clear()
-                records[known] = None
-            elif record is None:  # only now: a number may be another at each call
-                records[known] = _record(result, buffers)
+            if record is None:
+                _note(records, known, result, buffers)
             return result
-        frame = sys._getframe(1)
-        code = frame.f_code
-        line = provenance() if is_own(code.co_filename) else (code, frame.f_lasti, name)
+        try:
+            frame = sys._getframe(1)
+            code = frame.f_code
+            line = provenance() if is_own(code.co_filename) else (code, frame.f_lasti, name)
+        except ValueError:  # no Python code called this: a thread's function, or one of `atexit`
+            line = ("", 0, name)
         t: Any = _new(pending)
         t._call = Call(record, method, operands, tuple(kwargs), buffers, inner, line, modes)
         t._grad = None
@@ -269,6 +270,16 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     # provenance reports this name
     call.__code__ = call.__code__.replace(co_name=name)  # type: ignore[attr-defined]
     return call
+
+
+def _note(records: dict[Any, Record | None], key: Any, result: Any, buffers: list[UOp]) -> None:
+    """Note in the `records` of a method that it was called with the key `key` and returned `result`."""
+    if key in records:  # a record is made for the second call: a number may be another at each
+        records[key] = _record(result, buffers)
+        return
+    if len(records) >= MAX_RECORDS:
+        records.clear()
+    records[key] = None
 
 
 def _record(result: Any, buffers: list[UOp]) -> Record:
@@ -290,9 +301,19 @@ def _record(result: Any, buffers: list[UOp]) -> Record:
 
 def settle(t: Any, u: UOp) -> None:
     """Make the pending Tensor `t` an ordinary one with the node `u`."""
-    _slot.__set__(t, u)
-    t.__class__ = kinds[0]
-    t._call = None
+    with _settling:
+        _slot.__set__(t, u)
+        t.__class__ = kinds[0]
+        t._call = None
+
+
+def settle_call(t: Any, call: Call, u: UOp) -> None:
+    """Make the Tensor `t` an ordinary one with the node `u`, a value of its `call`, unless another thread has given it
+    a node meanwhile: that may be of a later write.
+    """
+    with _settling:
+        if t._call is call:
+            settle(t, u)
 
 
 def delay_calls(cls: Any) -> Any:
@@ -301,9 +322,7 @@ def delay_calls(cls: Any) -> Any:
     def node(t: Any) -> UOp:
         call = t._call
         if call is not None:
-            u = call.built(ref(t))
-            if t._call is call:
-                settle(t, u)
+            settle_call(t, call, call.built(ref(t)))
         found: UOp = _slot.__get__(t)
         return found
 
@@ -312,7 +331,6 @@ def delay_calls(cls: Any) -> Any:
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "_uop": property(node, settle),
-        "_kind": cls,
         "_wrap": cls._wrap,
         "_is_pending": True,
         "dtype": property(lambda t: t._uop.dtype if (call := t._call) is None else call.record.dtype),
@@ -323,8 +341,10 @@ def delay_calls(cls: Any) -> Any:
         late = delayed(found, name)
         late.__module__, late.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"  # where pickle finds it
         setattr(cls, name, late)
-    kinds[:] = cls, type(cls.__name__, (cls,), names)
+    late_kind: Any = type(cls.__name__, (cls,), names)
+    late_kind._kind = cls  # a new class is its own kind
+    kinds[:] = cls, late_kind
     return cls
 
 
-__all__ = ["delay_calls", "settle"]
+__all__ = ["delay_calls", "settle_call"]
