@@ -228,6 +228,9 @@ class Jit(Generic[P, R]):
             found = []
             flatten((args, kwargs), found)
         tensors = list({id(t): t for t in found}.values())
+        if len(late := [t for t in tensors if t._is_pending]) == 1:  # its program may be known
+            late[0]._value()
+            return self.__call__(*args, **kwargs)
         inputs = [t._uop for t in tensors]  # read once: another thread may assign meanwhile
         if not all(u.op == "BUFFER" and u.storage is not None for u in inputs):
             self._ensure_buffers(tensors, inputs)
