@@ -228,7 +228,7 @@ class Jit(Generic[P, R]):
             found = []
             flatten((args, kwargs), found)
         tensors = list({id(t): t for t in found}.values())
-        if len(late := [t for t in tensors if t._is_pending]) == 1:  # its program may be known
+        if len(late := [t for t in tensors if t._is_delayed]) == 1:  # its program may be known
             late[0]._value()
             return self.__call__(*args, **kwargs)
         inputs = [t._uop for t in tensors]  # read once: another thread may assign meanwhile

@@ -165,12 +165,12 @@ class TensorBase(_Joined):
 
     __slots__ = ("__weakref__", "_call", "_grad", "_part", "_requires_grad", "_uop", "_view")
     _is_view = False
-    _is_pending = False
+    _is_delayed = False
     _kind: Any  # the class that the user sees; the class of a view is a subclass of it
     _uop: UOp
     _view: Any  # the Window of a view
     _part: tuple[Any, Any, int] | None  # a one-element view without a Window yet: (base, key, element number in memory)
-    _call: Any  # the Call of a pending Tensor (`state/pending.py`)
+    _call: Any  # the Call of a delayed Tensor (`state/delayed.py`)
     _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
 

@@ -74,7 +74,7 @@ from monolect.tensor.state.leaves import (
     paused,
     watched,
 )
-from monolect.tensor.state.pending import delay_calls, settle_call
+from monolect.tensor.state.delayed import delay_calls, settle_call
 from monolect.tensor.view import (
     MEMORY,
     Make,
@@ -436,7 +436,7 @@ class Tensor(
         """
         pending, late = random_state.pending(), deferred()
         if not (others or pending or late or under_way or self._is_view or self._requires_grad):
-            call = self._call if self._is_pending else None
+            call = self._call if self._is_delayed else None
             if call is not None and (value := call.run()) is not None:
                 settle_call(self, call, value)
                 return value
@@ -467,7 +467,7 @@ class Tensor(
 
         The caller uses this node and does not read `_uop` again: another thread may assign meanwhile.
         """
-        if not self._is_pending:
+        if not self._is_delayed:
             u = self._uop
             if is_computed(self, u):
                 return u
@@ -512,7 +512,7 @@ class Tensor(
         >>> Tensor([[1.5]]).item()
         1.5
         """
-        u = self._uop if under_way or not self._is_pending else self._value()
+        u = self._uop if under_way or not self._is_delayed else self._value()
         if u.shape != () and self.numel() != 1:
             raise ShapeError("item() needs exactly one element", expected="1 element", found=f"shape {self.shape}")
         refuse_while_capturing("reading the values of a tensor", u)

@@ -12,7 +12,7 @@ from monolect.runtime.realize import execute, varied
 from monolect.runtime.realize.encode import One
 from monolect.schedule.callify import structure
 from monolect.tensor import tensor as tensor_module
-from monolect.tensor.state import pending
+from monolect.tensor.state import delayed
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = A[::-1].copy() + 1
@@ -42,7 +42,7 @@ def _without_states(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Other tests of the process may have left random states that are pending, and deferred tensors. Calls that were
     made before are not delayed.
     """
-    monkeypatch.setattr(pending, "under_way", [True])
+    monkeypatch.setattr(delayed, "under_way", [True])
     varied._programs.clear()
     monkeypatch.setattr(tensor_module.random_state, "pending", lambda: [])
     monkeypatch.setattr(tensor_module, "deferred", lambda: [])

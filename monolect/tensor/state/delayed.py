@@ -1,12 +1,12 @@
 """Delay the nodes of method calls that were made before on operands of the same kinds.
 
 What it is for: an eager program calls the same methods on computed Tensors of the same shapes again and again, and
-building the nodes takes longer than the kernels. Such a call returns a pending Tensor, which has the call in place of a
+building the nodes takes longer than the kernels. Such a call returns a delayed Tensor, which has the call in place of a
 node. If its value is asked for, the program that computed an equal call runs at once. Any other use builds the nodes.
 What it is not: a cache of values or of nodes. Records of calls hold no memory, and refer to their program weakly.
 
-Invariant: a pending Tensor cannot be told from the one that the method returns. So the methods (METHODS) are functions
-of their operands alone, the operands are computed Tensors that lead to no leaf, pending Tensors, and plain numbers, and
+Invariant: a delayed Tensor cannot be told from the one that the method returns. So the methods (METHODS) are functions
+of their operands alone, the operands are computed Tensors that lead to no leaf, delayed Tensors, and plain numbers, and
 the nodes are built by the method itself.
 """
 
@@ -33,7 +33,7 @@ from monolect.tensor.base import TensorBase
 from monolect.tensor.state.leaves import leaf_refs, may_lead, paused_refs, watched
 
 MAX_RECORDS = 256  # records of one method; beyond it all are dropped: they are those of a loop over many numbers
-MAX_INNER = 16  # pending calls below one; the nodes of a longer chain are built
+MAX_INNER = 16  # delayed calls below one; the nodes of a longer chain are built
 MAX_BUILT = 64  # times that nodes of a record are built without a run between; beyond it its calls are not delayed
 NEVER = 1 << 30  # `n_built` of a record whose calls are not delayed
 METHODS = (
@@ -43,7 +43,7 @@ METHODS = (
     " sum prod mean amax amin max min argmax argmin var std all any"
 ).split()
 _CONSTANTS = frozenset((int, bool, float, str, type(None), DType))  # classes of operands that are no Tensors
-_settling = RLock()  # held while a pending Tensor gets its node; a finalizer may run inside
+_settling = RLock()  # held while a delayed Tensor gets its node; a finalizer may run inside
 _new = object.__new__
 _slot: Any = vars(TensorBase)["_uop"]
 
@@ -187,11 +187,11 @@ def _line(code: CodeType, at: int) -> int:
     return next((line for first, end, line in code.co_lines() if first <= at < end and line), code.co_firstlineno)
 
 
-kinds: list[Any] = []  # the class of Tensors, and that of pending ones
+kinds: list[Any] = []  # the class of Tensors, and that of delayed ones
 
 
-def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return `method`, a function of Tensors and numbers, that returns a pending Tensor for calls that were made
+def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return `method`, a function of Tensors and numbers, that returns a delayed Tensor for calls that were made
     before.
     """
     records: dict[tuple[Any, ...], Record | None] = {}
@@ -200,7 +200,7 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if under_way or watched.nodes or paused_refs:
             return method(self, *args, **kwargs)
-        plain, pending = kinds
+        plain, late = kinds
         modes = settings.modes.key
         key: list[Any] = [modes, settings.shared_steering]
         operands: list[Any] = []
@@ -228,7 +228,7 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
                     key += (u.src, u.dtype, u._placement or placement(u))
                     buffers.append(u)
                 operands.append(u)
-            elif kind is pending:
+            elif kind is late:
                 below = x._call
                 if below is None or len(inner) + len(below.inner) >= MAX_INNER:
                     return method(self, *args, **kwargs)
@@ -261,7 +261,7 @@ def delayed(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             line = provenance() if is_own(code.co_filename) else (code, frame.f_lasti, name)
         except ValueError:  # no Python code called this: a thread's function, or one of `atexit`
             line = ("", 0, name)
-        t: Any = _new(pending)
+        t: Any = _new(late)
         t._call = Call(record, method, operands, tuple(kwargs), buffers, inner, line, modes)
         t._grad = None
         t._requires_grad = False
@@ -300,7 +300,7 @@ def _record(result: Any, buffers: list[UOp]) -> Record:
 
 
 def settle(t: Any, u: UOp) -> None:
-    """Make the pending Tensor `t` an ordinary one with the node `u`."""
+    """Make the delayed Tensor `t` an ordinary one with the node `u`."""
     with _settling:
         _slot.__set__(t, u)
         t.__class__ = kinds[0]
@@ -332,15 +332,15 @@ def delay_calls(cls: Any) -> Any:
         "__qualname__": cls.__qualname__,
         "_uop": property(node, settle),
         "_wrap": cls._wrap,
-        "_is_pending": True,
+        "_is_delayed": True,
         "dtype": property(lambda t: t._uop.dtype if (call := t._call) is None else call.record.dtype),
         "shape": property(lambda t: t._uop.shape if (call := t._call) is None else call.record.shape),
     }
     for name in METHODS:
         found = next(vars(c)[name] for c in cls.__mro__ if name in vars(c))
-        late = delayed(found, name)
-        late.__module__, late.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"  # where pickle finds it
-        setattr(cls, name, late)
+        method = delaying(found, name)
+        method.__module__, method.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"  # where pickle finds it
+        setattr(cls, name, method)
     late_kind: Any = type(cls.__name__, (cls,), names)
     late_kind._kind = cls  # a new class is its own kind
     kinds[:] = cls, late_kind

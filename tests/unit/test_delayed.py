@@ -1,4 +1,4 @@
-"""Calls that are delayed (`tensor/state/pending.py`) give the nodes, values, lines and gradients of their methods."""
+"""Calls that are delayed (`tensor/state/delayed.py`) give the nodes, values, lines and gradients of their methods."""
 
 import _thread
 import gc
@@ -17,7 +17,7 @@ import monolect
 from monolect import Tensor
 from monolect.base.errors import AllocationError, AxisError
 from monolect.runtime.realize import execute
-from monolect.tensor.state import pending
+from monolect.tensor.state import delayed
 
 A = np.array([[0.5, -1.25, 2.0], [3.5, 0.25, -0.75]], np.float32)
 B = np.array([[1.5, 2.0, -0.5], [0.125, 4.0, 1.0]], np.float32)
@@ -51,8 +51,8 @@ def computed(array: np.ndarray) -> Tensor:
     return Tensor(array.copy()).realize()
 
 
-def is_pending(t: Tensor) -> bool:
-    return t._is_pending and t._call is not None
+def is_delayed(t: Tensor) -> bool:
+    return t._is_delayed and t._call is not None
 
 
 def known(call: Callable[..., Any], *operands: Tensor) -> None:
@@ -65,13 +65,13 @@ def known(call: Callable[..., Any], *operands: Tensor) -> None:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that gets an item for each run of a call without nodes."""
     found: list[int] = []
-    launch = pending.launched
+    launch = delayed.launched
 
     def counted(*args: Any) -> Any:
         found.append(1)
         return launch(*args)
 
-    monkeypatch.setattr(pending, "launched", counted)
+    monkeypatch.setattr(delayed, "launched", counted)
     return found
 
 
@@ -92,23 +92,23 @@ def test_a_known_call_runs_without_nodes_and_has_the_same_bits(name: str, runs: 
 def _fresh(call: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
     """The value of a call whose nodes are built."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pending, "under_way", [1])
+        patch.setattr(delayed, "under_way", [1])
         result = call(*map(computed, arrays))
-        assert not result._is_pending
+        assert not result._is_delayed
     return result.numpy()
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_nodes_of_a_pending_call_are_those_of_its_method(name: str) -> None:
+def test_the_nodes_of_a_delayed_call_are_those_of_its_method(name: str) -> None:
     call = CALLS[name]
     a, b = computed(A), computed(B)
     known(call, a, b)
     late = call(a, b)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pending, "under_way", [1])
+        patch.setattr(delayed, "under_way", [1])
         built = call(a, b)
     assert late.uop is built.uop
-    assert not late._is_pending
+    assert not late._is_delayed
     assert type(late) is Tensor
 
 
@@ -121,16 +121,16 @@ def test_shape_and_dtype_build_no_nodes() -> None:
     t = a.sum(1)
     assert t.shape == (2,)
     assert t.dtype is monolect.dtypes.float32
-    assert is_pending(t)
+    assert is_delayed(t)
     assert isinstance(t, Tensor)
 
 
-def test_a_pending_value_is_that_of_the_call() -> None:
+def test_a_delayed_value_is_that_of_the_call() -> None:
     """Not of the time of its use: writes to the operands do not change it."""
     a, b = computed(A), computed(B)
     known(lambda a, b: a + b, a, b)
     t, u = a + b, (a + b).exp()
-    assert is_pending(t)
+    assert is_delayed(t)
     a += 1
     b[0] = 7.0
     np.testing.assert_array_equal(t.numpy(), A + B)
@@ -144,7 +144,7 @@ def test_a_call_names_the_users_line() -> None:
     line = sys._getframe().f_lineno + 1
     t = a + b
     u = t.exp()
-    assert is_pending(t)
+    assert is_delayed(t)
     assert t.uop.origin == (__file__, line, "__add__")
     assert u.uop.origin == (__file__, line + 1, "exp")
 
@@ -205,7 +205,7 @@ def test_without_gradients_calls_on_leaves_are_delayed() -> None:
     with monolect.no_grad():
         known(lambda w, x: w * x, w, x)
         t = w * x
-        assert is_pending(t)
+        assert is_delayed(t)
     u = t * 3  # the node is built outside of the block, and has no gradient
     assert u.uop.op == "MUL"
     (u.sum() + (w * x).sum()).backward()
@@ -217,13 +217,13 @@ def test_transforms_see_their_arguments() -> None:
     a, b = computed(A), computed(B)
     known(lambda a, b: (a * b).sum(), a, b)
     c = a * b
-    assert is_pending(c)
+    assert is_delayed(c)
     for _ in range(3):
         g = monolect.grad(lambda x: (x * b).sum() + (c * 2).sum())(a)
         np.testing.assert_array_equal(g.numpy(), B)
 
 
-def test_captured_steps_take_and_return_pending_values() -> None:
+def test_captured_steps_take_and_return_delayed_values() -> None:
     a, b = computed(A), computed(B)
     known(lambda a, b: a + b, a, b)
     step = monolect.jit(lambda x: (x + b) * 2)
@@ -233,7 +233,7 @@ def test_captured_steps_take_and_return_pending_values() -> None:
         np.testing.assert_allclose((y + x).numpy(), (A + 2 * B) * 2 + A + B, rtol=1e-6, err_msg=str(k))
 
 
-def test_results_of_steps_that_only_pending_calls_read_keep_their_memory() -> None:
+def test_results_of_steps_that_only_delayed_calls_read_keep_their_memory() -> None:
     a = computed(A)
     step = monolect.jit(lambda x: x * 2)
     for _ in range(6):
@@ -280,7 +280,7 @@ def test_a_value_that_is_held_is_stored_with_the_values_that_need_it(runs: list[
 
 
 @pytest.mark.parametrize("error", [AllocationError("no memory"), KeyboardInterrupt()])
-def test_a_failure_leaves_the_call_pending(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_the_call_delayed(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = computed(A), computed(B)
     known(lambda a, b: a - b, a, b)
     t = a - b
@@ -293,17 +293,17 @@ def test_a_failure_leaves_the_call_pending(error: BaseException, monkeypatch: py
     monkeypatch.setattr(one, "alloc", fails)
     with pytest.raises(type(error)):
         t.realize()
-    assert is_pending(t)
+    assert is_delayed(t)
     monkeypatch.setattr(one, "alloc", alloc)
     np.testing.assert_array_equal(t.numpy(), A - B)
 
 
 def test_calls_whose_nodes_are_needed_each_time_are_not_delayed() -> None:
     a, b = computed(A), computed(B)
-    for _ in range(pending.MAX_BUILT + 4):
+    for _ in range(delayed.MAX_BUILT + 4):
         t = a + b
         assert t.reshape(6).uop.op == "RESHAPE"
-    assert not (a + b)._is_pending
+    assert not (a + b)._is_delayed
 
 
 def test_records_hold_no_memory() -> None:
@@ -349,11 +349,11 @@ def test_programs_are_known_after_a_block_that_changes_settings(runs: list[int])
     assert len(runs) == 3
 
 
-def test_the_kind_of_a_pending_tensor_is_that_of_others() -> None:
+def test_the_kind_of_a_delayed_tensor_is_that_of_others() -> None:
     a, b = computed(A), computed(B)
     known(lambda a, b: a.minimum(b * 7), a, b)
     t = a.minimum(b * 7)
-    assert is_pending(t)
+    assert is_delayed(t)
     assert t._kind is Tensor
 
 
@@ -388,7 +388,7 @@ def test_a_chain_without_an_end_is_built() -> None:
         np.testing.assert_allclose(x.numpy(), A + 200, rtol=1e-5)
 
 
-def test_threads_use_one_pending_tensor() -> None:
+def test_threads_use_one_delayed_tensor() -> None:
     a, b = computed(A), computed(B)
     known(lambda a, b: a * b, a, b)
     reads = (lambda t: t.numpy(), lambda t: (t + 0.0).numpy(), lambda t: t.uop)
@@ -405,7 +405,7 @@ def test_a_write_by_another_thread_while_a_call_runs_is_kept(monkeypatch: pytest
     a, b = computed(A), computed(B)
     known(lambda a, b: a.minimum(b * 3), a, b)
     t = a.minimum(b * 3)
-    launch = pending.launched
+    launch = delayed.launched
 
     def slow(*args: Any) -> Any:
         value = launch(*args)
@@ -415,7 +415,7 @@ def test_a_write_by_another_thread_while_a_call_runs_is_kept(monkeypatch: pytest
         return value
 
     with monkeypatch.context() as patch:
-        patch.setattr(pending, "launched", slow)
+        patch.setattr(delayed, "launched", slow)
         t.realize()
     np.testing.assert_array_equal(t.numpy(), np.minimum(A, B * 3) + 1)
 
@@ -447,5 +447,5 @@ def test_a_call_that_no_python_code_made_has_a_value() -> None:
     calls = map(lambda t: (found.append(t), done.set()), map(Tensor.exp2, [a]))
     _thread.start_new_thread(calls.__next__, ())
     assert done.wait(10)
-    assert is_pending(found[0])
+    assert is_delayed(found[0])
     assert found[0].uop.origin == ("", 0, "exp2")

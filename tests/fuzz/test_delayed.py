@@ -1,7 +1,7 @@
 """Random eager programs, each run several times on other data, and compared with PyTorch after each run.
 
 The second run of a program finds records of its calls, and the third runs kernels without nodes
-(`tensor/state/pending.py`). So a run holds values, writes to operands, freezes and unfreezes leaves, differentiates,
+(`tensor/state/delayed.py`). So a run holds values, writes to operands, freezes and unfreezes leaves, differentiates,
 and calls captured steps between the call of a method and the use of its value.
 """
 
@@ -15,7 +15,7 @@ import torch
 
 import monolect
 from monolect import Tensor
-from monolect.tensor.state import pending
+from monolect.tensor.state import delayed
 from tests.strategies import often
 
 RUNS = 5
@@ -95,7 +95,7 @@ def view(draw: random.Random) -> Step:
 
 
 def write_to_data(draw: random.Random) -> Step:
-    """Write to one of the inputs, which pending calls may read."""
+    """Write to one of the inputs, which delayed calls may read."""
     i, j, op = draw.randrange(3), draw.randrange(9), draw.choice(("add_", "mul_", "row"))
 
     def step(lib: Any, values: list[Any], kept: dict[str, Any]) -> None:
@@ -218,7 +218,7 @@ def test_runs_of_one_program_are_those_of_pytorch(seed: int) -> None:
 def test_programs_use_records() -> None:
     """The generator reaches what it is for: most programs run calls without nodes."""
     runs = 0
-    launch = pending.launched
+    launch = delayed.launched
 
     def counted(*args: Any) -> Any:
         nonlocal runs
@@ -226,7 +226,7 @@ def test_programs_use_records() -> None:
         return launch(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pending, "launched", counted)
+        patch.setattr(delayed, "launched", counted)
         for seed in range(6):
             test_runs_of_one_program_are_those_of_pytorch(1000 + seed)
     assert runs > 20
