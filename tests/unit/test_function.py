@@ -669,3 +669,35 @@ def test_backward_to_a_leaf_that_a_function_assigned_and_then_read_is_refused(is
     before.backward()
     assert (before.item(), after.item()) == (7.0, 14.0) and leaf.grad.tolist() == [1.0, 3.0]
     assert leaf.tolist() == [2.0, 4.0] and (flat.tolist() == [2.0, 4.0, 3.0, 4.0]) is is_view
+
+
+RESIZING: dict[str, Callable] = {
+    "means of uneven parts": lambda x: x.interpolate((4, 5), mode="area"),
+    "nearest": lambda x: x.interpolate(scale_factor=1.5),
+    "cubic": lambda x: x.interpolate((3, 9), mode="bicubic"),
+    "sum of windows": lambda x: nn.functional.fold(x.reshape(2, 4, 6), (3, 4), 2),
+}
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("name", RESIZING)
+def test_gradients_that_read_tables_go_through_a_function(name: str, precompile: bool) -> None:
+    plain = RESIZING[name]
+    f = function(plain, precompile=precompile)
+    for k in range(3):
+        x, y = Tensor(values(2, 2, 2, 6, seed=k)), Tensor(values(2, 2, 2, 6, seed=k))
+        x.requires_grad_()
+        y.requires_grad_()
+        (f(x) * (f(x * 2) + k)).sum().backward()
+        (plain(y) * (plain(y * 2) + k)).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", RESIZING)
+def test_second_gradients_that_read_tables_go_through_a_function(name: str) -> None:
+    plain = RESIZING[name]
+
+    def second(f: Callable) -> np.ndarray:
+        return grad(lambda x: (grad(lambda x: (f(x) ** 3).sum())(x) ** 2).sum())(Tensor(values(2, 2, 2, 6))).numpy()
+
+    np.testing.assert_allclose(second(function(plain)), second(plain), rtol=1e-4, atol=1e-4)
