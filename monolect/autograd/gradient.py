@@ -470,11 +470,16 @@ def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> l
     cache = _derivatives.setdefault(body, {})
     if (found := cache.get(key)) is None:
         found = _derivative(body, *key)
-        if all(b.storage is not None for b in found[2]):  # other memory is written, in each call to its own
-            cache[key] = found
+        if not _has_users_derivative(body) and all(b.storage is not None for b in found[2]):
+            cache[key] = found  # memory without storage is written, in each call to its own
     back, reached, memory = found
     call = node(u.op, (back, *args, *(results[k] for k in key[1]), *memory))
     return [(args[k], node("GETTUPLE", (call,), i)) for i, k in enumerate(reached)]
+
+
+def _has_users_derivative(body: UOp) -> bool:
+    """Whether a call in `body`, at any depth, has a derivative of the user's, which may read other values next time."""
+    return any(u.op in _CALLS and getattr(u.arg, "backward", None) is not None for u in toposort(body))
 
 
 def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, ...]) -> _Derivative:

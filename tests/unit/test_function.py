@@ -242,6 +242,23 @@ def test_a_derivative_of_the_users() -> None:
     assert grad(lambda a: (a * y).sum())(x).item() == 3.0  # the same formula without it
 
 
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_derivative_of_the_users_reads_what_is_there_now(depth: int, precompile: bool) -> None:
+    weight, factor = Tensor([2.0, 3.0]), SimpleNamespace(value=1.0)
+    f = function(lambda x: x * 1.0, gradient=lambda inputs, grads: grads[0] * weight * factor.value)
+    outer = f
+    for _ in range(depth):
+        outer = function(lambda x, inner=outer: inner(x) + x.detach(), precompile=precompile)
+    step = jit(grad(lambda x: outer(x).sum()))
+    for k in range(4):
+        factor.value = 1.0 + k // 2
+        x = Tensor([1.0, 1.0], requires_grad=True)
+        outer(x).sum().backward()
+        assert x.grad.tolist() == step(x).tolist() == (weight * factor.value).tolist()
+        weight[0] = 5.0 + k
+
+
 def test_a_derivative_of_the_users_lives_as_long_as_a_graph_needs_it() -> None:
     class Tenfold:
         def __call__(self, inputs, grads):
