@@ -45,7 +45,7 @@ from monolect.base.settings import switched
 from monolect.ir.bounds import size_max
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT
 from monolect.ir.placement import param_like
-from monolect.ir.rewrite.calls import is_body, parameters
+from monolect.ir.rewrite.calls import outside, parameters
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build, const, node, toposort
 
@@ -470,8 +470,9 @@ def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> l
     cache = _derivatives.setdefault(body, {})
     if (found := cache.get(key)) is None:
         found = _derivative(body, *key)
-        if not _has_users_derivative(body) and all(b.storage is not None for b in found[2]):
-            cache[key] = found  # memory without storage is written, in each call to its own
+        written = any(u.op == "BUFFER" and u.storage is None for u in found[2])  # in each call memory of its own
+        if not written and not _has_users_derivative(body):
+            cache[key] = found
     back, reached, memory = found
     call = node(u.op, (back, *args, *(results[k] for k in key[1]), *memory))
     return [(args[k], node("GETTUPLE", (call,), i)) for i, k in enumerate(reached)]
@@ -484,10 +485,10 @@ def _has_users_derivative(body: UOp) -> bool:
 
 def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, ...]) -> _Derivative:
     """Return (derivative, slots, memory): a TUPLE body of gradients of the arguments `slots`, those that have a
-    gradient, and the BUFFERs that the gradients read, such as tables of weights.
+    gradient, and what the gradients read from outside, such as tables of weights.
 
     `results`: the numbers of the results of `body` that have a gradient. The arguments of the derivative are the `n`
-    arguments of `body`, the gradients of these results, and the BUFFERs.
+    arguments of `body`, the gradients of these results, and what is read from outside.
     """
     known = parameters(body)
     grads: dict[UOp, UOp] = {}
@@ -498,7 +499,7 @@ def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, .
     found = _backward(grads, [known[k] for k in slots if k in known], cut=False)
     values = {k: d for k in slots if k in known and (d := found[known[k]]) is not None}
     made = tuple(values.values())
-    memory = tuple([u for u in toposort(*made, stop=is_body) if u.op == "BUFFER"])
+    memory = outside(made)
     params = {u: param_like(u, n + len(results) + i) for i, u in enumerate(memory)}
     return node("TUPLE", replace(made, params) if memory else made), tuple(values), memory
 

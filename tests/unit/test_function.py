@@ -259,6 +259,23 @@ def test_a_derivative_of_the_users_reads_what_is_there_now(depth: int, precompil
         weight[0] = 5.0 + k
 
 
+@pytest.mark.parametrize("change", ["none", "assign", "mul_"])
+def test_a_derivative_of_the_users_has_a_gradient_for_a_leaf_that_it_reads(change: str) -> None:
+    weight = Tensor([2.0, 3.0], requires_grad=True)
+    f = function(lambda x: x * 1.0, gradient=lambda inputs, grads: grads[0] * weight * weight)
+    outer = function(lambda x: f(x) * 1.0)
+    for _ in range(3):
+        weight.grad = None
+        found = grad(lambda x: outer(x).sum())(Tensor([1.0, 1.0]))
+        (found * Tensor([1.0, 2.0])).sum().backward()
+        np.testing.assert_allclose(weight.grad.numpy(), 2 * weight.numpy() * [1, 2])
+        if change == "assign":
+            weight.assign(weight * 1.5)
+        elif change == "mul_":
+            with Context(GRAD=0):
+                weight.mul_(1.5)
+
+
 def test_a_derivative_of_the_users_lives_as_long_as_a_graph_needs_it() -> None:
     class Tenfold:
         def __call__(self, inputs, grads):
