@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 
-from monolect.ir.uop import UOp, build, node
+from monolect.ir.uop import UOp, build, node, rebuild, toposort
 
 # Float ops whose derivative is zero wherever it exists; the backward walk stops at them.
 FLAT = frozenset(("TRUNC", "DETACH", "CONST", "BUFFER", "PARAM", "BINARY", "IOTA"))
@@ -68,4 +68,23 @@ def through(views: tuple[UOp, ...], derivative: ClosedForm) -> ClosedForm:
     return lambda g, y, *inputs: derivative(moved(g), moved(y), *inputs)
 
 
-__all__ = ["FLAT", "ClosedForm", "closed", "closed_alone", "closed_form", "through"]
+def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """Return `roots` with every key of `mapping` replaced by its value.
+
+    Derivatives that `closed_form` registered for a rebuilt node are registered for the new node too.
+    """
+    new = dict(mapping)
+
+    def walk(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
+        for u in toposort(*roots, stop=new.__contains__):
+            if u not in new:
+                new[u] = rebuild(u, tuple(new[s] for s in u.src))
+                if u in closed and new[u] is not u:
+                    inputs, derivative = closed[u]  # inputs that are views may be merged with others below `u`
+                    closed_form(new[u], walk(inputs), derivative)
+        return tuple(new[r] for r in roots)
+
+    return walk(roots)
+
+
+__all__ = ["FLAT", "ClosedForm", "closed", "closed_alone", "closed_form", "replace", "through"]

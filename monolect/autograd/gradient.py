@@ -21,7 +21,7 @@ from itertools import accumulate
 from math import log, nan, pi
 from typing import Any
 
-from monolect.autograd.closed_forms import FLAT, ClosedForm, closed, closed_form, through
+from monolect.autograd.closed_forms import FLAT, ClosedForm, closed, closed_form, replace, through
 from monolect.autograd.graph import (
     broadcast_to,
     cast,
@@ -45,9 +45,9 @@ from monolect.base.settings import switched
 from monolect.ir.bounds import size_max
 from monolect.ir.ops import ELEMENTWISE, MOVEMENT
 from monolect.ir.placement import param_like
-from monolect.ir.rewrite.calls import parameters
+from monolect.ir.rewrite.calls import outside, parameters
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, build, const, node, rebuild, toposort
+from monolect.ir.uop import UOp, build, const, node, toposort
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 LN_2 = log(2.0)
@@ -68,27 +68,9 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
 }
 _CALLS = frozenset(("FUNCTION", "CALL"))
 Backward = Callable[[tuple[UOp, ...], tuple[UOp, ...]], Sequence[UOp | None]]
-_derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, tuple[UOp, tuple[int, ...]]]] = weakref.WeakKeyDictionary()
+_Derivative = tuple[UOp, tuple[int, ...], tuple[UOp, ...]]  # what `_derivative` returns
+_derivatives: weakref.WeakKeyDictionary[UOp, dict[tuple, _Derivative]] = weakref.WeakKeyDictionary()
 switched.append(_derivatives.clear)
-
-
-def replace(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """Return `roots` with every key of `mapping` replaced by its value.
-
-    Derivatives that `closed_form` registered for a rebuilt node are registered for the new node too.
-    """
-    new = dict(mapping)
-
-    def walk(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
-        for u in toposort(*roots, stop=new.__contains__):
-            if u not in new:
-                new[u] = rebuild(u, tuple(new[s] for s in u.src))
-                if u in closed and new[u] is not u:
-                    inputs, derivative = closed[u]  # inputs that are views may be merged with others below `u`
-                    closed_form(new[u], walk(inputs), derivative)
-        return tuple(new[r] for r in roots)
-
-    return walk(roots)
 
 
 def reach(root: UOp, stop: Collection[UOp] = ()) -> set[UOp]:
@@ -486,18 +468,27 @@ def _through_call(u: UOp, results: dict[int, UOp], wanted: dict[UOp, bool]) -> l
     slots = tuple([k for k, a in enumerate(args) if a in wanted and a.dtype.is_float])
     key = (len(args), tuple(sorted(results)), slots)  # len(args) counts: the body may not use all arguments
     cache = _derivatives.setdefault(body, {})
-    if key not in cache:
-        cache[key] = _derivative(body, *key)
-    back, reached = cache[key]
-    call = node(u.op, (back, *args, *(results[k] for k in key[1])))
+    if (found := cache.get(key)) is None:
+        found = _derivative(body, *key)
+        written = any(u.op == "BUFFER" and u.storage is None for u in found[2])  # in each call memory of its own
+        if not written and not _has_users_derivative(body):
+            cache[key] = found
+    back, reached, memory = found
+    call = node(u.op, (back, *args, *(results[k] for k in key[1]), *memory))
     return [(args[k], node("GETTUPLE", (call,), i)) for i, k in enumerate(reached)]
 
 
-def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, ...]) -> tuple[UOp, tuple[int, ...]]:
-    """Return (derivative, slots): a TUPLE body of gradients of the arguments `slots`, and those that have a gradient.
+def _has_users_derivative(body: UOp) -> bool:
+    """Whether a call in `body`, at any depth, has a derivative of the user's, which may read other values next time."""
+    return any(u.op in _CALLS and getattr(u.arg, "backward", None) is not None for u in toposort(body))
+
+
+def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, ...]) -> _Derivative:
+    """Return (derivative, slots, memory): a TUPLE body of gradients of the arguments `slots`, those that have a
+    gradient, and what the gradients read from outside, such as tables of weights.
 
     `results`: the numbers of the results of `body` that have a gradient. The arguments of the derivative are the `n`
-    arguments of `body`, then the gradients of these results.
+    arguments of `body`, the gradients of these results, and what is read from outside.
     """
     known = parameters(body)
     grads: dict[UOp, UOp] = {}
@@ -507,7 +498,10 @@ def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, .
         grads[v] = g if v not in grads else build("ADD", grads[v], g)
     found = _backward(grads, [known[k] for k in slots if k in known], cut=False)
     values = {k: d for k in slots if k in known and (d := found[known[k]]) is not None}
-    return node("TUPLE", tuple(values.values())), tuple(values)
+    made = tuple(values.values())
+    memory = outside(made)
+    params = {u: param_like(u, n + len(results) + i) for i, u in enumerate(memory)}
+    return node("TUPLE", replace(made, params) if memory else made), tuple(values), memory
 
 
 # ---- elementwise -----------------------------------------------------------------------------------------------------
@@ -795,6 +789,5 @@ __all__ = [
     "refuse_without_graph",
     "release_graph",
     "remember",
-    "replace",
     "running_product",
 ]

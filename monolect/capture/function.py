@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
-from monolect.autograd.closed_forms import closed_form
-from monolect.autograd.gradient import Backward, replace
+from monolect.autograd.closed_forms import closed_form, replace
+from monolect.autograd.gradient import Backward
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, GradientError, JitError
 from monolect.base.settings import settings

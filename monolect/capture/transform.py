@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from monolect.autograd.gradient import gradients, replace
+from monolect.autograd.closed_forms import replace
+from monolect.autograd.gradient import gradients
 from monolect.autograd.graph import full
 from monolect.base.errors import ArgumentError, GradientError
 from monolect.ir.uop import UOp, build, const, new_buffer

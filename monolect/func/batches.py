@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from monolect.autograd import graph
-from monolect.autograd.closed_forms import ClosedForm, closed, closed_form
-from monolect.autograd.gradient import replace
+from monolect.autograd.closed_forms import ClosedForm, closed, closed_form, replace
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError
 from monolect.graphs.bitonic_sort import sort_by_network, sortings

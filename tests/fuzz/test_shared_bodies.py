@@ -67,11 +67,8 @@ def test_functions_of_one_body_have_their_own_gradients(start: int) -> None:
 class _Fewer(dict):
     """Derivatives of a body, taken for those of a call with any number of arguments."""
 
-    def __contains__(self, key: Any) -> bool:
-        return super().__contains__(key[1:])
-
-    def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(key[1:])
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(key[1:], default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key[1:], value)

@@ -242,6 +242,40 @@ def test_a_derivative_of_the_users() -> None:
     assert grad(lambda a: (a * y).sum())(x).item() == 3.0  # the same formula without it
 
 
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_derivative_of_the_users_reads_what_is_there_now(depth: int, precompile: bool) -> None:
+    weight, factor = Tensor([2.0, 3.0]), SimpleNamespace(value=1.0)
+    f = function(lambda x: x * 1.0, gradient=lambda inputs, grads: grads[0] * weight * factor.value)
+    outer = f
+    for _ in range(depth):
+        outer = function(lambda x, inner=outer: inner(x) + x.detach(), precompile=precompile)
+    step = jit(grad(lambda x: outer(x).sum()))
+    for k in range(4):
+        factor.value = 1.0 + k // 2
+        x = Tensor([1.0, 1.0], requires_grad=True)
+        outer(x).sum().backward()
+        assert x.grad.tolist() == step(x).tolist() == (weight * factor.value).tolist()
+        weight[0] = 5.0 + k
+
+
+@pytest.mark.parametrize("change", ["none", "assign", "mul_"])
+def test_a_derivative_of_the_users_has_a_gradient_for_a_leaf_that_it_reads(change: str) -> None:
+    weight = Tensor([2.0, 3.0], requires_grad=True)
+    f = function(lambda x: x * 1.0, gradient=lambda inputs, grads: grads[0] * weight * weight)
+    outer = function(lambda x: f(x) * 1.0)
+    for _ in range(3):
+        weight.grad = None
+        found = grad(lambda x: outer(x).sum())(Tensor([1.0, 1.0]))
+        (found * Tensor([1.0, 2.0])).sum().backward()
+        np.testing.assert_allclose(weight.grad.numpy(), 2 * weight.numpy() * [1, 2])
+        if change == "assign":
+            weight.assign(weight * 1.5)
+        elif change == "mul_":
+            with Context(GRAD=0):
+                weight.mul_(1.5)
+
+
 def test_a_derivative_of_the_users_lives_as_long_as_a_graph_needs_it() -> None:
     class Tenfold:
         def __call__(self, inputs, grads):
@@ -669,3 +703,35 @@ def test_backward_to_a_leaf_that_a_function_assigned_and_then_read_is_refused(is
     before.backward()
     assert (before.item(), after.item()) == (7.0, 14.0) and leaf.grad.tolist() == [1.0, 3.0]
     assert leaf.tolist() == [2.0, 4.0] and (flat.tolist() == [2.0, 4.0, 3.0, 4.0]) is is_view
+
+
+RESIZING: dict[str, Callable] = {
+    "means of uneven parts": lambda x: x.interpolate((4, 5), mode="area"),
+    "nearest": lambda x: x.interpolate(scale_factor=1.5),
+    "cubic": lambda x: x.interpolate((3, 9), mode="bicubic"),
+    "sum of windows": lambda x: nn.functional.fold(x.reshape(2, 4, 6), (3, 4), 2),
+}
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+@pytest.mark.parametrize("name", RESIZING)
+def test_gradients_that_read_tables_go_through_a_function(name: str, precompile: bool) -> None:
+    plain = RESIZING[name]
+    f = function(plain, precompile=precompile)
+    for k in range(3):
+        x, y = Tensor(values(2, 2, 2, 6, seed=k)), Tensor(values(2, 2, 2, 6, seed=k))
+        x.requires_grad_()
+        y.requires_grad_()
+        (f(x) * (f(x * 2) + k)).sum().backward()
+        (plain(y) * (plain(y * 2) + k)).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", RESIZING)
+def test_second_gradients_that_read_tables_go_through_a_function(name: str) -> None:
+    plain = RESIZING[name]
+
+    def second(f: Callable) -> np.ndarray:
+        return grad(lambda x: (grad(lambda x: (f(x) ** 3).sum())(x) ** 2).sum())(Tensor(values(2, 2, 2, 6))).numpy()
+
+    np.testing.assert_allclose(second(function(plain)), second(plain), rtol=1e-4, atol=1e-4)

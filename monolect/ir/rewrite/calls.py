@@ -50,6 +50,34 @@ def parameters(body: UOp) -> dict[int, UOp]:
     return {u.arg.slot: u for u in below if u.op == "PARAM" and u.arg.name is None}
 
 
+def outside(values: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """Return the largest nodes below `values`, which are over PARAMs, that read memory and no PARAM: what a body takes
+    from outside of it. Indices, and targets of the writes of the body, are part of the body.
+    """
+    order = toposort(*values, stop=is_body)
+    inside: set[UOp] = set()
+    reads: set[UOp] = set()
+    for u in order:
+        if u.op == "PARAM" or any(s in inside for s in u.src):
+            inside.add(u)
+        elif u.op == "BUFFER" or any(s in reads for s in u.src):
+            reads.add(u)
+    for u in [u for u in inside if u.op in ("STORE", "ATOMICADD")]:
+        target = u.src[0]
+        while target.op != "BUFFER" and target.src:
+            inside.add(target)
+            target = target.src[0]
+    found = dict.fromkeys(v for v in values if v not in inside and v in reads)
+    for u in reversed(order):
+        for s in u.src if u in inside else ():
+            if s in reads and s not in inside:
+                if s.dtype is dtypes.index:
+                    inside.add(s)
+                else:
+                    found[s] = None
+    return tuple(found)
+
+
 def inlined(body: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
     """Return the values of `body`, a TUPLE, with each PARAM replaced by `args[slot]`, where `slot` is the slot of the
     PARAM.
@@ -175,6 +203,7 @@ __all__ = [
     "inlined",
     "is_body",
     "is_opaque",
+    "outside",
     "parameters",
     "shape_of_call",
     "stored_slots",
