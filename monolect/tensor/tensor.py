@@ -63,6 +63,7 @@ from monolect.tensor.neural.autocast import autocasting
 from monolect.tensor.neural.families import NeuralMixin
 from monolect.tensor.printed import PrintMixin
 from monolect.tensor.state.deferred import defer, deferred, exclude
+from monolect.tensor.state.delayed import delay_calls, settle_call
 from monolect.tensor.state.leaves import (
     all_leaf_nodes,
     followed,
@@ -74,7 +75,6 @@ from monolect.tensor.state.leaves import (
     paused,
     watched,
 )
-from monolect.tensor.state.delayed import delay_calls, settle_call
 from monolect.tensor.view import (
     MEMORY,
     Make,
@@ -135,10 +135,10 @@ def _computed(tensors: tuple[Tensor, ...]) -> UOp:
     for t, old, u in rows:
         if t._is_view:
             settle(t, old, u)
-        elif t._uop is old:  # else another thread has assigned to it meanwhile
-            if under_way:
+        else:
+            if under_way and t._uop is old:
                 note_computed(t)
-            t.uop = u
+            t._exchange(old, u)
     selected = {
         u: _select(t, u, is_part)
         for t in wanted
@@ -248,10 +248,22 @@ class Tensor(
     @uop.setter
     def uop(self, value: UOp) -> None:
         self._uop = value
-        if value.op != "BUFFER":
-            value.holder = weakref.ref(self)
+        self._note_node(value)
+
+    def _note_node(self, u: UOp) -> None:
+        """Note that this tensor has the node `u`."""
+        if u.op != "BUFFER":
+            u.holder = weakref.ref(self)
         if self._requires_grad:
-            marked[value] = weakref.ref(self)
+            marked[u] = weakref.ref(self)
+
+    def _exchange(self, old: UOp, new: UOp) -> None:
+        """Make `new`, the value of the node `old`, the node of this tensor, unless another thread has assigned to it
+        meanwhile.
+        """
+        if self._uop is old:
+            self._uop = new  # no call between the two lines, so no other thread runs
+            self._note_node(new)
 
     @property
     def grad(self) -> Tensor | None:
@@ -424,8 +436,7 @@ class Tensor(
                 new = with_storage(new.shape, new.dtype, new.arg.device, new.storage)
                 (kept,) = remember([(new, old)], leaves, binding=bound_to)
             new = kept
-        if self._uop is old:
-            self._uop = new
+        self._exchange(old, new)
         return new
 
     def _realize_with(self, others: tuple[Tensor, ...]) -> UOp:
@@ -446,8 +457,7 @@ class Tensor(
                     call.learn(old)
                 leaves = followed()
                 kept = remember([(value, old)], leaves, binding=bound_to)[0] if leaves else value
-                if self._uop is old:  # else another thread has assigned to it meanwhile
-                    self.uop = kept
+                self._exchange(old, kept)
                 return value
         requested = (self, *others, *pending)
         if not late:
