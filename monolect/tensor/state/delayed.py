@@ -202,7 +202,7 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             return method(self, *args, **kwargs)
         plain, late = kinds
         modes = settings.modes.key
-        key: list[Any] = [modes, settings.shared_steering]
+        key: list[Any] = [id(modes), id(settings.shared_steering)]  # equal tuples are one object, which stays
         operands: list[Any] = []
         buffers: list[UOp] = []
         inner: tuple[Call, ...] = ()
@@ -313,7 +313,9 @@ def settle_call(t: Any, call: Call, u: UOp) -> None:
     """
     with _settling:
         if t._call is call:
-            settle(t, u)
+            _slot.__set__(t, u)
+            t.__class__ = kinds[0]
+            t._call = None
 
 
 def delay_calls(cls: Any) -> Any:
