@@ -376,6 +376,15 @@ def test_reading_values_while_tracing_is_refused_with_the_line() -> None:
     assert (x * 2).tolist() == [2.0, 4.0]  # and the tensors are what they were
 
 
+def test_reading_values_while_tracing_is_refused_where_sizes_differed() -> None:
+    """The sum of other sizes before has a plan of a symbolic size."""
+    for n in (3, 5, 6, 7, 9, 10, 11, 12):
+        (Tensor(np.ones(n, np.float32)).realize() + 1).realize()
+    for _ in range(3):
+        with pytest.raises(JitError, match="while a @function is traced"):
+            function(lambda t: (t + 1).realize())(Tensor([1.0, 2.0]))
+
+
 def test_a_failed_trace_changes_nothing() -> None:
     total, x = Tensor([1.0]).realize(), Tensor([2.0])
 

@@ -305,9 +305,11 @@ def _line(samples: Sequence[list[int]], base: int, p: int) -> tuple[int, int] | 
 
 def _may_be_symbolic(order: Sequence[UOp]) -> bool:
     """Whether the nodes are so few and small that symbolic sizes are worth their slower kernels; writes to memory of a
-    symbolic size are not treated.
+    symbolic size are not treated, and a BUFFER without memory, such as a placeholder, has no other of that size.
     """
     for u in order:
+        if u.op == "BUFFER" and u.storage is None:
+            return False
         if u.op in _WRITES or not all(n.__class__ is int for n in u.shape) or prod(u.shape) > MAX_SYMBOLIC_SIZE:
             return False
     return True
