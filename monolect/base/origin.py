@@ -36,7 +36,7 @@ def provenance() -> tuple[str, int, str]:
         file = code.co_filename
         own = _ours.get(file)
         if own is None:
-            own = _ours[file] = file.startswith(_NOT_USER)
+            own = is_own(file)
         if not own:
             return file, frame.f_lineno, name
         name = code.co_name

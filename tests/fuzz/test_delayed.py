@@ -173,7 +173,7 @@ def differentiate(draw: random.Random) -> Step:
 
 
 def chain(draw: random.Random) -> Step:
-    """Some calls of which only the last value is held."""
+    """Make several calls, each on the value of the one before, and hold the last value alone."""
     steps = [draw.choice((binary, with_number, unary, reduction))(draw) for _ in range(draw.randrange(2, 5))]
     is_computed = draw.random() < 0.5
 

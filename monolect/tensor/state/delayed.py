@@ -1,8 +1,8 @@
 """Delay the nodes of method calls that were made before on operands of the same kinds.
 
 What it is for: an eager program calls the same methods on computed Tensors of the same shapes again and again, and
-building the nodes takes longer than the kernels. Such a call returns a delayed Tensor, which has the call in place of a
-node. If its value is asked for, the program that computed an equal call runs at once. Any other use builds the nodes.
+building the nodes takes longer than the kernels. Such a call returns a delayed Tensor, which holds the call instead of
+a node. If its value is asked for, the program that computed an equal call runs at once. Any other use builds the nodes.
 What it is not: a cache of values or of nodes. Records of calls hold no memory, and refer to their program weakly.
 
 Invariant: a delayed Tensor cannot be told from the one that the method returns. So the methods (METHODS) are functions
@@ -313,9 +313,7 @@ def settle_call(t: Any, call: Call, u: UOp) -> None:
     """
     with _settling:
         if t._call is call:
-            _slot.__set__(t, u)
-            t.__class__ = kinds[0]
-            t._call = None
+            settle(t, u)
 
 
 def delay_calls(cls: Any) -> Any:
