@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
-    "bounded", deadline=None, max_examples=50, print_blob=True, suppress_health_check=_SLOW_IS_FINE
+    "bounded", deadline=None, max_examples=40, print_blob=True, suppress_health_check=_SLOW_IS_FINE
 )
 settings.register_profile(
     "thorough", deadline=None, max_examples=1000, print_blob=True, suppress_health_check=_SLOW_IS_FINE

@@ -36,9 +36,9 @@ def stiff_name(name: str) -> set[str]:
     return set() if "in_place" in "_".join(words) else NAMES.intersection(words)
 
 
-def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Names that a module defines: functions, classes, arguments, variables, attributes of self."""
-    for node in ast.walk(tree):
+def defined(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Names that a module of these nodes defines: functions, classes, arguments, variables, attributes of self."""
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -49,9 +49,9 @@ def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
 
 
-def prose(source: str) -> Iterator[tuple[int, str, bool]]:
+def prose(source: str, nodes: list[ast.AST]) -> Iterator[tuple[int, str, bool]]:
     """(line, text, is it a docstring) of docstrings and runs of comments."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if text := ast.get_docstring(node):
                 yield node.body[0].lineno, text, True
@@ -62,8 +62,9 @@ def prose(source: str) -> Iterator[tuple[int, str, bool]]:
 
 def faults(source: str) -> list[str]:
     """What a source says in stiff words, a line each."""
-    found = [f"{line}: name {name}" for line, name in defined(ast.parse(source)) if stiff_name(name)]
-    for line, text, is_doc in prose(source):
+    nodes = [*ast.walk(ast.parse(source))]
+    found = [f"{line}: name {name}" for line, name in defined(nodes) if stiff_name(name)]
+    for line, text, is_doc in prose(source, nodes):
         head = FINE.sub("", first_sentence(text) if is_doc else text)
         if word := PROSE.search(head):
             found.append(f"{line}: {word.group(0)!r} in: {head[:90]}")

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import linecache
 import os
 import pkgutil
 import re
@@ -71,7 +72,11 @@ def test_lessons_are_short():
 
 @pytest.mark.parametrize("module", ["monolect", *MODULES])
 def test_docstring_examples(module):
-    """With the public names at hand, as a reader has them."""
+    """With the public names at hand, as a reader has them.
+
+    Each docstring gets a debugger, which asks for the state of every file whose lines Python remembers.
+    """
+    linecache.clearcache()
     code = importlib.import_module(module)
     names = {name: getattr(monolect, name) for name in monolect.__all__} | {"np": np, "monolect": monolect}
     if not module.startswith("monolect.functions"):  # its `round` and `sum` are not those of the examples
