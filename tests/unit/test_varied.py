@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from monolect import Tensor, Variable, jit
 from monolect.base.errors import IRError
 from monolect.runtime.realize import execute, varied
-from monolect.runtime.realize.varied import MIN_PLANS
+from monolect.runtime.realize.varied import MIN_PLANS, MIN_REPEATS
 
 X = np.random.default_rng(5).standard_normal((6, 16)).astype(np.float32)
 
@@ -250,6 +250,27 @@ def test_formulas_with_numbers_at_random(formula: Any, numbers: list[tuple[float
     x = Tensor(X).realize()
     for a, b in numbers:
         np.testing.assert_allclose(formula(x, OfTensors, a, b).numpy(), formula(X, np, a, b), rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_that_recur_are_constants() -> None:
+    """Each of them has a plan of its own in the end, MAX_OWN at most, whatever other numbers come between."""
+    x = Tensor(X).realize()
+    numbers = [0.9, 0.1, 0.999, 0.001, 0.3]
+    for k in range(MIN_REPEATS + MIN_PLANS):
+        for v in (*numbers, k + 0.5):
+            assert (x * v).realize().numpy().tobytes() == (X * np.float32(v)).tobytes()
+    (program,) = varied._programs.values()
+    assert len(program.own) == len(numbers) - (MIN_PLANS - 1), "the first ones are constants from the start"
+    assert len(execute.plans) == len(numbers) + 1, "one with an input"
+    for k in range(3 * varied.MAX_OWN):
+        for _ in range(MIN_REPEATS):
+            (x * (k + 1.25)).realize()
+    assert len(program.own) == varied.MAX_OWN and len(program.counts) <= varied.MAX_COUNTED + 1
+    before = {*execute.plans}
+    step = [Tensor(X).realize()]
+    for _ in range(2 * MIN_REPEATS):
+        step[0] = (step[0] * 0.9).realize()
+    assert {*execute.plans} == before
 
 
 def test_a_batch_whose_numbers_differ_each_time_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,12 @@ def is_mark(c: UOp, *marks: float) -> bool:
     Such a constant is neither folded nor made an input. Otherwise the function would round differently if x is a
     constant. `marks`: constants to compare with (default: MARKS). `c`: a CONST; False if its dtype is not a float.
     """
-    return c.dtype.is_float and any(abs(c.arg[0]) == as_python(m, c.dtype) for m in marks or MARKS)
+    return c.dtype.is_float and abs(c.arg[0]) in _rounded(marks or MARKS, c.dtype)
+
+
+@lru_cache
+def _rounded(marks: tuple[float, ...], d: DType) -> frozenset[Any]:
+    return frozenset([as_python(m, d) for m in marks])
 
 
 @lru_cache(maxsize=4096)  # of nodes that hold no memory

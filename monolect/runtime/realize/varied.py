@@ -9,6 +9,9 @@ length of a sequence. After MIN_PLANS different sets of numbers of one program, 
                       of a FUNCTION, with the bounds of its PARAM
     sizes             Variables, if all that differ are a * n + b of one size n, and the program is small
 
+A small program whose float constants were equal MIN_REPEATS times gets a plan with these constants, MAX_OWN times at
+most: `x * 0.9` and `x * 0.99` are one program, and numbers that recur are fastest as constants.
+
 The mask of a PAD follows from its offsets and sizes, so it is built from those of the PAD with inputs.
 
 What it is not: it does not treat integers in values, such as `x * 3`, and axes or other args of ops.
@@ -36,13 +39,17 @@ from monolect.ir.rewrite.calls import argument_bound
 from monolect.ir.rewrite.normal import may_be_input
 from monolect.ir.rewrite.padding import pad_mask
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
-from monolect.runtime.buffer import from_numpy, is_realized, with_storage
+from monolect.runtime.buffer import from_bytes, is_realized, with_storage
 from monolect.schedule.callify import resolve_functions, structure
 
 MIN_PLANS = 3  # sets of numbers of one program; from this one on, numbers that differ become inputs
 MAX_PROGRAMS = 256  # programs in `_programs`; beyond it the least recently used one is dropped
 MAX_SAMPLES = 8  # sets of integers that the relations between sizes are found from
 MAX_VARIABLES = 128  # Variables of one program; kernels take each as an argument
+MIN_REPEATS = 32  # runs with equal floats, from which on these are constants of a plan of their own
+MAX_OWN = 8  # sets of floats of one program that have such plans
+MAX_OWN_KEY = 64  # items of the key of a program with such plans: a larger one takes longer to compile than it gains
+MAX_COUNTED = 64  # sets of floats of one program whose runs are counted; beyond it counting begins again
 MAX_SYMBOLIC_SIZE = 1 << 18  # elements of the largest node of a program whose sizes may become symbolic: compiling it
 # takes longer than running it, also by the slower kernels of symbolic sizes
 _WRITES = frozenset(("AFTER", "STORE", "ATOMICADD", "LOAD"))
@@ -79,7 +86,8 @@ class _Reading(NamedTuple):
     def input(self, i: int, dev: str) -> UOp:
         """Return a BUFFER of one element that holds float `i`, on the device of the node that uses it."""
         u, k = self.floats[i]
-        return from_numpy(np.array(u.src[k].value, u.src[k].dtype.numpy), self.home(i, dev))
+        c = u.src[k]
+        return from_bytes(np.array(c.value, c.dtype.numpy).tobytes(), (), c.dtype, self.home(i, dev))
 
     def integers(self) -> Iterator[_Integer]:
         """Yield the integers in `shapes`: offsets, and sizes."""
@@ -137,10 +145,10 @@ class _Program:
     `varied` and `varied_floats`: indices of those that have differed so far. `n`: how many sets of numbers were seen.
     `label`: equal for floats that were one constant in each run, so that they become one input. `refused`: the settings
     (`settings.choices`) under which the compiler refused the batch with inputs. `form`: that of the last run, if no
-    size differs.
+    size differs. `counts`: how often sets of floats were seen; `own`: those that have plans of their own.
     """
 
-    __slots__ = ("floats", "form", "label", "n", "refused", "samples", "varied", "varied_floats")
+    __slots__ = ("counts", "floats", "form", "label", "n", "own", "refused", "samples", "varied", "varied_floats")
 
     def __init__(self, floats: list[UOp], integers: list[int]) -> None:
         self.floats, self.samples, self.n = floats, [integers], 1
@@ -148,6 +156,8 @@ class _Program:
         self.label: list[Any] = [*map(id, floats)]
         self.refused = set[tuple]()
         self.form: _Form | None = None
+        self.counts = dict[tuple[UOp, ...], int]()
+        self.own = set[tuple[UOp, ...]]()
 
     def inputs(self) -> tuple[Any, ...]:
         """Return which numbers are inputs, and which floats are one input."""
@@ -165,6 +175,19 @@ class _Program:
         self.floats = floats
         if integers not in self.samples:
             self.samples = [*self.samples[1 - MAX_SAMPLES :], integers]
+
+    def recurs(self, floats: tuple[UOp, ...]) -> bool:
+        """Count a run with `floats`, and return whether these have a plan of their own from now on."""
+        if floats in self.own:
+            return True
+        if len(self.own) >= MAX_OWN:
+            return False
+        n = self.counts[floats] = self.counts.get(floats, 0) + 1
+        if n >= MIN_REPEATS:
+            self.own.add(floats)
+        elif len(self.counts) > MAX_COUNTED:
+            self.counts.clear()
+        return n >= MIN_REPEATS
 
 
 def is_likely(batch: list[UOp], dev: str) -> bool:
@@ -209,6 +232,8 @@ def with_inputs(batch: list[UOp], dev: str, may_know: bool = True) -> Inputs | N
         _programs.move_to_end(key)
     program.see(numbers, values)
     if settings.choices in program.refused or program.n < MIN_PLANS or not (program.varied or program.varied_floats):
+        return None
+    if may_know and not program.varied and len(found.key) <= MAX_OWN_KEY and program.recurs(tuple(numbers)):
         return None
     form = program.form
     if may_know and form is not None and form.numbers == program.inputs():
@@ -465,4 +490,4 @@ def _has_constants(shape: UOp) -> bool:
     return all([s.op == "CONST" for s in shape.src])
 
 
-__all__ = ["MIN_PLANS", "Inputs", "is_likely", "note_inputs", "with_inputs"]
+__all__ = ["MIN_PLANS", "MIN_REPEATS", "Inputs", "is_likely", "note_inputs", "with_inputs"]
