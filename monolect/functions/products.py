@@ -435,7 +435,7 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2, *, 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Return the powers of each element as a row: from N - 1 down to 0, or up with `increasing`.
 
-    N is the size of the last axis by default. Bools and integers give int64. Raises ShapeError without an axis,
+    N is the size of the last axis by default. Bools and integers give int64. A scalar is one row. Raises
     ArgumentError for a negative N.
 
     >>> monolect.vander(Tensor([1, 2]), 3).tolist()

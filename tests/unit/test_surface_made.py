@@ -116,6 +116,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diagonal": (lambda lib, x: lib.linalg.diagonal(x, offset=1), (A,)),
     "diagonal, dims": (lambda lib, x: lib.linalg.diagonal(x, dim1=0, dim2=2), (A,)),
     "vander": (lambda lib, x: lib.linalg.vander(x, N=4), (A[0],)),
+    "vander of a number": (lambda lib, x: lib.linalg.vander(x, N=3), (np.array(2.5),)),
+    "count of other elements than 0": (lambda lib, x: lib.linalg.vector_norm(x, 0), (np.array([2.0, 0.0, np.nan]),)),
     "vander of integers": (lambda lib, x: lib.linalg.vander(x), (np.array([1, 2, 3]),)),
     "constant_pad_nd": (lambda lib, x: lib.constant_pad_nd(x, (1, -1, 2, 0), 7.0), (A,)),
     "nonzero_static": (lambda lib, x: lib.nonzero_static(x, size=20), (np.maximum(A, 0),)),
@@ -133,6 +135,12 @@ def test_values_beside_pytorch(name: str) -> None:
     got, want = f(monolect, *map(Tensor, arrays)), f(torch, *map(torch.tensor, arrays))
     assert got.shape == tuple(want.shape) and got.dtype.name == str(want.dtype).removeprefix("torch.")
     np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_a_count_of_other_elements_than_0_has_gradient_0() -> None:
+    x = Tensor([2.0, 0.0, -1.0], requires_grad=True)
+    _ = monolect.linalg.vector_norm(x, 0).backward()
+    assert x.grad.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_positions_of_a_static_number_are_captured() -> None:

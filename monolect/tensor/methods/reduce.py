@@ -242,13 +242,13 @@ class ReduceMixin(TensorBase):
             return self._wrap(build("SQRT", _zero_gradient_at_zero(squares)))
         if not isinstance(p, int | float):
             raise ArgumentError("norm: unknown order", expected="a number, inf or 'fro'", found=repr(p))
-        x = self.abs()
+        x: Any = self.abs()
         if p == inf:
             return x.amax(dim, keepdim)
         if p == -inf:
             return x.amin(dim, keepdim)
         if p == 0:
-            return (x != 0).cast(self.dtype).sum(dim, keepdim)
+            return (x != x).where(1.0, x.sign()).sum(dim, keepdim)  # with gradient 0
         if p == 1:
             return x.sum(dim, keepdim)
         if p < 1:  # these powers have no derivative at 0; PyTorch uses 0

@@ -104,14 +104,14 @@ class NormsMixin(TensorBase):
     def vander(self, N: int | None = None, increasing: bool = False) -> Self:
         """Return the powers of each element as a row: from N - 1 down to 0, or up with `increasing`.
 
-        N is the size of the last axis by default. Bools and integers give int64. Raises ShapeError without an axis,
+        N is the size of the last axis by default. Bools and integers give int64. A scalar is one row. Raises
         ArgumentError for a negative N.
 
         >>> Tensor([1, 2]).vander(3).tolist()
         [[1, 1, 1], [4, 2, 1]]
         """
         if not self.ndim:
-            raise ShapeError("vander", expected="at least 1 axis", found=self.shape)
+            return self.reshape(1).vander(N, increasing)
         n = self.shape[-1] if N is None else as_int(N, "N")
         if n < 0:
             raise ArgumentError("vander: N", expected="at least 0", found=N)
