@@ -16,7 +16,8 @@ from monolect.autograd.graph import broadcast_to, cast, e, full, iota, where
 from monolect.autograd.sharding import replicated, to_devices_of
 from monolect.autograd.special import absolute
 from monolect.backend.registry import maker_of
-from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dtypes
+from monolect.base.dtype import INTS, DType, as_dtype, as_python, converted, dtypes, promote
+from monolect.base.dtype import from_numpy as dtype_of
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.base.numpy import is_array, is_scalar, np
 from monolect.ir.rewrite.normal import less, negate
@@ -51,12 +52,13 @@ def _new_memory(shape: tuple, dtype: DType, device: Any) -> UOp:
 def from_data(data: Any, device: Any, dtype: DType | None) -> UOp:
     """Return the node of `data`: a CONST for a number, else a BUFFER with the values, on `device`.
 
-    On a tuple of devices each gets the whole value. `dtype` None: bool, int64 or float32 for Python numbers, and the
-    dtype of an array. Raises ShapeError for ragged lists, DTypeError for data that are not numbers or do not fit.
+    On a tuple of devices each gets the whole value. `dtype` None: bool, int64 or float32 for Python numbers, the dtype
+    of an array or NumPy scalar, and the promoted one of the items of lists. Raises ShapeError for ragged lists,
+    DTypeError for data that are not numbers or do not fit.
     """
     if isinstance(device, tuple):
         return replicated(from_data(data, maker_of(device), dtype), device)
-    if isinstance(data, bool | int | float):
+    if isinstance(data, bool | int | float) and not is_scalar(data):  # np.float64 is a float
         d = dtype or (
             dtypes.bool if isinstance(data, bool) else dtypes.int64 if isinstance(data, int) else dtypes.float32
         )
@@ -124,28 +126,28 @@ def _numbers(data: Any, dtype: DType | None) -> tuple[bytes, tuple[int, ...], DT
 
 
 def _array(data: Any, dtype: DType | None) -> np.ndarray:
-    """Return `data`, an array or nested sequences, as an array of `dtype`, by default of this library's default dtypes.
+    """Return `data`, an array or nested sequences, as an array of `dtype`, by default the promoted one of its items.
 
     Raises ShapeError for ragged sequences, DTypeError for values other than numbers and for ints that do not fit.
     """
     if not isinstance(data, list | tuple | range) and hasattr(data, "__array__"):
         return np.asarray(data) if dtype is None else converted(np.asarray(data), dtype)
+    plain = _plain(data)
     try:
-        array = np.array(_plain(data))
+        array = np.array(plain)
     except ValueError:
         raise ShapeError("the lists are ragged", expected="lists of equal length", found=repr(data)[:80]) from None
     except OverflowError:
         raise DTypeError("an integer does not fit", expected="a value of int64", found=repr(data)[:80]) from None
     if array.dtype.kind not in "biuf":
         raise DTypeError("a tensor holds numbers", expected="numbers, or nested lists of them", found=repr(data)[:80])
-    if dtype is not None:
-        if dtype.is_int and array.dtype.kind == "f":  # floats next to integers, which a float may not hold
-            exact = np.array(_plain(data), object)
-            return np.array([as_python(x, dtype) for x in exact.ravel()], dtype.numpy).reshape(exact.shape)
-        return converted(array, dtype)
-    if array.dtype.kind == "u" and array.size and int(array.max()) > dtypes.int64.max:
+    d = dtype or promote(*sorted(_item_dtypes(plain) or {dtypes.float32}, key=lambda d: d.priority))
+    if d.is_int and array.dtype.kind == "f":  # floats next to integers, which a float may not hold
+        exact = np.array(plain, object)
+        return np.array([as_python(x, d) for x in exact.ravel()], d.numpy).reshape(exact.shape)
+    if dtype is None and d is dtypes.int64 and array.dtype.kind == "u" and int(array.max()) > d.max:
         raise DTypeError("an integer does not fit", expected="values of int64 (or a dtype)", found=int(array.max()))
-    return array.astype({"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float32}[array.dtype.kind])
+    return converted(array, d)
 
 
 def _plain(data: Any) -> Any:
@@ -153,6 +155,13 @@ def _plain(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_plain(x) for x in data]
     return np.asarray(data) if hasattr(data, "__array__") else data
+
+
+def _item_dtypes(plain: Any) -> set[DType]:
+    """Return the dtypes of the numbers and arrays in nested lists; for Python numbers the default dtypes."""
+    if isinstance(plain, list | range):
+        return set[DType]().union(*map(_item_dtypes, plain))
+    return {dtype_of(plain.dtype) if is_array(plain) else from_data_dtype(plain)}
 
 
 @guard_methods

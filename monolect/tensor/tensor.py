@@ -210,8 +210,9 @@ class Tensor(
     """An n-dimensional array that is computed when its values are needed.
 
     `Tensor(data)` takes a number, nested lists, a Tensor, or a NumPy array (shared, not copied, where its layout
-    allows). Python floats become float32, ints int64, bools bool, unless `dtype` is given; arrays keep their dtype.
-    Raises ShapeError for ragged lists, DTypeError for data that are not numbers, DeviceError for an unknown device.
+    allows). Python floats become float32, ints int64, bools bool, unless `dtype` is given; arrays and NumPy scalars
+    keep their dtype, and lists have the promoted dtype of their items. Raises ShapeError for ragged lists, DTypeError
+    for data that are not numbers, DeviceError for an unknown device.
 
     >>> (Tensor([1.0, 2.0]) + 1).tolist()
     [2.0, 3.0]

@@ -4,6 +4,8 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monolect import Tensor, dtypes, grad
 from monolect.backend.registry import Device
@@ -173,3 +175,20 @@ def test_integers_between_ends_that_are_not_whole(dtype, ends):
     """The ends are rounded toward zero first."""
     found = Tensor.linspace(*ends, 11, dtype=getattr(dtypes, dtype)).numpy()
     np.testing.assert_array_equal(found, torch.linspace(*ends, 11, dtype=getattr(torch, dtype)).numpy())
+
+
+SCALARS = [np.dtype(d).type for d in ("bool", "int8", "uint8", "int32", "int64", "float16", "float32", "float64")]
+
+
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list of numpy.ndarrays")
+@given(st.data())
+def test_lists_have_the_dtype_that_they_have_in_pytorch(data: st.DataObject) -> None:
+    """Python numbers have default dtypes, NumPy's scalars and arrays their own."""
+    numbers = st.one_of(st.booleans(), st.integers(0, 9), st.sampled_from([0.25, 2.0]))
+    scalar = st.one_of(numbers, *[st.builds(d, st.integers(0, 1)) for d in SCALARS])
+    array = st.builds(lambda d, x, n: np.full(n, x, d), st.sampled_from(SCALARS), st.integers(0, 1), st.just(2))
+    row = st.lists(scalar, min_size=2, max_size=2)
+    given_data = data.draw(st.one_of(scalar, st.lists(scalar, max_size=3), st.lists(st.one_of(row, array), max_size=3)))
+    want, got = torch.tensor(given_data), Tensor(given_data)
+    assert got.shape == tuple(want.shape) and got.dtype.name == str(want.dtype).removeprefix("torch.")
+    assert got.tolist() == want.tolist()
