@@ -46,20 +46,23 @@ _CONSTANTS = frozenset((int, bool, float, str, type(None), DType))  # classes of
 _settling = RLock()  # held while a delayed Tensor gets its node; a finalizer may run inside
 _new = object.__new__
 _slot: Any = vars(TensorBase)["_uop"]
+_set_node = _slot.__set__
 
 
 class Record:
     """Describe the calls of one method on operands of the same kinds: dtype and shape of the result.
 
-    `one`: a weak reference to what runs their program under the settings `choices`, and `order`, the numbers of the
+    `names`: of the last operands, which are keywords. `modes`: values of the settings of the thread. `one`: a weak reference to what runs their program under the settings `choices`, and `order`, the numbers of the
     BUFFERs that it reads. It is None before the program is known. `n_built` counts calls whose nodes were built since
     the last run.
     """
 
-    __slots__ = ("choices", "dtype", "n_built", "one", "order", "shape")
+    __slots__ = ("choices", "dtype", "method", "modes", "n_built", "names", "one", "order", "shape")
 
-    def __init__(self, dtype: Any, shape: tuple[int, ...]) -> None:
-        self.dtype, self.shape = dtype, shape
+    def __init__(self, method: Callable[..., Any], names: tuple[str, ...]) -> None:
+        self.method, self.names, self.modes = method, names, settings.modes.key
+        self.dtype: Any = None
+        self.shape: tuple[int, ...] = ()
         self.one: ref[One] | None = None
         self.order: list[int] = []
         self.choices: Any = None
@@ -69,27 +72,17 @@ class Record:
 class Call:
     """A call of a method whose nodes are not built yet.
 
-    `operands`: in place of Tensors their BUFFERs or Calls. `names`: of the last operands, which are keywords.
-    `buffers`: the distinct BUFFERs of it and of the Calls below it, `inner`. `holder`: weak reference to the Tensor
-    whose value it is. `line`: (file, user's line, method), or (code, position in it, method). `modes`: values of the
-    settings of the thread.
+    `operands`: in place of Tensors their BUFFERs or Calls. `buffers`: the distinct BUFFERs of it and of the Calls below
+    it, `inner`. `line`: (file, user's line, method), or (code, position in it, method). `holder`: weak reference to the
+    Tensor whose value it is.
     """
 
-    __slots__ = ("buffers", "holder", "inner", "line", "method", "modes", "names", "node", "operands", "record")
+    __slots__ = ("buffers", "holder", "inner", "line", "node", "operands", "record")
 
     def __init__(
-        self,
-        record: Record,
-        method: Callable[..., Any],
-        operands: list[Any],
-        names: tuple[str, ...],
-        buffers: list[UOp],
-        inner: tuple[Call, ...],
-        line: Any,
-        modes: Any,
+        self, record: Record, operands: list[Any], buffers: list[UOp], inner: tuple[Call, ...], line: Any
     ) -> None:
-        self.record, self.method, self.operands, self.names = record, method, operands, names
-        self.buffers, self.inner, self.line, self.modes = buffers, inner, line, modes
+        self.record, self.operands, self.buffers, self.inner, self.line = record, operands, buffers, inner, line
         self.holder: ref[Any] | None = None
         self.node: UOp | None = None
 
@@ -109,7 +102,7 @@ class Call:
         own = self.buffers
         buffers = [own[i] for i in record.order]
         for b in buffers:
-            if b.recomputed or (leaf_refs and self.modes[0] and may_lead(b)):
+            if b.recomputed or (leaf_refs and record.modes[0] and may_lead(b)):
                 return None
         record.n_built = 0
         for call in self.inner:
@@ -131,10 +124,10 @@ class Call:
         if u is None:
             self.record.n_built += 1
             start = next_serial()
-            if settings.modes.key is self.modes:
+            if settings.modes.key is self.record.modes:
                 u = self._called()
             else:
-                grad, autocast = self.modes
+                grad, autocast = self.record.modes
                 with Context(GRAD=grad, AUTOCAST=autocast):
                     u = self._called()
             if u.serial > start:
@@ -146,11 +139,9 @@ class Call:
     def _called(self) -> UOp:
         """Return the node that the method makes for the operands."""
         given = [_operand(x) for x in self.operands]
-        if self.names:
-            n = len(given) - len(self.names)
-            found: UOp = self.method(*given[:n], **dict(zip(self.names, given[n:], strict=True)))._uop
-        else:
-            found = self.method(*given)._uop
+        method, names = self.record.method, self.record.names
+        n = len(given) - len(names)
+        found: UOp = method(*given[:n], **dict(zip(names, given[n:], strict=True)))._uop
         return found
 
     def _name_line(self, u: UOp, start: int) -> None:
@@ -253,7 +244,7 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         if record is None or record.n_built > MAX_BUILT:
             result = method(self, *args, **kwargs)
             if record is None:
-                _note(records, known, result, buffers)
+                _note(records, known, Record(method, tuple(kwargs)), result, buffers)
             return result
         try:
             frame = sys._getframe(1)
@@ -262,7 +253,7 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         except ValueError:  # no Python code called this: a thread's function, or one of `atexit`
             line = ("", 0, name)
         t: Any = _new(late)
-        t._call = Call(record, method, operands, tuple(kwargs), buffers, inner, line, modes)
+        t._call = Call(record, operands, buffers, inner, line)
         t._grad = None
         t._requires_grad = False
         return t
@@ -272,37 +263,39 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-def _note(records: dict[Any, Record | None], key: Any, result: Any, buffers: list[UOp]) -> None:
-    """Note in the `records` of a method that it was called with the key `key` and returned `result`."""
-    if key in records:  # a record is made for the second call: a number may be another at each
-        records[key] = _record(result, buffers)
+def _note(records: dict[Any, Record | None], key: Any, record: Record, result: Any, buffers: list[UOp]) -> None:
+    """Note in the `records` of a method that it was called with the key `key` and returned `result`; for the second
+    call the `record`, as a number may be another at each.
+    """
+    if key in records:
+        _fill(record, result, buffers)
+        records[key] = record
         return
     if len(records) >= MAX_RECORDS:
         records.clear()
     records[key] = None
 
 
-def _record(result: Any, buffers: list[UOp]) -> Record:
-    """Return the Record of a call that returned `result`. Calls are not delayed unless that is a new value of known
-    sizes that depends on `buffers` alone.
+def _fill(record: Record, result: Any, buffers: list[UOp]) -> None:
+    """Fill the record of a call that returned `result`. Calls are not delayed unless that is a new value of known sizes
+    that depends on `buffers` alone.
     """
-    record = Record(None, ())
     record.n_built = NEVER
     if result.__class__ is not kinds[0] or result._requires_grad:
-        return record
+        return
     u = result._uop
     if base_of(u).op in ("BUFFER", "AFTER") or not all([n.__class__ is int and n for n in u.shape]):
-        return record
+        return
     for x in toposort(u):
         if x.op in ("PARAM", "CALL", "AFTER") or (x.op == "BUFFER" and x not in buffers):
-            return record
-    return Record(u.dtype, u.shape)
+            return
+    record.n_built, record.dtype, record.shape = 0, u.dtype, u.shape
 
 
 def settle(t: Any, u: UOp) -> None:
     """Make the delayed Tensor `t` an ordinary one with the node `u`."""
     with _settling:
-        _slot.__set__(t, u)
+        _set_node(t, u)
         t.__class__ = kinds[0]
         t._call = None
 
@@ -312,8 +305,10 @@ def settle_call(t: Any, call: Call, u: UOp) -> None:
     a node meanwhile: that may be of a later write.
     """
     with _settling:
-        if t._call is call:
-            settle(t, u)
+        if t._call is call:  # what `settle` does; a call of it takes 0.2 us
+            _set_node(t, u)
+            t.__class__ = kinds[0]
+            t._call = None
 
 
 def delay_calls(cls: Any) -> Any:
