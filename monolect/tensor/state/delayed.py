@@ -52,9 +52,9 @@ _set_node = _slot.__set__
 class Record:
     """Describe the calls of one method on operands of the same kinds: dtype and shape of the result.
 
-    `names`: of the last operands, which are keywords. `modes`: values of the settings of the thread. `one`: a weak reference to what runs their program under the settings `choices`, and `order`, the numbers of the
-    BUFFERs that it reads. It is None before the program is known. `n_built` counts calls whose nodes were built since
-    the last run.
+    `names`: of the last operands, which are keywords. `modes`: values of the settings of the thread. `one`: a weak
+    reference to what runs their program under the settings `choices`, and `order`, the numbers of the BUFFERs that it
+    reads. It is None before the program is known. `n_built` counts calls whose nodes were built since the last run.
     """
 
     __slots__ = ("choices", "dtype", "method", "modes", "n_built", "names", "one", "order", "shape")
