@@ -7,7 +7,9 @@ recycled. Contiguous, aligned arrays are taken without a copy. Arrays are return
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from math import prod
+from struct import pack
 from typing import Any
 
 from monolect.backend.common.host.memory import Memory
@@ -104,12 +106,29 @@ def from_numpy(array: np.ndarray, device_name: str) -> UOp:
 def from_bytes(data: bytes, shape: tuple, dtype: DType, device_name: str) -> UOp:
     """Return a BUFFER with a copy of `data`: the elements in row-major order, in this machine's byte order."""
     dev = Device[device_name]
+    return with_storage(shape, dtype, dev.name, _copied(data, dev))
+
+
+def from_number(value: float, dtype: DType, device_name: str) -> UOp:
+    """Return a BUFFER of one element, float32 or float64, that holds `value`, which is in the range of `dtype`."""
+    b = new_buffer_like(_scalar(dtype, device_name))
+    b.storage = _copied(pack(LETTERS[dtype], value), Device[device_name])
+    return b
+
+
+@lru_cache(maxsize=64)
+def _scalar(dtype: DType, device_name: str) -> UOp:
+    return new_buffer((), dtype, device_name)
+
+
+def _copied(data: bytes, dev: Any) -> Any:
+    """Return memory of the device `dev` that holds `data`."""
     storage = dev.alloc(max(1, len(data)))
     if isinstance(storage, Memory):
         ctypes.memmove(storage.address, data, len(data))
     elif data:
         storage = dev.from_array(np.frombuffer(data, np.uint8))
-    return with_storage(shape, dtype, dev.name, storage)
+    return storage
 
 
 def open_disk(device_name: str) -> UOp:

@@ -18,7 +18,7 @@ from monolect import Tensor
 from monolect.tensor.state import delayed
 from tests.strategies import often
 
-RUNS = 5
+RUNS = 9  # a number that differs is an input from the fifth run on, and its programs run without nodes from the sixth
 SIZE = 4
 Step = Callable[[Any, list[Any], dict[str, Any]], None]  # of (library, values, what it keeps)
 
@@ -57,9 +57,13 @@ def with_number(draw: random.Random) -> Step:
     op = draw.choice(("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__truediv__"))
     i, number = draw.randrange(9), draw.choice((1, 2, 0.0, -0.0, 0.5, True, -1, 3))
     number = 2.5 if op in ("__truediv__", "__sub__", "__rsub__") else number  # PyTorch refuses True - x
+    differs = draw.choice((0.0, 0.25, 0.25))  # by which it differs from run to run
+    if differs:
+        number = draw.choice((0.5, 1.25))  # a float, which becomes an input; some of them are equal in some runs
 
     def step(lib: Any, values: list[Any], kept: dict[str, Any]) -> None:
-        values.append(getattr(values[i % len(values)], op)(number))
+        by = number + differs * (kept["run"] % 5) if differs else number
+        values.append(getattr(values[i % len(values)], op)(by))
 
     return step
 
@@ -194,10 +198,10 @@ STEPS = (
 )
 
 
-def result(lib: Any, steps: list[Step], data: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the values that the program `steps` leaves on `data`, its gradient last."""
+def result(lib: Any, steps: list[Step], data: list[np.ndarray], run: int) -> list[np.ndarray]:
+    """Return the values that run number `run` of the program `steps` leaves on `data`, its gradient last."""
     values = [lib.tensor(a) for a in data]
-    kept: dict[str, Any] = {"data": [*values], "leaf": None, "gradient": np.zeros(1)}
+    kept: dict[str, Any] = {"data": [*values], "leaf": None, "gradient": np.zeros(1), "run": run}
     for step in steps:
         step(lib, values, kept)
     found = [lib.read(values.pop()).copy() for _ in range(len(values))]
@@ -211,7 +215,7 @@ def test_runs_of_one_program_are_those_of_pytorch(seed: int) -> None:
     for run in range(RUNS):
         rng = np.random.default_rng([seed, run])
         data = [rng.standard_normal((SIZE, SIZE)).astype(np.float32) for _ in range(3)]
-        for ours, theirs in zip(result(Ours, steps, data), result(Theirs, steps, data), strict=True):
+        for ours, theirs in zip(result(Ours, steps, data, run), result(Theirs, steps, data, run), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4)
 
 

@@ -449,3 +449,70 @@ def test_a_call_that_no_python_code_made_has_a_value() -> None:
     assert done.wait(10)
     assert is_delayed(found[0])
     assert found[0].uop.origin == ("", 0, "exp2")
+
+
+NUMBERED: dict[str, Callable[[Any, Any, float], Any]] = {
+    "a factor": lambda a, b, v: a * v,
+    "a factor first": lambda a, b, v: v * a,
+    "a term": lambda a, b, v: a + v,
+    "a difference": lambda a, b, v: v - a,
+    "a divisor": lambda a, b, v: a / v,
+    "a dividend": lambda a, b, v: v / a,
+    "a comparison": lambda a, b, v: (a < v).where(a, b),
+    "a maximum": lambda a, b, v: a.maximum(v),
+    "a choice": lambda a, b, v: (a < b).where(a, v),
+    "a chain": lambda a, b, v: ((a * v + b) * 0.5 - a).sum(),
+    "two uses": lambda a, b, v: a * v + b * v,
+    "two numbers": lambda a, b, v: a * v + b * (v + 0.25),
+    "a value used twice": lambda a, b, v: (lambda c: c * c + c)(a * v),
+    "a mean": lambda a, b, v: (a * v).mean(),
+    "no number in the method's name": lambda a, b, v: (a - v).abs().amax(1),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_float_that_differs_is_an_input(name: str, dtype: str, runs: list[int]) -> None:
+    """Values have the bits that the method gives: of numbers that differ, come again, are constants of the formula or
+    equal another number, and of those that are no inputs.
+    """
+    call = NUMBERED[name]
+    a, b = computed(A.astype(dtype)), computed(B.astype(dtype))
+    seldom = [0.0, -0.0, 1.0, -1.0, 2.0, np.inf, np.nan, 1e30, 1e-42, 1.4426950408889634, 0.6931471805599453, 1e300]
+    numbers = [k * 0.25 - 1.125 for k in range(12)] + [0.5, 1 / 6, 0.25, 0.5] + seldom + [0.375, 0.625, 0.5, 3.0]
+    for number in numbers * 2:
+        with pytest.MonkeyPatch.context() as patch:
+            found = call(a, b, number).numpy()
+            patch.setattr(delayed, "under_way", [1])
+            assert found.tobytes() == call(a, b, number).numpy().tobytes(), number
+    assert len(runs) > len(numbers) // 2
+
+
+def test_a_float_that_is_no_longer_an_input_alone_is_no_constant_of_the_program() -> None:
+    """One of two numbers stays for some runs, and sometimes equals the other one."""
+    a, b = computed(A), computed(B)
+    for i, j in [(1, 9), (2, 9), (3, 9), (4, 9), (9, 9), (5, 9), (9, 9), (6, 8), (7, 7), (8, 5), (9, 9), (3, 4)] * 3:
+        x, y = i * 0.125, j * 0.125
+        found = (a * x + b * y).numpy()
+        np.testing.assert_array_equal(found, A * np.float32(x) + B * np.float32(y))
+
+
+def test_a_number_that_is_an_input_is_the_number_in_nodes_that_are_built() -> None:
+    a = computed(A)
+    for k in range(12):
+        x = a * (k + 0.25)
+        view = x[0]  # builds nodes
+        assert view.tolist() == (A[0] * np.float32(k + 0.25)).tolist()
+        w = Tensor(A, requires_grad=True)
+        _ = (w * (a * (k + 0.5))).sum().backward()
+        assert w.grad.numpy().tobytes() == (A * np.float32(k + 0.5)).tobytes()
+
+
+def test_calls_whose_programs_have_no_inputs_are_given_up(runs: list[int]) -> None:
+    """Of bfloat16 values numbers stay constants."""
+    a = computed(A).bfloat16().realize()
+    for k in range(delayed.MAX_BUILT + 20):
+        found = (a * (0.5 + k / 64)).float().numpy()
+        want = a.float().numpy() * np.float32(Tensor(0.5 + k / 64).bfloat16().float().item())
+        np.testing.assert_allclose(found, want, rtol=1e-2)
+    assert not runs

@@ -121,7 +121,7 @@ def _add(src: tuple[UOp, ...], arg: Any) -> UOp:
     return _commute("ADD", a, b)
 
 
-_INPUTS = (dtypes.float32, dtypes.float64)
+INPUTS = (dtypes.float32, dtypes.float64)  # dtypes of constants that may become inputs
 MARKS = (log2(e), log(2.0), pi / 2)  # constants in EXP2(x * log2(e)), LOG2(x) * ln(2) and SIN(pi/2 - x)
 
 
@@ -143,7 +143,15 @@ def _rounded(marks: tuple[float, ...], d: DType) -> frozenset[Any]:
 @lru_cache(maxsize=4096)  # of nodes that hold no memory
 def may_be_input(c: UOp) -> bool:
     """Whether the node `c` is a float constant that may become an input of a program whose numbers vary."""
-    return c.op == "CONST" and c.dtype in _INPUTS and isinstance(c.value, float) and not is_mark(c)
+    return c.op == "CONST" and c.dtype in INPUTS and isinstance(c.value, float) and not is_mark(c)
+
+
+def may_vary(value: float) -> bool:
+    """Whether `value` may be an input of a program in place of a constant of a dtype of INPUTS: it is no mark, and does
+    not round to one, to 0 or to infinity.
+    """
+    size = abs(value)
+    return 1e-30 < size < 1e30 and all([abs(size - m) > 1e-6 for m in MARKS])
 
 
 def _mul(src: tuple[UOp, ...], arg: Any) -> UOp:

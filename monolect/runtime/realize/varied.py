@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import InternalError, MonolectError
-from monolect.base.numpy import np
 from monolect.base.settings import settings
 from monolect.ir.collective import is_of_a_process
 from monolect.ir.ops import ParamArg
@@ -39,7 +38,7 @@ from monolect.ir.rewrite.calls import argument_bound
 from monolect.ir.rewrite.normal import may_be_input
 from monolect.ir.rewrite.padding import pad_mask
 from monolect.ir.uop import UOp, node, rebuild, shape_source, toposort
-from monolect.runtime.buffer import from_bytes, is_realized, with_storage
+from monolect.runtime.buffer import from_number, is_realized, with_storage
 from monolect.schedule.callify import resolve_functions, structure
 
 MIN_PLANS = 3  # sets of numbers of one program; from this one on, numbers that differ become inputs
@@ -86,8 +85,7 @@ class _Reading(NamedTuple):
     def input(self, i: int, dev: str) -> UOp:
         """Return a BUFFER of one element that holds float `i`, on the device of the node that uses it."""
         u, k = self.floats[i]
-        c = u.src[k]
-        return from_bytes(np.array(c.value, c.dtype.numpy).tobytes(), (), c.dtype, self.home(i, dev))
+        return from_number(u.src[k].value, u.src[k].dtype, self.home(i, dev))
 
     def integers(self) -> Iterator[_Integer]:
         """Yield the integers in `shapes`: offsets, and sizes."""

@@ -8,6 +8,9 @@ What it is not: a cache of values or of nodes. Records of calls hold no memory, 
 Invariant: a delayed Tensor cannot be told from the one that the method returns. So the methods (METHODS) are functions
 of their operands alone, the operands are computed Tensors that lead to no leaf, delayed Tensors, and plain numbers, and
 the nodes are built by the method itself.
+
+A float operand that differs from call to call is an input of the program, which reads it from a BUFFER (Number). Such
+a program is built by the methods, with a Tensor in place of the float.
 """
 
 from __future__ import annotations
@@ -17,22 +20,26 @@ from collections.abc import Callable
 from functools import wraps
 from threading import RLock
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from monolect.base.dtype import DType
+from monolect.base.errors import InternalError, IRError
 from monolect.base.origin import is_own, provenance
 from monolect.base.settings import Context, settings
 from monolect.ir.placement import placement
+from monolect.ir.rewrite.normal import INPUTS, may_vary
 from monolect.ir.uop import UOp, next_serial, toposort
-from monolect.runtime.buffer import base_of
+from monolect.runtime.buffer import base_of, from_number
 from monolect.runtime.known import is_observed, known_program, launched
 from monolect.runtime.realize.encode import One
+from monolect.runtime.realize.execute import compute
 from monolect.runtime.replay.in_progress import under_way
 from monolect.tensor.base import TensorBase
 from monolect.tensor.state.leaves import leaf_refs, may_lead, paused_refs, watched
 
 MAX_RECORDS = 256  # records of one method; beyond it all are dropped: they are those of a loop over many numbers
+MIN_NUMBERS = 2  # calls that differ in a float alone, and have it as a constant; from the next one on, it is an input
 MAX_INNER = 16  # delayed calls below one; the nodes of a longer chain are built
 MAX_BUILT = 64  # times that nodes of a record are built without a run between; beyond it its calls are not delayed
 NEVER = 1 << 30  # `n_built` of a record whose calls are not delayed
@@ -42,6 +49,10 @@ METHODS = (
     " abs exp exp2 log log2 sqrt rsqrt sin cos tanh sigmoid relu gelu silu square reciprocal softmax log_softmax"
     " sum prod mean amax amin max min argmax argmin var std all any"
 ).split()
+NUMBERED = frozenset(
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __lt__ __le__ __gt__ __ge__"
+    " add sub mul div maximum minimum where".split()
+)  # methods that build the same graph for each value of a float
 _CONSTANTS = frozenset((int, bool, float, str, type(None), DType))  # classes of operands that are no Tensors
 _settling = RLock()  # held while a delayed Tensor gets its node; a finalizer may run inside
 _new = object.__new__
@@ -69,12 +80,19 @@ class Record:
         self.n_built = 0
 
 
+class Number(NamedTuple):
+    """A float operand that is an input of the program: its value, and a BUFFER that holds it."""
+
+    value: float
+    buffer: UOp
+
+
 class Call:
     """A call of a method whose nodes are not built yet.
 
-    `operands`: in place of Tensors their BUFFERs or Calls. `buffers`: the distinct BUFFERs of it and of the Calls below
-    it, `inner`. `line`: (file, user's line, method), or (code, position in it, method). `holder`: weak reference to the
-    Tensor whose value it is.
+    `operands`: in place of Tensors their BUFFERs or Calls, and in place of a float that is an input a Number.
+    `buffers`: the distinct BUFFERs of it and of the Calls below it, `inner`. `line`: (file, user's line, method), or
+    (code, position in it, method). `holder`: weak reference to the Tensor whose value it is.
     """
 
     __slots__ = ("buffers", "holder", "inner", "line", "node", "operands", "record")
@@ -91,26 +109,46 @@ class Call:
         known, if something observes runs, or if a value below may have to be stored besides.
         """
         record = self.record
-        if record.one is None or record.choices is not settings.choices or is_observed() or watched.nodes:
-            return None
-        one = record.one()
-        if one is None:
+        one = None if record.one is None or record.choices is not settings.choices else record.one()
+        if (one is None and not self.has_inputs()) or is_observed() or watched.nodes:
             return None
         for call in self.inner:
             if (holder := call.holder) is not None and holder() is not None:
                 return None
         own = self.buffers
-        buffers = [own[i] for i in record.order]
-        for b in buffers:
+        for b in own:
             if b.recomputed or (leaf_refs and record.modes[0] and may_lead(b)):
                 return None
+        if one is None:
+            return self._first_run()
         record.n_built = 0
         for call in self.inner:
             call.record.n_built = 0
-        return launched(one, buffers)
+        return launched(one, [own[i] for i in record.order])
+
+    def has_inputs(self) -> bool:
+        """Return whether floats are inputs of the program."""
+        return any([x.__class__ is Number for call in (*self.inner, self) for x in call.operands])
+
+    def _first_run(self) -> UOp | None:
+        """Run the program with its inputs, which is not known yet, and return the BUFFER of the result; None if the
+        compiler refuses it, as it may for a form that only constants have.
+        """
+        try:
+            u = self._made(True)
+            (value,) = compute([u])
+        except (IRError, InternalError):
+            self.record.n_built = NEVER
+            return None
+        self._note_program(u)
+        return value
 
     def learn(self, u: UOp) -> None:
-        """Note the program of the node `u` of this call, which ran."""
+        """Note the program of the node `u` of this call, which ran. A program that has inputs is known before."""
+        if not self.has_inputs():
+            self._note_program(u)
+
+    def _note_program(self, u: UOp) -> None:
         one, buffers, _ = known_program(u)
         if one is not None and all([b in self.buffers for b in buffers]):
             record = self.record
@@ -124,21 +162,20 @@ class Call:
         if u is None:
             self.record.n_built += 1
             start = next_serial()
-            if settings.modes.key is self.record.modes:
-                u = self._called()
-            else:
-                grad, autocast = self.record.modes
-                with Context(GRAD=grad, AUTOCAST=autocast):
-                    u = self._called()
+            u = self._made(False)
             if u.serial > start:
                 self._name_line(u, start)
             self.node = u
         u.holder = holder
         return u
 
-    def _called(self) -> UOp:
-        """Return the node that the method makes for the operands."""
-        given = [_operand(x) for x in self.operands]
+    def _made(self, with_inputs: bool) -> UOp:
+        """Return the node that the method makes for the operands: for a Number its value, or its BUFFER."""
+        if settings.modes.key is not self.record.modes:
+            grad, autocast = self.record.modes
+            with Context(GRAD=grad, AUTOCAST=autocast):
+                return self._made(with_inputs)
+        given = [_operand(x, with_inputs) for x in self.operands]
         method, names = self.record.method, self.record.names
         n = len(given) - len(names)
         found: UOp = method(*given[:n], **dict(zip(names, given[n:], strict=True)))._uop
@@ -160,10 +197,16 @@ class Call:
                     stack.append(x)
 
 
-def _operand(x: Any) -> Any:
-    """Return the operand `x` of a Call as its method takes it: a Tensor, or a number."""
+def _operand(x: Any, with_inputs: bool) -> Any:
+    """Return the operand `x` of a Call as its method takes it: a Tensor, or a number; a Number as a Tensor with
+    `with_inputs`.
+    """
     if x.__class__ is Call:
-        x = x.built(x.holder)
+        x = x._made(True) if with_inputs and x.has_inputs() else x.built(x.holder)
+    elif x.__class__ is Number:
+        if not with_inputs:
+            return x.value
+        x = x.buffer
     elif x.__class__ is not UOp:
         return x
     t: Any = _new(kinds[0])
@@ -186,6 +229,7 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     before.
     """
     records: dict[tuple[Any, ...], Record | None] = {}
+    numbered: dict[tuple[Any, ...], Record | int] | None = {} if name in NUMBERED else None
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -241,10 +285,12 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
                 return method(self, *args, **kwargs)
         known = tuple(key)
         record = records.get(known)
+        if record is None and numbered and not kwargs and known not in records:
+            record = _with_input(numbered, known, operands, buffers)
         if record is None or record.n_built > MAX_BUILT:
             result = method(self, *args, **kwargs)
             if record is None:
-                _note(records, known, Record(method, tuple(kwargs)), result, buffers)
+                _note(records, numbered, known, Record(method, tuple(kwargs)), result, buffers)
             return result
         try:
             frame = sys._getframe(1)
@@ -263,9 +309,18 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-def _note(records: dict[Any, Record | None], key: Any, record: Record, result: Any, buffers: list[UOp]) -> None:
-    """Note in the `records` of a method that it was called with the key `key` and returned `result`; for the second
-    call the `record`, as a number may be another at each.
+def _note(
+    records: dict[Any, Record | None],
+    numbered: dict[Any, Record | int] | None,
+    key: Any,
+    record: Record,
+    result: Any,
+    buffers: list[UOp],
+) -> None:
+    """Note in the `records` of a method that it was called with the key `key` and returned `result`.
+
+    The second call with a key gets the `record`. So do calls whose keys differ from those of MIN_NUMBERS others in a
+    float: `numbered` has the count of these by the key without the float, and then the record.
     """
     if key in records:
         _fill(record, result, buffers)
@@ -274,6 +329,50 @@ def _note(records: dict[Any, Record | None], key: Any, record: Record, result: A
     if len(records) >= MAX_RECORDS:
         records.clear()
     records[key] = None
+    if numbered is not None and (general := _without_float(key)) is not None:
+        n = numbered.get(general, 0)
+        if n.__class__ is int:
+            numbered[general] = n + 1
+            if n + 1 == MIN_NUMBERS:
+                _fill(record, result, buffers)
+                numbered[general] = record
+        if len(numbered) > MAX_RECORDS:
+            numbered.clear()
+
+
+def _without_float(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the key of a call without the value of its float operand; None unless it has one such operand."""
+    if key.count(float) != 1:
+        return None
+    at = key.index(float) + 1
+    return key[:at] + key[at + 1 :]
+
+
+def _dtype_of(x: Any) -> DType | None:
+    """Return the dtype of the operand `x` of a Call if that is in place of a Tensor."""
+    found: DType | None = x.dtype if x.__class__ is UOp else x.record.dtype if x.__class__ is Call else None
+    return found
+
+
+def _with_input(
+    numbered: dict[Any, Record | int], key: tuple[Any, ...], operands: list[Any], buffers: list[UOp]
+) -> Record | None:
+    """Return the record of calls whose float operand is an input, and put its Number among the `operands` and
+    `buffers` of the call with the key `key`; None if there is no such record, or if the float may be no input.
+    """
+    general = _without_float(key)
+    record: Any = None if general is None else numbered.get(general)
+    if record.__class__ is not Record or record.n_built > MAX_BUILT:
+        return None
+    d = next((d for d in map(_dtype_of, operands) if d is not None and d.is_float), None)
+    at = [x.__class__ for x in operands].index(float)
+    dev = buffers[0].arg.device
+    if d not in INPUTS or dev.__class__ is not str or not may_vary(operands[at]):
+        return None
+    number = Number(operands[at], from_number(operands[at], d, dev))
+    operands[at] = number
+    buffers.append(number.buffer)
+    return record
 
 
 def _fill(record: Record, result: Any, buffers: list[UOp]) -> None:
