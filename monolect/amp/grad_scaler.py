@@ -49,12 +49,13 @@ class GradScaler:
             raise ArgumentError("GradScaler: factors", expected="growth above 1, backoff below 1", found=found)
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
         self.enabled = enabled
-        self._unscaled: list[Optimizer] = []
+        # since the last update: optimizers whose gradients are divided, each with whether one is infinite or nan
+        self._unscaled: list[tuple[Optimizer, Tensor]] = []
+        self._stepped: list[Optimizer] = []
         self._scale = Tensor(np.array(init_scale, np.float32), device=device)
         self._n_finite = Tensor(np.array(0, np.int64), device=device)  # steps since the scale changed
-        self._found = Tensor(
-            np.array(False), device=device
-        )  # has a step since the last update found an infinity or nan?
+        # has any optimizer found an infinity or nan since the last update?
+        self._found = Tensor(np.array(False), device=device)
 
     def scale(self, outputs: Any) -> Any:
         """Return `outputs`, a Tensor or lists and tuples of Tensors, times the scale.
@@ -82,21 +83,25 @@ class GradScaler:
         """
         if not self.enabled:
             return
-        if any(o is optimizer for o in self._unscaled):
+        if self._own(optimizer) is not None:
             expected = "one call of unscale_ between two of update"
             raise ArgumentError("GradScaler: gradients that are unscaled", expected=expected, found="another call")
-        factor, found = 1.0 / self._scale.detach(), self._found
+        factor, own = 1.0 / self._scale.detach(), self._found.detach() & False
         for p in optimizer.params:
             if (g := p.grad) is not None:
                 at = g.device if isinstance(g.device, str) else g.device[0]
                 g.assign((g * factor.to(at)).cast(g.dtype))
-                found = found | (~g.isfinite()).any().to(found.device)
-        self._found.assign(found)
-        self._unscaled = [*self._unscaled, optimizer]
+                own = own | (~g.isfinite()).any().to(own.device)
+        self._found.assign(self._found | own)
+        self._unscaled = [*self._unscaled, (optimizer, own)]
+
+    def _own(self, optimizer: Optimizer) -> Tensor | None:
+        """Return whether a gradient of `optimizer` is infinite or nan; None if they are not divided yet."""
+        return next((own for o, own in self._unscaled if o is optimizer), None)
 
     def step(self, optimizer: Optimizer) -> None:
-        """Call `optimizer.step()`, unless a gradient is infinite or nan; divide the gradients first unless `unscale_`
-        did.
+        """Call `optimizer.step()`, unless one of its gradients is infinite or nan; divide the gradients first unless
+        `unscale_` did. Raises ArgumentError for a second call before `update`, whose gradients would not be divided.
 
         >>> from monolect.optim import SGD
         >>> w = Tensor([1.0], requires_grad=True)
@@ -108,20 +113,25 @@ class GradScaler:
         if not self.enabled:
             optimizer.step()
             return
-        if not any(o is optimizer for o in self._unscaled):
+        if any(o is optimizer for o in self._stepped):
+            expected = "one call of step between two of update"
+            raise ArgumentError("GradScaler: steps of an optimizer", expected=expected, found="another call")
+        if (own := self._own(optimizer)) is None:
             self.unscale_(optimizer)
+            own = self._unscaled[-1][1]
         tensors = [*optimizer.params, *optimizer._tensors()]
         groups, old = optimizer._groups, {id(t): t._wrap(t.detach()._uop) for t in tensors}
         try:
             with restore_on_failure(tensors):
                 changed = optimizer.schedule_step()
                 for t in changed:
-                    found = self._found.to(t.device if isinstance(t.device, str) else t.device[0])
+                    found = own.to(t.device if isinstance(t.device, str) else t.device[0])
                     t.assign(found.where(old[id(t)], t.detach()))
-                self._found.realize(*changed)
+                self._found.realize(own, *changed)
         except BaseException:
             optimizer._groups = groups
             raise
+        self._stepped = [*self._stepped, optimizer]
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Change the scale according to the steps since the last call, or to `new_scale`.
@@ -144,7 +154,7 @@ class GradScaler:
             self._scale.assign(found.where(scale * self.backoff_factor, larger))
             self._n_finite.assign((found | is_grown).where(0, n).cast(self._n_finite.dtype))
         self._found.assign(found & False)
-        self._unscaled = []
+        self._unscaled, self._stepped = [], []
         self._scale.realize(self._n_finite, self._found)
 
     def get_scale(self) -> float:

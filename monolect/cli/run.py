@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from monolect.backend.registry import Device
-from monolect.base.errors import ArgumentError, FileFormatError
+from monolect.base.errors import ArgumentError, FileFormatError, IRError
 from monolect.base.settings import settings
 from monolect.base.target import Target
 from monolect.cli.arrays import read_inputs, run_on, show_arrays
 from monolect.command.forms import calls_in, items_of, kernel_of, once_of, program_of
 from monolect.ir.check.verify import verify
 from monolect.ir.ops import StepInfo
+from monolect.ir.rewrite.calls import is_body
 from monolect.ir.text import parse, show
 from monolect.ir.uop import UOp, toposort
 from monolect.pipeline import BEFORE_PARAMS, COMMAND, GRAPH, KERNEL, MACHINE, PIPELINE, Pass, run_pass
@@ -83,11 +84,15 @@ def _kernels(step: UOp, target: Target) -> None:
 
 
 def _section(ir: UOp) -> Sequence[Pass]:
-    """Return the passes that take IR of this form."""
+    """Return the passes that take IR of this form. Raises IRError for a graph that calls a kernel."""
     if ir.op == "TUPLE" and not any(u.op == "AFTER" and u.src[1:] and u.src[1].op == "LINEAR" for u in ir.src):
-        return (
-            GRAPH[BEFORE_PARAMS:] if any(u.op == "PARAM" and u.arg.name is None for u in toposort(*ir.src)) else GRAPH
-        )
+        own = toposort(*ir.src, stop=is_body)
+        if any(u.op == "CALL" for u in own):  # `callify` makes an input of its result, and leaves it out
+            expected = "a graph of ops alone, or the kernel that is called, as a file of its own"
+            raise IRError(
+                "a graph that calls a kernel, as the sort of short rows does", expected=expected, found="CALL"
+            )
+        return GRAPH[BEFORE_PARAMS:] if any(u.op == "PARAM" and u.arg.name is None for u in own) else GRAPH
     if ir.op == "TUPLE" or (ir.op == "FUNCTION" and isinstance(ir.arg, StepInfo)):
         return COMMAND
     return GRAPH[BEFORE_PARAMS:] if ir.op == "FUNCTION" else SECTIONS[1]

@@ -61,6 +61,12 @@ def test_a_kernel_means_the_same_after_every_pass(last: str, kernel: str, arrays
     np.testing.assert_allclose(got.reshape(2, 4), WANTED[0])
 
 
+def test_a_graph_that_calls_a_kernel_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "graph.ir").write_text(show(node("TUPLE", (Tensor(A).realize().sort(1).values.uop,))))
+    assert main(["run", str(tmp_path / "graph.ir")]) == 1
+    assert "a graph that calls a kernel" in capsys.readouterr().err
+
+
 def test_a_captured_step_in_text_runs_on_its_memory(tmp_path: Path) -> None:
     total = Tensor([1.0, 2.0]).realize()
     step = jit(lambda x: (total.assign(total + x), x * 2)[1])

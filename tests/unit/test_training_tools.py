@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from monolect import ArgumentError, Tensor, jit, nn, optim
+from monolect import ArgumentError, Tensor, amp, jit, nn, optim
 from monolect.amp import GradScaler
 from monolect.nn import utils
 from monolect.optim import swa_utils
@@ -250,6 +250,32 @@ def test_scales_and_skipped_steps_are_those_of_pytorch(captured: bool) -> None:
     assert fresh.state_dict() == state
 
 
+@pytest.mark.parametrize("captured", [False, True])
+def test_each_of_two_optimizers_skips_its_own_overflow(captured: bool) -> None:
+    found = []
+    for torch_ in (False, True):
+        v, w = (torch.tensor([1.0], requires_grad=True) if torch_ else Tensor([1.0], requires_grad=True) for _ in "vw")
+        of_v, of_w = ((torch.optim if torch_ else optim).SGD([p], lr=0.125) for p in (v, w))
+        scaler: Any = (torch.amp if torch_ else amp).GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def step(x: Any, y: Any, v: Any = v, w: Any = w, of: Any = (of_v, of_w), scaler: Any = scaler) -> None:
+            for o in of:
+                o.zero_grad()
+            scaler.scale((v * x).sum()).backward()
+            scaler.scale((w * y).sum()).backward()
+            scaler.unscale_(of[1])
+            for o in of:
+                scaler.step(o)
+            scaler.update()
+
+        call = jit(step) if captured and not torch_ else step
+        found.append([])
+        for xy in ((1.0, 2.0), (np.inf, 2.0), (1.0, np.nan), (np.inf, np.inf), (3.0, 1.0), (1.0, 1.0)):
+            call(*(torch.tensor(x) if torch_ else Tensor(float(x)) for x in xy))
+            found[-1].append([*v.tolist(), *w.tolist(), scaler.get_scale()])
+    assert found[0] == found[1]
+
+
 def test_a_scaler_that_is_off_does_nothing() -> None:
     w = Tensor([1.0], requires_grad=True)
     optimizer, scaler = optim.SGD([w], lr=0.25), GradScaler(enabled=False)
@@ -270,6 +296,9 @@ def test_what_makes_no_scale_is_refused() -> None:
     scaler.unscale_(optimizer)
     with pytest.raises(ArgumentError, match="another call"):
         scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    with pytest.raises(ArgumentError, match="steps of an optimizer"):
+        scaler.step(optimizer)
     scaler.update(2.0)
     assert scaler.get_scale() == 2.0 and [x.tolist() for x in scaler.scale([Tensor([1.0])])] == [[2.0]]
     assert copy.deepcopy(scaler).get_scale() == 2.0

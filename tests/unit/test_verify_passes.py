@@ -146,6 +146,7 @@ RIGHT: dict[str, Callable[[], Tensor]] = {
     "gather": lambda: t(6, 7)[Tensor(np.array([0, 3, 5]))],
     "scatter": lambda: t(6, 7).scatter(0, Tensor(np.array([[0, 5], [2, 3]])), t(2, 2)),
     "integers": lambda: (t(40) * 10).cast("int32") // 3 % 5,
+    "bits of a sum": lambda: (t(100) + t(100).sum()).bitcast("int32"),
     "random": lambda: Tensor.rand(30),
 }
 
