@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 from monolect.base.errors import ArgumentError, AxisError, DTypeError
 from monolect.nn.module import Module
+from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
 
 Layer: TypeAlias = "Module | Callable[[Tensor], Tensor]"
@@ -297,7 +298,7 @@ class ModuleDict(_Named):
 def _parameter(kind: str, value: Any) -> Any:
     """Return `value`, a Tensor, as an entry; other data become a parameter. Raises DTypeError for what is no tensor."""
     if isinstance(value, Tensor):
-        return value if value.requires_grad or not value.dtype.is_float else value.detach().requires_grad_()
+        return value if is_parameter(value) or not value.dtype.is_float else value.detach().requires_grad_()
     try:
         return Tensor(value).requires_grad_()
     except Exception as e:

@@ -14,6 +14,7 @@ from typing import Any
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.tensor.base import Data, restore_on_failure
 from monolect.tensor.guard import guarded
+from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
 
 _SHOWN = 5  # names in an error message; the others are counted
@@ -72,12 +73,12 @@ def _collect(
 
 
 def get_parameters(obj: object) -> list[Tensor]:
-    """Return the tensors reachable from `obj` that require a gradient, each once.
+    """Return the parameters reachable from `obj`, also the frozen ones, each once.
 
     >>> get_parameters({"a": Tensor([1.0], requires_grad=True), "b": Tensor([2.0])})[0].tolist()
     [1.0]
     """
-    found = {id(t): t for t in all_tensors(obj).values() if t.requires_grad}
+    found = {id(t): t for t in all_tensors(obj).values() if is_parameter(t)}
     return list(found.values())
 
 

@@ -310,6 +310,8 @@ class Tensor(
         if changes.captures:
             note_before(self, self._uop)
         if not value:
+            if self._requires_grad:
+                self._is_frozen = True
             self._requires_grad = False
             leaf_tensors.pop(id(self), None)
             for u in [u for u, t in node_pairs(marked) if t() is self]:

@@ -103,9 +103,8 @@ def test_registered_names() -> None:
 def test_parameters() -> None:
     p = nn.Parameter(np.ones(3, np.float32))
     assert isinstance(p, nn.Parameter) and isinstance(p, Tensor) and p.requires_grad
-    assert not isinstance(p * 2, nn.Parameter) and not isinstance(
-        nn.Parameter([1.0], requires_grad=False), nn.Parameter
-    )
+    assert not isinstance(p * 2, nn.Parameter) and isinstance(nn.Parameter([1.0], requires_grad=False), nn.Parameter)
+    assert not isinstance(Tensor([1.0]), nn.Parameter)
     with pytest.raises(GradientError):
         nn.Parameter([1, 2])
 
