@@ -602,6 +602,21 @@ class Tensor(
         """
         return detached(self)
 
+    @property
+    def data(self) -> Self:
+        """`detach()`: a view through which no gradient flows. Setting it writes the values, as `assign` does.
+
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> _ = x.data.mul_(2)
+        >>> x
+        Tensor([6.], requires_grad=True)
+        """
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Data) -> None:
+        self.assign(value.detach() if isinstance(value, Tensor) else value)
+
     def assign(self, value: Data) -> Self:
         """Write `value`, broadcast to this shape, to all elements, visible to the base and the views, and return this
         tensor.
