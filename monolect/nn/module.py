@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError
-from monolect.nn.state import all_tensors, get_state_dict, load_state_dict
+from monolect.nn.state import IncompatibleKeys, all_tensors, get_state_dict, load_state_dict
 from monolect.tensor.base import Data, DeviceLike, DTypeLike, as_device
 from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
@@ -51,6 +51,16 @@ class Parameter(metaclass=_IsLeaf):
         t = data.detach() if isinstance(data, Tensor) else Tensor(data)
         t._is_frozen = not requires_grad
         return t.requires_grad_(requires_grad)
+
+
+class _Listed(list[Tensor]):
+    """A list for which `next` works, as for the iterator that PyTorch returns."""
+
+    _rest: Iterator[Tensor] | None = None
+
+    def __next__(self) -> Tensor:
+        self._rest = self._rest or iter(self)
+        return next(self._rest)
 
 
 class Hook:
@@ -175,12 +185,13 @@ class Module:
         return self._named(prefix, recurse, lambda name, t: is_parameter(t))
 
     def parameters(self, recurse: bool = True) -> list[Tensor]:
-        """Return the tensors of `named_parameters`; without `recurse` only those of this module itself.
+        """Return the tensors of `named_parameters`; without `recurse` only those of this module itself. `next` of the
+        list gives the first, as `next(model.parameters()).device`.
 
         >>> [p.shape for p in nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1, bias=False)).parameters()]
         [(2, 3), (2,), (1, 2)]
         """
-        return [t for _, t in self.named_parameters(recurse=recurse)]
+        return _Listed(t for _, t in self.named_parameters(recurse=recurse))
 
     def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """Yield (name, tensor) for the state that is no parameter: the attributes in `buffer_names`, each once.
@@ -255,15 +266,16 @@ class Module:
         """
         return get_state_dict(self)
 
-    def load_state_dict(self, state: Mapping[str, Data], strict: bool = True) -> None:
-        """Copy the tensors of `state` into those of the same names. Raises as `nn.state.load_state_dict`.
+    def load_state_dict(self, state: Mapping[str, Data], strict: bool = True) -> IncompatibleKeys:
+        """Copy the tensors of `state` into those of the same names; return the names that only one of both has. Raises
+        as `nn.state.load_state_dict`.
 
         >>> a, b = nn.Linear(2, 2), nn.Linear(2, 2)
-        >>> b.load_state_dict(a.state_dict())
+        >>> _ = b.load_state_dict(a.state_dict())
         >>> a.weight.equal(b.weight)
         True
         """
-        load_state_dict(self, state, strict=strict)
+        return load_state_dict(self, state, strict=strict)
 
     # ---- registering -------------------------------------------------------------------------------------------------
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -407,12 +419,17 @@ class Module:
         return self
 
     def to(
-        self, *args: DeviceLike | DTypeLike | Tensor, device: DeviceLike | None = None, dtype: DTypeLike | None = None
+        self,
+        *args: DeviceLike | DTypeLike | Tensor,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        non_blocking: bool = False,
     ) -> Self:
         """Move the tensors of this module to `device` and its float tensors to the float `dtype`; return this module.
 
         The arguments are a device, a dtype, both, or a Tensor that has both. Tensors stay the same objects; gradients
-        are dropped. Raises DTypeError for another dtype, ArgumentError for other arguments.
+        are dropped. `non_blocking` has no effect. Raises DTypeError for another dtype, ArgumentError for other
+        arguments.
 
         >>> nn.Linear(2, 1).to("float16").weight.dtype
         dtypes.float16

@@ -577,7 +577,7 @@ def test_what_is_unfrozen_is_what_was_a_parameter() -> None:
 
     model = Counted()
     names = [name for name, _ in model.named_parameters()]
-    assert names == ["norm.weight", "norm.bias", "w"]
+    assert names == ["w", "norm.weight", "norm.bias"]
     model.requires_grad_(False)
     assert not any(p.requires_grad for p in model.parameters())
     model.requires_grad_()
