@@ -3,3 +3,11 @@
 This package works on nodes only. It must not import tensors, passes, backends or the rules of `rules/`. The passes
 treat a derivative like any other graph.
 """
+
+from typing import NoReturn
+
+from monolect.base.absent import hint
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(hint("autograd", name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, overload
+
 from monolect.tensor.base import TensorLike
 from monolect.tensor.guard import guarded
 from monolect.tensor.methods.in_place import into
@@ -501,18 +503,29 @@ def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return into(out, "trunc", input.trunc())
 
 
+@overload
+def where(condition: Tensor, input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor: ...
+@overload
+def where(condition: Tensor, *, out: Tensor | tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]: ...
 @guarded
-def where(condition: Tensor, input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def where(
+    condition: Tensor,
+    input: TensorLike | None = None,
+    other: TensorLike | None = None,
+    *,
+    out: Tensor | tuple[Tensor, ...] | None = None,
+) -> Tensor | tuple[Tensor, ...]:
     """Return `input` where the condition `condition` holds, else `other`; called as `Tensor.where(condition, a, b)` or
-    `condition.where(a, b)`.
+    `condition.where(a, b)`. Without both it is `nonzero(as_tuple=True)`.
 
     All three broadcast, and the dtypes of `input` and `other` promote. Raises DTypeError for a condition that is
-    not bool.
+    not bool, ArgumentError for one of both.
 
     >>> monolect.where(Tensor([True, False]), Tensor([1, 2]), 0).tolist()
     [1, 0]
     """
-    return into(out, "where", condition.where(input, other))
+    method: Any = condition.where
+    return into(out, "where", method(input, other))
 
 
 absolute = abs

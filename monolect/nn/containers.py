@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 from monolect.base.errors import ArgumentError, AxisError, DTypeError
 from monolect.nn.module import Module
+from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
 
 Layer: TypeAlias = "Module | Callable[[Tensor], Tensor]"
@@ -29,7 +30,8 @@ class Sequential(Module):
     """Apply modules, or functions of one tensor, one after the other. Raises DTypeError for a layer that is not
     callable.
 
-    A dict of layers gives them names, which are also attributes.
+    A dict of layers gives them names, which are also attributes. A module that is set as another attribute, or added by
+    `add_module`, is a further layer.
 
     >>> Sequential(lambda x: x + 1, lambda x: x * 2)(Tensor([1.0])).tolist()
     [4.0]
@@ -56,10 +58,23 @@ class Sequential(Module):
     if not TYPE_CHECKING:  # a type checker would not find that other attributes are absent
 
         def __getattr__(self, name: str) -> Any:
-            names = self.__dict__.get("names", ())
-            if name not in names:
+            named = self._contents() if "layers" in self.__dict__ else {}
+            if name not in named:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            return self.layers[names.index(name)]
+            return named[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. A module is a layer: it replaces the one of that name, or is appended."""
+        if not isinstance(value, Module) or "layers" not in self.__dict__:
+            object.__setattr__(self, name, value)
+            return
+        names = list(self._contents())
+        if name in names:
+            self.layers[names.index(name)] = value
+            return
+        if "names" in self.__dict__ or name != str(len(names)):
+            self.names = [*names, name]
+        self.layers.append(value)
 
     def _parts(self) -> Iterator[tuple[str, str]]:
         for name, layer in self._contents().items():
@@ -159,11 +174,16 @@ class Sequential(Module):
 
 
 class ModuleList(Sequential):
-    """A list of modules that the model iterates over; it cannot be called.
+    """A list of modules that the model iterates over; it cannot be called. `layers` are modules, or one iterable of
+    them.
 
-    >>> len(ModuleList([Module(), Module()]))
-    2
+    >>> len(ModuleList([Module(), Module()])), len(ModuleList(Module() for _ in range(3)))
+    (2, 3)
     """
+
+    def __init__(self, *layers: Layer | Iterable[Layer]):
+        is_one = len(layers) == 1 and isinstance(layers[0], Iterable) and not isinstance(layers[0], Mapping)
+        super().__init__(*(layers[0] if is_one else layers))  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """Raise NotImplementedError, because a list does not say how its modules are used."""
@@ -188,6 +208,13 @@ class _Named(Module):
             if name not in entries:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             return entries[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a module is an entry."""
+        if isinstance(value, Module) and "by_name" in self.__dict__:
+            self[name] = value
+        else:
+            object.__setattr__(self, name, value)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raise NotImplementedError, because a container does not say how its entries are used."""
@@ -297,7 +324,7 @@ class ModuleDict(_Named):
 def _parameter(kind: str, value: Any) -> Any:
     """Return `value`, a Tensor, as an entry; other data become a parameter. Raises DTypeError for what is no tensor."""
     if isinstance(value, Tensor):
-        return value if value.requires_grad or not value.dtype.is_float else value.detach().requires_grad_()
+        return value if is_parameter(value) or not value.dtype.is_float else value.detach().requires_grad_()
     try:
         return Tensor(value).requires_grad_()
     except Exception as e:

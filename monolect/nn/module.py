@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError
-from monolect.nn.state import all_tensors, get_state_dict, load_state_dict
+from monolect.nn.state import IncompatibleKeys, all_tensors, get_state_dict, load_state_dict
 from monolect.tensor.base import Data, DeviceLike, DTypeLike, as_device
+from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
 
 class _IsLeaf(type):
     def __instancecheck__(cls, x: object) -> bool:
-        return isinstance(x, Tensor) and x.requires_grad
+        return is_parameter(x)
 
 
 class Parameter(metaclass=_IsLeaf):
     """Make a tensor that requires a gradient: `Parameter(data)` is a Tensor, and a leaf of `backward`.
 
-    A tensor that requires a gradient is an instance of this class. Raises GradientError for data that are not floats.
+    A tensor that requires a gradient, or did before it was frozen, is an instance of this class. With `requires_grad`
+    False it is a frozen one. Raises GradientError for data that are not floats and shall require a gradient.
 
     >>> p = nn.Parameter(Tensor([1.0, 2.0]))
     >>> p.requires_grad, isinstance(p, nn.Parameter), isinstance(p * 2, nn.Parameter)
@@ -47,7 +49,18 @@ class Parameter(metaclass=_IsLeaf):
     def __new__(cls, data: Data, requires_grad: bool = True) -> Tensor:  # type: ignore[misc]
         """See the class."""
         t = data.detach() if isinstance(data, Tensor) else Tensor(data)
+        t._is_frozen = not requires_grad
         return t.requires_grad_(requires_grad)
+
+
+class _Listed(list[Tensor]):
+    """A list for which `next` works, as for the iterator that PyTorch returns."""
+
+    _rest: Iterator[Tensor] | None = None
+
+    def __next__(self) -> Tensor:
+        self._rest = self._rest or iter(self)
+        return next(self._rest)
 
 
 class Hook:
@@ -74,8 +87,7 @@ class Module:
     """A layer or a model: define `__init__` and `forward`, then call it.
 
     `training` starts as True, as in PyTorch; `eval()` sets it to False here and in all submodules. `buffer_names` lists
-    the attributes that are state and not parameters: unfreezing the module leaves them alone. `unsaved_names` lists
-    those that a state dict leaves out.
+    the attributes that are state and not parameters. `unsaved_names` lists those that a state dict leaves out.
 
     >>> class Double(Module):
     ...     def forward(self, x):
@@ -163,22 +175,23 @@ class Module:
         return (m for _, m in self.named_modules())
 
     def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """Yield (name, tensor) for the tensors that require a gradient, each once.
+        """Yield (name, tensor) for the tensors that require a gradient, and for those that were frozen, each once.
 
         `prefix` is put before each name; without `recurse` those of submodules are left out.
 
         >>> [(name, p.shape) for name, p in nn.Linear(3, 2).named_parameters()]
         [('weight', (2, 3)), ('bias', (2,))]
         """
-        return self._named(prefix, recurse, lambda name, t: t.requires_grad)
+        return self._named(prefix, recurse, lambda name, t: is_parameter(t))
 
     def parameters(self, recurse: bool = True) -> list[Tensor]:
-        """Return the tensors that require a gradient, each once; without `recurse` only those of this module itself.
+        """Return the tensors of `named_parameters`; without `recurse` only those of this module itself. `next` of the
+        list gives the first, as `next(model.parameters()).device`.
 
         >>> [p.shape for p in nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1, bias=False)).parameters()]
         [(2, 3), (2,), (1, 2)]
         """
-        return [t for _, t in self.named_parameters(recurse=recurse)]
+        return _Listed(t for _, t in self.named_parameters(recurse=recurse))
 
     def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """Yield (name, tensor) for the state that is no parameter: the attributes in `buffer_names`, each once.
@@ -230,7 +243,7 @@ class Module:
         >>> nn.Sequential(nn.Linear(3, 2)).get_parameter("0.bias").shape
         (2,)
         """
-        return self._get("get_parameter", target, {n: t for n, t in all_tensors(self).items() if t.requires_grad})
+        return self._get("get_parameter", target, {n: t for n, t in all_tensors(self).items() if is_parameter(t)})
 
     def get_buffer(self, target: str) -> Tensor:
         """Return the buffer of the dotted name `target`. Raises ArgumentError for another name.
@@ -253,15 +266,16 @@ class Module:
         """
         return get_state_dict(self)
 
-    def load_state_dict(self, state: Mapping[str, Data], strict: bool = True) -> None:
-        """Copy the tensors of `state` into those of the same names. Raises as `nn.state.load_state_dict`.
+    def load_state_dict(self, state: Mapping[str, Data], strict: bool = True) -> IncompatibleKeys:
+        """Copy the tensors of `state` into those of the same names; return the names that only one of both has. Raises
+        as `nn.state.load_state_dict`.
 
         >>> a, b = nn.Linear(2, 2), nn.Linear(2, 2)
-        >>> b.load_state_dict(a.state_dict())
+        >>> _ = b.load_state_dict(a.state_dict())
         >>> a.weight.equal(b.weight)
         True
         """
-        load_state_dict(self, state, strict=strict)
+        return load_state_dict(self, state, strict=strict)
 
     # ---- registering -------------------------------------------------------------------------------------------------
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -396,8 +410,8 @@ class Module:
         >>> def freeze(m):
         ...     if isinstance(m, nn.Linear):
         ...         m.weight.requires_grad_(False)
-        >>> len(nn.Sequential(nn.Linear(2, 2), nn.ReLU()).apply(freeze).parameters())
-        1
+        >>> [p.requires_grad for p in nn.Sequential(nn.Linear(2, 2), nn.ReLU()).apply(freeze).parameters()]
+        [False, True]
         """
         for child in self.children():
             child.apply(fn)
@@ -405,12 +419,17 @@ class Module:
         return self
 
     def to(
-        self, *args: DeviceLike | DTypeLike | Tensor, device: DeviceLike | None = None, dtype: DTypeLike | None = None
+        self,
+        *args: DeviceLike | DTypeLike | Tensor,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        non_blocking: bool = False,
     ) -> Self:
         """Move the tensors of this module to `device` and its float tensors to the float `dtype`; return this module.
 
         The arguments are a device, a dtype, both, or a Tensor that has both. Tensors stay the same objects; gradients
-        are dropped. Raises DTypeError for another dtype, ArgumentError for other arguments.
+        are dropped. `non_blocking` has no effect. Raises DTypeError for another dtype, ArgumentError for other
+        arguments.
 
         >>> nn.Linear(2, 1).to("float16").weight.dtype
         dtypes.float16
@@ -499,18 +518,14 @@ class Module:
             p.grad = None if set_to_none or p.grad is None else p.grad.zeros_like()
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze the parameters of this module (False), or make all its float tensors except `buffer_names` parameters
-        (True); return this module.
+        """Freeze the parameters of this module (False), or unfreeze them (True); return this module.
 
-        >>> len(nn.Linear(3, 2).requires_grad_(False).parameters())
-        0
-        >>> len(nn.BatchNorm1d(2).requires_grad_(False).requires_grad_().parameters())
-        2
+        >>> m = nn.BatchNorm1d(2).requires_grad_(False)
+        >>> [p.requires_grad for p in m.parameters()], [p.requires_grad for p in m.requires_grad_().parameters()]
+        ([False, False], [True, True])
         """
-        buffers = {id(getattr(m, name, None)) for m in self.modules() for name in m.buffer_names}
-        for p in self.parameters() if not requires_grad else all_tensors(self).values():
-            if p.dtype.is_float and id(p) not in buffers:
-                p.requires_grad = requires_grad
+        for p in self.parameters():
+            p.requires_grad = requires_grad
         return self
 
     def realize(self) -> Self:

@@ -9,14 +9,22 @@ Invariant: `load_state_dict` checks everything before it changes anything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from monolect.base.errors import ArgumentError, DTypeError, ShapeError
 from monolect.tensor.base import Data, restore_on_failure
 from monolect.tensor.guard import guarded
+from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
 
 _SHOWN = 5  # names in an error message; the others are counted
+
+
+class IncompatibleKeys(NamedTuple):
+    """Names that a state dict lacks, and those that the model lacks."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
@@ -57,7 +65,9 @@ def _collect(
         return
     entries: Any = ()
     if hasattr(obj, "_entries"):
-        entries = obj._entries().items()
+        found = obj._entries()  # tensors of a module are listed before its submodules, as in PyTorch
+        last = getattr(obj, "buffer_names", ())
+        entries = sorted(found.items(), key=lambda entry: (not isinstance(entry[1], Tensor), entry[0] in last))
         owners.append(obj)
     elif isinstance(obj, list | tuple):
         entries = enumerate(obj)
@@ -72,24 +82,26 @@ def _collect(
 
 
 def get_parameters(obj: object) -> list[Tensor]:
-    """Return the tensors reachable from `obj` that require a gradient, each once.
+    """Return the parameters reachable from `obj`, also the frozen ones, each once.
 
     >>> get_parameters({"a": Tensor([1.0], requires_grad=True), "b": Tensor([2.0])})[0].tolist()
     [1.0]
     """
-    found = {id(t): t for t in all_tensors(obj).values() if t.requires_grad}
+    found = {id(t): t for t in all_tensors(obj).values() if is_parameter(t)}
     return list(found.values())
 
 
 @guarded
-def load_state_dict(obj: object, state: Mapping[str, Data], strict: bool = True) -> None:
-    """Copy the tensors of `state` into those of the same names in `obj`, in one batch.
+def load_state_dict(obj: object, state: Mapping[str, Data], strict: bool = True) -> IncompatibleKeys:
+    """Copy the tensors of `state` into those of the same names in `obj`, in one batch; return the names that only one
+    of both has.
 
     Values may be Tensors or NumPy arrays. With `strict`, the names must be the same. Raises ArgumentError for different
     names, ShapeError and DTypeError for tensors that differ; then nothing changes.
 
     >>> model = {"w": Tensor([1.0, 2.0])}
     >>> load_state_dict(model, {"w": Tensor([3.0, 4.0])})
+    IncompatibleKeys(missing_keys=[], unexpected_keys=[])
     >>> model["w"].tolist()
     [3.0, 4.0]
     """
@@ -119,6 +131,7 @@ def load_state_dict(obj: object, state: Mapping[str, Data], strict: bool = True)
         for owner in owners:
             if hasattr(owner, "_loaded"):
                 owner._loaded()
+    return IncompatibleKeys(missing, unknown)
 
 
 def _to_devices_of(target: Tensor, value: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ from monolect.runtime.replay.in_progress import changes
 from monolect.tensor.base import Data, restore_on_failure
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.index import view
+from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
 
 Indices = tuple[tuple[int, ...], ...]
@@ -139,10 +140,10 @@ class Optimizer:
     """Base class of optimizers. A subclass defines `_change`, names its state tensors in `slots` and its numbers, with
     least value and bound, in `ranges`.
 
-    `params` are Tensors with `requires_grad`, such as `model.parameters()`, pairs of a name and a Tensor, or dicts:
-    each dict is a group, with `params` and the settings that differ from those of the call. `lr` is at least 0. Raises
-    ArgumentError for no parameters, for one that requires no gradient or is in two groups, and for a bad setting;
-    DTypeError for one that is not a Tensor.
+    `params` are Tensors with `requires_grad`, or frozen ones, such as `model.parameters()`, pairs of a name and a
+    Tensor, or dicts: each dict is a group, with `params` and the settings that differ from those of the call. `lr` is
+    at least 0. Raises ArgumentError for no parameters, for one that never required a gradient or is in two groups, and
+    for a bad setting; DTypeError for one that is not a Tensor.
 
     `param_groups` is a list of dicts with the settings of each group. Setting an entry writes to the device, so
     captured steps use the new value. A setting is an attribute, too: reading gives that of the first group, setting
@@ -220,7 +221,7 @@ class Optimizer:
         for p in params:
             if not isinstance(p, Tensor):
                 raise DTypeError("optimizer: params", expected="Tensors", found=type(p).__name__)
-            if not p.requires_grad:
+            if not is_parameter(p):
                 raise ArgumentError("optimizer: a parameter", expected="requires_grad=True", found=repr(p))
             if id(p) in known:
                 raise ArgumentError("optimizer: a parameter", expected="one group for each", found="two groups")

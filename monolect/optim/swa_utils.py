@@ -17,6 +17,7 @@ from monolect.nn.module import Module
 from monolect.optim.lr_scheduler.base import LRScheduler, check_kind
 from monolect.optim.optimizer import BELOW_1, Optimizer, check_number
 from monolect.tensor.guard import guard_methods, guarded
+from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
 
 Average = Callable[[Tensor, Tensor, Tensor], Tensor]  # (average, new value, number of updates) -> average
@@ -123,8 +124,8 @@ class AveragedModel(Module):
         mine, new = self.module.state_dict(), model.state_dict()
         distinct = {id(t): (t, new[k].detach()) for k, t in mine.items()}  # tied weights have several names
         pairs = [(t, v.to(t.device) if isinstance(t.device, str) else v) for t, v in distinct.values()]
-        averaged = [(t, v) for t, v in pairs if t.requires_grad or self.use_buffers]
-        others = [(t, v) for t, v in pairs if not (t.requires_grad or self.use_buffers)]
+        averaged = [(t, v) for t, v in pairs if is_parameter(t) or self.use_buffers]
+        others = [(t, v) for t, v in pairs if not (is_parameter(t) or self.use_buffers)]
         averages, values = [t for t, _ in averaged], [v for _, v in averaged]
         n = self.n_averaged
         if self.multi_avg_fn is not None:

@@ -102,14 +102,18 @@ class CopyMixin(TensorBase):
         device: Any = "cpu" if is_on_disk(self.device) else self.device
         return _from_values, (self._kind, values, device, axis_of(self._uop)), self.__getstate__()
 
-    def __getstate__(self) -> tuple[bool, Self | None, dict[str, Any] | None]:
-        """Return the state apart from the value: (requires_grad, grad or None, attributes of a subclass or None)."""
-        return self._requires_grad, self._grad, getattr(self, "__dict__", None)
+    def __getstate__(self) -> tuple[bool, Self | None, dict[str, Any] | None, bool]:
+        """Return the state apart from the value: (requires_grad, grad or None, attributes of a subclass or None,
+        whether it was a leaf before).
+        """
+        return self._requires_grad, self._grad, getattr(self, "__dict__", None), getattr(self, "_is_frozen", False)
 
-    def __setstate__(self, state: tuple[bool, TensorBase | None, dict[str, Any] | None]) -> None:
-        is_leaf, self._grad, attributes = state
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        is_leaf, self._grad, attributes, *frozen = state  # files of earlier versions have three
         if is_leaf:
             self.requires_grad_()
+        elif any(frozen):
+            self._is_frozen = True
         if attributes:
             vars(self).update(attributes)
 

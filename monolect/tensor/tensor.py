@@ -27,6 +27,7 @@ from monolect.base.absent import mark_absent
 from monolect.base.dtype import as_dtype, readable
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
+from monolect.base.settings import settings
 from monolect.ir.placement import axis as axis_of
 from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.normal import count
@@ -194,6 +195,12 @@ def in_own_memory(u: UOp) -> UOp:
     return u if memory is None or memory.storage is None else copied(u)
 
 
+def _apart(u: UOp) -> UOp:
+    """Return a node of the value of `u` that no expression equals, and that passes no gradient to `u`."""
+    cut = build("DETACH", u)
+    return copied(build("DETACH", copied(u)) if cut is u else cut)  # DETACH of a DETACH is the same node
+
+
 @delay_calls
 @autocasting
 @guard_methods
@@ -311,6 +318,8 @@ class Tensor(
         if changes.captures:
             note_before(self, self._uop)
         if not value:
+            if self._requires_grad:
+                self._is_frozen = True
             self._requires_grad = False
             leaf_tensors.pop(id(self), None)
             for u in [u for u, t in node_pairs(marked) if t() is self]:
@@ -348,7 +357,7 @@ class Tensor(
         if getrefcount(u) <= ONE_REF + 1 or changes.captures or changes.is_inside or is_on_disk(self.device):
             return
         if u.op != "BUFFER":
-            self._uop = copied(build("DETACH", u))
+            self._uop = _apart(u)
         elif u.storage is not None:
             self._uop = with_storage(u.shape, u.dtype, u.arg.device, u.storage)
 
@@ -601,6 +610,21 @@ class Tensor(
         """
         return detached(self)
 
+    @property
+    def data(self) -> Self:
+        """`detach()`: a view through which no gradient flows. Setting it writes the values, as `assign` does.
+
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> _ = x.data.mul_(2)
+        >>> x
+        Tensor([6.], requires_grad=True)
+        """
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Data) -> None:
+        self.assign(value.detach() if isinstance(value, Tensor) else value)
+
     def assign(self, value: Data) -> Self:
         """Write `value`, broadcast to this shape, to all elements, visible to the base and the views, and return this
         tensor.
@@ -635,9 +659,13 @@ class Tensor(
         u = root._uop
         on_disk = is_on_disk(root.device) and is_realized(u)
         if part is None and root is self and not on_disk:
-            root._become(
-                in_own_memory(on_device_of(self._fitting(u, value), u))
-            )  # a constant, too, stays on its device
+            new = in_own_memory(on_device_of(self._fitting(u, value), u))  # a constant, too, stays on its device
+            # equal expressions are one node, here perhaps that of a leaf
+            if (self._requires_grad or not settings.modes.GRAD) and (new in marked or new in paused):
+                new = _apart(new)
+            elif self._requires_grad and new.op == "DETACH":  # DETACH of this node would be this leaf
+                new = copied(new)
+            root._become(new)
         else:
             base = u if u.op in MEMORY or on_disk else build("CONTIGUOUS", u)
             at = window if part is None else lambda u: part(window(u))

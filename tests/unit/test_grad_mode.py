@@ -210,3 +210,55 @@ def test_the_body_of_a_decorated_generator_runs_in_the_mode() -> None:
     found = made(no_grad, is_grad_enabled)
     assert found == made(torch.no_grad, torch.is_grad_enabled)
     assert is_grad_enabled()
+
+
+def test_a_parameter_that_is_written_without_grad_is_no_other_value() -> None:
+    """Equal expressions are one node: what equals the value of a parameter passes no gradient to it."""
+
+    def gradients(lib: Any) -> list[Any]:
+        x = lib.tensor([0.5, -1.0, 2.0])
+        uses = (
+            lambda a: a.detach(),
+            lambda a: (a * 1).detach(),
+            lambda a: a.detach() * 1,
+            lambda a: a.detach().reshape(3, 1)[:, 0],
+        )
+        out = []
+        for use in uses:
+            a = lib.ones(3, requires_grad=True)
+            with lib.no_grad():
+                a.sub_(x * 0.5)
+            (a * use(a)).sum().backward()
+            out.append(a.grad.tolist())
+        a, b = lib.ones(3, requires_grad=True), lib.ones(3, requires_grad=True)
+        with lib.no_grad():
+            a.copy_(x * 2)
+            b.copy_(x * 2)
+            c = x * 2
+        (a.sum() + 2 * b.sum() + (a * c * (x * 2).detach()).sum()).backward()
+        return [*out, a.grad.tolist(), b.grad.tolist()]
+
+    assert gradients(monolect) == gradients(torch)
+
+
+@pytest.mark.parametrize("writes", [None, "subtract", "copy"])
+def test_what_was_computed_while_a_leaf_was_frozen_stays_apart(writes: str | None) -> None:
+    def gradients(lib: Any) -> list[Any]:
+        w, x = lib.tensor([1.0, 2.0, 3.0]), lib.tensor([0.5, -1.0, 2.0])
+        out = []
+        for i in range(7):
+            before = (w * x).sum()
+            w.requires_grad_(i % 2 == 0)
+            loss = (w * x).square().sum() + before
+            if i % 2 == 0:
+                loss.backward()
+                out.append(w.grad.tolist())
+                w.grad = None
+            with lib.no_grad():
+                if writes == "subtract":
+                    w -= 0.125
+                elif writes == "copy":
+                    w.copy_(x * 2)
+        return out
+
+    assert gradients(monolect) == gradients(torch)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import monolect
 from monolect import ArgumentError, AxisError, DTypeError, GradientError, ShapeError, Tensor, jit, nn
 
 
@@ -81,7 +82,7 @@ def test_registered_names() -> None:
     m.register_parameter("weight", nn.Parameter([3.0]))
     m.add_module("act", nn.ReLU())
     outer = nn.Sequential(m)
-    assert list(outer.state_dict()) == ["0.kept", "0.weight"]
+    assert list(outer.state_dict()) == ["0.weight", "0.kept"]
     assert [n for n, _ in outer.named_buffers()] == ["0.kept", "0.lost"]
     assert [n for n, _ in outer.named_parameters()] == ["0.weight"]
     outer.requires_grad_(False).requires_grad_()
@@ -100,12 +101,84 @@ def test_registered_names() -> None:
             call()
 
 
+def test_a_module_that_is_set_on_a_container_is_a_layer() -> None:
+    """`add_module` and `setattr` on a Sequential, ModuleList or ModuleDict do what they do in PyTorch."""
+
+    def built(lib: Any) -> list[Any]:
+        nn = lib.nn
+
+        class Block(nn.Sequential):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.act = nn.Linear(2, 3, bias=False), nn.ReLU()
+
+        plain = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+        plain.add_module("2", nn.Linear(3, 1))
+        setattr(plain, "0", nn.Linear(2, 3, bias=False))
+        plain.last = nn.Linear(1, 4, bias=False)
+        named = nn.Sequential()
+        named.add_module("a", nn.Linear(2, 3))
+        named.add_module("b", nn.Linear(3, 5))
+        rows = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+        setattr(rows, "1", nn.Linear(2, 7))
+        table = nn.ModuleDict({"a": nn.Linear(1, 1)})
+        table.b = nn.Linear(1, 2)
+        x = lib.ones(1, 2)
+        shapes = [tuple(m(x).shape) for m in (plain, named, Block(), getattr(plain, "0"), rows[1])]
+        return [
+            *shapes,
+            len(plain),
+            len(rows),
+            list(table),
+            *(list(m.state_dict()) for m in (plain, named, rows, table)),
+        ]
+
+    assert built(monolect) == built(torch)
+
+
+def test_names_and_parameters_are_in_the_order_of_torch() -> None:
+    def names(lib: Any) -> list[Any]:
+        class Outer(lib.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner, self.norm = lib.nn.Linear(1, 1), lib.nn.LayerNorm(1)
+                self.register_buffer("scale", lib.ones(1))
+                self.weight = lib.nn.Parameter(lib.ones(1))
+
+        outer = Outer()
+        kept = outer.load_state_dict({"scale": lib.ones(1), "new": lib.ones(1)}, strict=False)
+        return [list(outer.state_dict()), [n for n, _ in outer.named_parameters()], *map(list, kept)]
+
+    assert names(monolect) == names(torch)
+
+
+def test_next_of_parameters_is_the_first() -> None:
+    layer = nn.Linear(2, 1)
+    assert next(layer.parameters()) is layer.weight and next(iter(layer.parameters())) is layer.weight
+    both = layer.parameters()
+    assert [next(both), next(both)][1] is layer.bias and len(both) == 2
+    with pytest.raises(StopIteration):
+        next(both)
+    assert layer.to("cpu", non_blocking=True) is layer and Tensor([1.0]).to("cpu", non_blocking=True).tolist() == [1.0]
+
+
+def test_absent_names_say_what_to_use() -> None:
+    for absent, words in (
+        (lambda: monolect.autograd.grad, "create_graph=True"),
+        (lambda: monolect.autograd.Function, "gradient="),
+        (lambda: monolect.device("cpu"), "a device is a str"),
+        (lambda: Tensor([1.0]).register_hook(print), "no hooks of gradients"),
+        (lambda: Tensor([1.0]).is_leaf, "requires_grad"),
+    ):
+        with pytest.raises(AttributeError, match=words):
+            absent()
+
+
 def test_parameters() -> None:
     p = nn.Parameter(np.ones(3, np.float32))
     assert isinstance(p, nn.Parameter) and isinstance(p, Tensor) and p.requires_grad
-    assert not isinstance(p * 2, nn.Parameter) and not isinstance(
-        nn.Parameter([1.0], requires_grad=False), nn.Parameter
-    )
+    assert not isinstance(p * 2, nn.Parameter) and isinstance(nn.Parameter([1.0], requires_grad=False), nn.Parameter)
+    assert not isinstance(Tensor([1.0]), nn.Parameter)
     with pytest.raises(GradientError):
         nn.Parameter([1, 2])
 

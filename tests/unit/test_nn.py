@@ -1,5 +1,7 @@
 """Layers and optimizers against PyTorch: the same weights, several steps, the same state."""
 
+import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import monolect
 from monolect import jit, nn
 from monolect.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from monolect.runtime.profile import Recorder
@@ -204,7 +207,68 @@ def test_shared_and_frozen_parameters() -> None:
     b = nn.Sequential(a, a)
     assert len(b.parameters()) == 2 and len(b.state_dict()) == 4
     a.requires_grad_(False)
-    assert b.parameters() == []
+    assert len(b.parameters()) == 2 and not any(p.requires_grad for p in b.parameters())
+
+
+def test_frozen_parameters_stay_parameters() -> None:
+    """A target network and an average follow the trained one, and what is frozen for a part of a step thaws."""
+
+    def losses(lib: Any, wrap: Any) -> list[Any]:
+        data = lib.tensor
+        model, other = (
+            filled(lib, lib.nn.Sequential(lib.nn.Linear(3, 4), lib.nn.Tanh(), lib.nn.Linear(4, 1))) for _ in "ab"
+        )
+        target = copy.deepcopy(model).requires_grad_(False)
+        unused = lib.nn.Parameter(data([1.0]), requires_grad=False)
+        assert isinstance(unused, lib.nn.Parameter) and not unused.requires_grad
+        optimizer = lib.optim.Adam([*model.parameters(), unused], lr=0.05)
+        tuned = lib.optim.SGD(other.parameters(), lr=0.1)
+        average = lib.optim.swa_utils.AveragedModel(model).requires_grad_(False)
+        out = []
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = ((model(x) - target(x) - 1) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            with lib.no_grad():
+                for t, p in zip(target.parameters(), model.parameters(), strict=True):
+                    t.lerp_(p, 0.25)
+            for p in model.parameters():
+                p.requires_grad_(False)
+            tuned.zero_grad()
+            second = (model(other(x).repeat(1, 3)) ** 2).mean()
+            second.backward()
+            tuned.step()
+            for p in model.parameters():
+                p.requires_grad_(True)
+            return loss, second
+
+        run = wrap(step)
+        for i in range(5):
+            out += [float(v.item()) for v in run(data(np.linspace(-1, i, 12, dtype=np.float32).reshape(4, 3)))]
+            average.update_parameters(model)
+        out += [float(p.sum().item()) for m in (model, target, other, average) for p in m.parameters()]
+        return out
+
+    def filled(lib: Any, model: Any) -> Any:
+        with lib.no_grad():
+            for i, p in enumerate(model.parameters()):
+                p.copy_(lib.tensor(np.linspace(-0.5, 0.4 + i, p.numel(), dtype=np.float32).reshape(tuple(p.shape))))
+        return model
+
+    expected = losses(torch, lambda f: f)
+    for wrap in (lambda f: f, jit):
+        np.testing.assert_allclose(losses(monolect, wrap), expected, rtol=2e-4, atol=1e-5)
+
+
+def test_frozen_parameters_are_copied_and_stored_as_such() -> None:
+    model = nn.Linear(2, 2).requires_grad_(False)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert [name for name, _ in other.named_parameters()] == ["weight", "bias"]
+        assert not any(p.requires_grad for p in other.parameters())
+        assert all(p.requires_grad for p in other.requires_grad_().parameters())
+    assert nn.ParameterList([model.weight])[0] is model.weight
 
 
 def test_layer_errors() -> None:
@@ -513,8 +577,9 @@ def test_what_is_unfrozen_is_what_was_a_parameter() -> None:
 
     model = Counted()
     names = [name for name, _ in model.named_parameters()]
-    assert names == ["norm.weight", "norm.bias", "w"]
+    assert names == ["w", "norm.weight", "norm.bias"]
     model.requires_grad_(False)
-    assert not model.parameters()
+    assert not any(p.requires_grad for p in model.parameters())
     model.requires_grad_()
+    assert all(p.requires_grad for p in model.parameters())
     assert [name for name, _ in model.named_parameters()] == names

@@ -33,8 +33,8 @@ def pair(lib: Any, make: Any = lambda lib: lib.Linear(6, 4)) -> Any:
 def assert_same(ours: nn.Module, theirs: torch.nn.Module, rtol: float = 1e-5) -> None:
     mine, other = ours.state_dict(), theirs.state_dict()
     assert sorted(mine) == sorted(other)
-    leaves = [k for k, p in theirs.named_parameters() if p.requires_grad]  # a tensor that is none is no parameter here
-    assert sorted(k for k, _ in ours.named_parameters()) == sorted(leaves)
+    leaves = [k for k, p in theirs.named_parameters() if p.requires_grad]
+    assert sorted(k for k, p in ours.named_parameters() if p.requires_grad) == sorted(leaves)
     assert sorted(k for k, _ in ours.named_buffers()) == sorted(k for k, _ in theirs.named_buffers())
     for k, v in other.items():
         np.testing.assert_allclose(mine[k].numpy(), v.detach().numpy(), rtol=rtol, atol=1e-6)

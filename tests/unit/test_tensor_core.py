@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import monolect
 from monolect.autograd.gradient import reach
 from monolect.base.dtype import dtypes
 from monolect.base.errors import AllocationError, ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
@@ -336,3 +337,28 @@ def test_values_of_more_axes_than_numpy_has_are_refused(read: Any) -> None:
     assert Tensor([1.0, 2.0]).reshape(2, *[1] * 63).numpy().ndim == 64
     with pytest.raises(AllocationError, match="NumPy has no array of this shape"):
         read(Tensor([1.0, 2.0]).reshape(2, *[1] * 64))
+
+
+def test_data_is_the_memory_without_the_graph() -> None:
+    def steps(lib: Any) -> list[Any]:
+        w = lib.tensor([1.0, -2.0], requires_grad=True)
+        out = []
+        for _ in range(5):
+            (w * w).sum().backward()
+            w.data.add_(w.grad.data, alpha=-0.25)
+            w.grad.data.zero_()
+            out += [w.tolist(), w.grad.tolist(), (w * 2).data.tolist()]
+        w.data = lib.tensor([5.0, 6.0])
+        return [*out, w.tolist(), w.requires_grad, w.data.requires_grad]
+
+    assert steps(monolect) == steps(torch)
+
+
+def test_where_without_values_gives_the_indices() -> None:
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3) % 4
+    for _ in range(4):
+        rows, columns = monolect.where(Tensor(x) > 1)
+        assert [rows.tolist(), columns.tolist()] == [i.tolist() for i in torch.where(torch.tensor(x) > 1)]
+    assert Tensor(x)[monolect.where(Tensor(x) > 1)].tolist() == x[x > 1].tolist()
+    with pytest.raises(ArgumentError, match="none of them"):
+        monolect.where(Tensor(x) > 1, 1.0)

@@ -216,7 +216,9 @@ def restore(tensor: Any, node: UOp, gradient: Any, is_leaf: bool) -> None:
     """
     tensor._grad = gradient
     if tensor._requires_grad is not is_leaf:
+        was_frozen = getattr(tensor, "_is_frozen", False)
         tensor.requires_grad = is_leaf
+        tensor._is_frozen = was_frozen
     if not tensor._is_view:
         tensor.uop = node
 

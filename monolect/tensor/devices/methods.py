@@ -43,9 +43,10 @@ class DevicesMixin(TensorBase):
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
         copy: bool = False,
+        non_blocking: bool = False,
     ) -> Self:
         """Return this tensor on another device, in another dtype, or both, as `to("cpu")`, `to(dtypes.float16)`, or as
-        another tensor is: `to(other)`. With `copy` the result is never this tensor.
+        another tensor is: `to(other)`. With `copy` the result is never this tensor. `non_blocking` has no effect.
 
         On several devices the result is whole on each, as by `replicate`. The device `disk:path` is a file: the whole
         file is written at once, and the result is a mapping of it. Raises FileFormatError where the file cannot be

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import factorial, inf, isfinite, log, nan, pi, trunc
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from monolect.autograd import special
 from monolect.autograd.closed_forms import closed_alone, closed_form
@@ -284,16 +284,25 @@ class FunctionsMixin(TensorBase):
         return self._binary_float("copysign", special.copysign, other)
 
     # ---- choosing and clamping ---------------------------------------------------------------------------------------
-    def where(self, input: TensorLike, other: TensorLike) -> Self:
+    @overload
+    def where(self, input: TensorLike, other: TensorLike) -> Self: ...
+    @overload
+    def where(self) -> tuple[Self, ...]: ...
+    def where(self, input: TensorLike | None = None, other: TensorLike | None = None) -> Self | tuple[Self, ...]:
         """Return `input` where the condition self holds, else `other`; called as `Tensor.where(condition, a, b)` or
-        `condition.where(a, b)`.
+        `condition.where(a, b)`. Without both it is `nonzero(as_tuple=True)`.
 
         All three broadcast, and the dtypes of `input` and `other` promote. Raises DTypeError for a condition that is
-        not bool.
+        not bool, ArgumentError for one of both.
 
         >>> Tensor.where(Tensor([True, False]), Tensor([1, 2]), 0).tolist()
         [1, 0]
         """
+        if input is None or other is None:
+            if input is not other:
+                raise ArgumentError("where", expected="input and other, or none of them", found="one of them")
+            t: Any = self
+            return t.nonzero(as_tuple=True)
         if self.dtype is not dtypes.bool:
             raise DTypeError("where needs a bool condition", expected="bool", found=self.dtype.name)
         if isinstance(input, TensorBase):

@@ -23,6 +23,11 @@ leaf_tensors: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionar
 leaf_refs, paused_refs = leaf_tensors.data, paused.data  # type: ignore[attr-defined]
 
 
+def is_parameter(x: Any) -> bool:
+    """Return whether `x` is a Tensor that requires a gradient, or did before it was frozen: requires_grad is False."""
+    return bool(getattr(x, "_requires_grad", False) or getattr(x, "_is_frozen", False))
+
+
 def leaf_nodes() -> dict[UOp, Any]:
     """Return the nodes that are leaves of `backward`, each with its tensor."""
     if not leaf_tensors:
