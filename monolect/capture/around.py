@@ -30,8 +30,9 @@ from monolect.runtime.realize import execute
 from monolect.runtime.replay.in_progress import OWN, changes, restore
 from monolect.tensor import random as random_state
 from monolect.tensor.base import as_device
+from monolect.tensor.state.copied import copied
 from monolect.tensor.state.deferred import all_deferred, forget_others
-from monolect.tensor.tensor import Tensor, copied
+from monolect.tensor.tensor import Tensor
 
 LiveTensors = Callable[[], list[Tensor]]
 ExternalReads = tuple[list[tuple[Tensor, UOp]], list[tuple[weakref.ref[Tensor], UOp]]]

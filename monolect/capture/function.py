@@ -39,8 +39,9 @@ from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.in_progress import Check, NotKept, changes, checks_under_way, note_before, restore
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
+from monolect.tensor.state.copied import in_own_memory
 from monolect.tensor.state.deferred import defer, deferred
-from monolect.tensor.tensor import Tensor, in_own_memory
+from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import check_results, flatten, unflatten
 from monolect.tensor.view import root_of
 

@@ -51,7 +51,8 @@ from monolect.runtime.replay.capture import Capture, aliased_arguments
 from monolect.runtime.replay.in_progress import Check, NotKept, changes, steps
 from monolect.runtime.replay.record import external, record
 from monolect.tensor import random as random_state
-from monolect.tensor.tensor import Tensor, copied, leaf_nodes, leaves, live_tensors
+from monolect.tensor.state.copied import copied
+from monolect.tensor.tensor import Tensor, leaf_nodes, leaves, live_tensors
 from monolect.tensor.tree import check_results, flatten, kind, kind_of, unflatten
 from monolect.tensor.view import root_of
 

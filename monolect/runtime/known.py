@@ -16,6 +16,7 @@ from monolect.ir.uop import UOp, new_buffer_like
 from monolect.runtime import profile
 from monolect.runtime.realize.encode import One
 from monolect.runtime.realize.execute import cached, inlined_structure, listening
+from monolect.runtime.realize.held import mark
 from monolect.schedule.callify import structure
 
 MAX_HEIGHT = 100  # of a value; a larger one would often be walked here in vain, and takes longer to run
@@ -31,9 +32,12 @@ def run_known(u: UOp) -> UOp | None:
     if one is None:
         return None
     for x in inspected:
-        if x is not u and (x.recomputed or ((holder := x.holder) is not None and holder() is not None)):
+        if x is not u and x.recomputed:
             return None  # `held.to_store` chooses what to store besides
-    return launched(one, buffers)
+    new = launched(one, buffers)
+    if new is not None and len(inspected) > 1:
+        mark(inspected, (u,), new.arg.device)
+    return new
 
 
 def is_observed() -> bool:

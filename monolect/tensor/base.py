@@ -163,7 +163,7 @@ class TensorBase(_Joined):
     A view, a Tensor that shows memory of another Tensor, builds `_uop` from the node of that Tensor at each use.
     """
 
-    __slots__ = ("__weakref__", "_call", "_grad", "_is_frozen", "_part", "_requires_grad", "_uop", "_view")
+    __slots__ = ("__weakref__", "_call", "_grad", "_growth", "_is_frozen", "_part", "_requires_grad", "_uop", "_view")
     _is_view = False
     _is_delayed = False
     _kind: Any  # the class that the user sees; the class of a view is a subclass of it
@@ -173,6 +173,7 @@ class TensorBase(_Joined):
     _call: Any  # the Call of a delayed Tensor (`state/delayed.py`)
     _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
+    _growth: tuple[int, int]  # of a leaf that was written: height of its node, consecutive writes that made it higher
     _is_frozen: bool  # True where it was a leaf before; many Tensors have no value of it
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -22,18 +22,16 @@ from monolect.autograd.operands import same_device
 from monolect.autograd.repeated import leaf_gradients
 from monolect.autograd.sharding import leaves_parts, passed_to, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
-from monolect.backend.registry import Device, is_on_disk
+from monolect.backend.registry import is_on_disk
 from monolect.base.absent import mark_absent
 from monolect.base.dtype import as_dtype, readable
 from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.base.settings import settings
-from monolect.ir.placement import axis as axis_of
-from monolect.ir.placement import device as device_of
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, build, const, idx, new_buffer, substitute
+from monolect.ir.uop import UOp, build, const, idx, substitute
 from monolect.runtime.binding import bound_to, value_of, variables
-from monolect.runtime.buffer import aliased_memory, element, is_realized, to_list, to_numpy, with_storage
+from monolect.runtime.buffer import element, is_realized, to_list, to_numpy, with_storage
 from monolect.runtime.known import run_known
 from monolect.runtime.realize.execute import compute, realize
 from monolect.runtime.realize.locks import running
@@ -63,7 +61,8 @@ from monolect.tensor.methods.families import MethodsMixin
 from monolect.tensor.neural.autocast import autocasting
 from monolect.tensor.neural.families import NeuralMixin
 from monolect.tensor.printed import PrintMixin
-from monolect.tensor.state.deferred import defer, deferred, exclude
+from monolect.tensor.state.copied import apart, copied, in_own_memory
+from monolect.tensor.state.deferred import defer, deferred, exclude, extends, outgrows
 from monolect.tensor.state.delayed import delay_calls, settle_call
 from monolect.tensor.state.leaves import (
     all_leaf_nodes,
@@ -179,26 +178,6 @@ def compute_pending() -> None:
 def _check_tensor(what: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
-
-
-def copied(u: UOp) -> UOp:
-    """Return a node that stores the value of `u` into a new buffer."""
-    buffer = new_buffer(u.shape, u.dtype, device_of(u) or Device.default, axis_of(u))
-    return build("AFTER", buffer, build("STORE", buffer, u))
-
-
-def in_own_memory(u: UOp) -> UOp:
-    """Return `u` as the new node of a Tensor that is assigned to: copied if `u` shows memory, as other Tensors may use
-    that memory.
-    """
-    memory = aliased_memory(u)
-    return u if memory is None or memory.storage is None else copied(u)
-
-
-def _apart(u: UOp) -> UOp:
-    """Return a node of the value of `u` that no expression equals, and that passes no gradient to `u`."""
-    cut = build("DETACH", u)
-    return copied(build("DETACH", copied(u)) if cut is u else cut)  # DETACH of a DETACH is the same node
 
 
 @delay_calls
@@ -357,7 +336,7 @@ class Tensor(
         if getrefcount(u) <= ONE_REF + 1 or changes.captures or changes.is_inside or is_on_disk(self.device):
             return
         if u.op != "BUFFER":
-            self._uop = _apart(u)
+            self._uop = apart(u)
         elif u.storage is not None:
             self._uop = with_storage(u.shape, u.dtype, u.arg.device, u.storage)
 
@@ -456,6 +435,7 @@ class Tensor(
         If that fails outside of a capture, the deferred tensors are excluded and the rest is computed without them.
         """
         pending, late = random_state.pending(), deferred()
+        call = None
         if not (others or pending or late or under_way or self._is_view or self._requires_grad):
             call = self._call if self._is_delayed else None
             if call is not None and (value := call.run()) is not None:
@@ -471,7 +451,10 @@ class Tensor(
                 return value
         requested = (self, *others, *pending)
         if not late:
-            return _computed(requested)
+            value = _computed(requested)
+            if call is not None:
+                call.learn(old)
+            return value
         named = {*map(id, requested)}
         late = [t for t in late if id(t) not in named]
         try:
@@ -662,7 +645,7 @@ class Tensor(
             new = in_own_memory(on_device_of(self._fitting(u, value), u))  # a constant, too, stays on its device
             # equal expressions are one node, here perhaps that of a leaf
             if (self._requires_grad or not settings.modes.GRAD) and (new in marked or new in paused):
-                new = _apart(new)
+                new = apart(new)
             elif self._requires_grad and new.op == "DETACH":  # DETACH of this node would be this leaf
                 new = copied(new)
             root._become(new)
@@ -679,9 +662,12 @@ class Tensor(
 
         A value that depends on a bound Variable is deferred, so that it is computed before the Variable changes.
         """
-        note_assign(self, self._uop)
+        old = self._uop
+        note_assign(self, old)
         self.uop = uop
-        if bound_to(uop):
+        if self._requires_grad and outgrows(self, uop):
+            self.realize(*[g for t in leaves() if isinstance(g := t._grad, Tensor)])
+        elif extends(uop, old) or bound_to(uop):
             defer(self)
 
     def _stored(self, base: UOp, view: UOp, value: UOp) -> UOp:
@@ -797,4 +783,4 @@ class Tensor(
 Generator.make = Tensor
 mark_absent(Tensor, "Tensor")
 
-__all__ = ["Tensor", "compute_pending", "copied", "in_own_memory", "leaf_nodes", "leaves", "live_tensors", "watched"]
+__all__ = ["Tensor", "compute_pending", "leaf_nodes", "leaves", "live_tensors", "watched"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import monolect
 from monolect import Tensor
@@ -266,17 +267,56 @@ def test_a_state_that_a_step_updates_is_read_as_it_was() -> None:
         np.testing.assert_array_equal(state.numpy(), total)
 
 
-def test_a_value_that_is_held_is_stored_with_the_values_that_need_it(runs: list[int]) -> None:
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_value_that_is_held_is_stored_when_it_is_needed_again(is_known: bool, runs: list[int]) -> None:
     a, b = computed(A), computed(B)
     known(lambda a, b: (a + b).exp(), a, b)
+    if is_known:
+        known(lambda a, b: (a + b) * 3, a, b)
     t = a + b
     u = t.exp()
     runs.clear()
     u.realize()
-    (t * 3).realize()  # a value that is needed again is stored
-    assert not runs
+    assert len(runs) == 1 and is_delayed(t), "the first program that needs it computes it as a part"
+    v = (t * 3).realize()
     assert t.uop.op == "BUFFER"
+    for _ in range(2):
+        np.testing.assert_array_equal((t - b).numpy(), A + B - B)
     np.testing.assert_array_equal(t.numpy(), A + B)
+    np.testing.assert_array_equal(v.numpy(), (A + B) * 3)
+    np.testing.assert_allclose(u.numpy(), np.exp(A + B), rtol=1e-6)
+
+
+def test_a_large_value_that_is_held_stays_a_part_of_the_programs_that_need_it() -> None:
+    n = 1024
+    x = Tensor(np.arange(n, dtype=np.float32)).realize()
+    for _ in range(6):
+        outer = x[:, None] * x
+        total, least = outer.sum(), outer.min()
+        assert total.item() == pytest.approx((n * (n - 1) / 2) ** 2, rel=1e-5) and least.item() == 0.0
+
+
+@pytest.mark.parametrize("n", [4, 1024])
+def test_loops_over_named_values(n: int, runs: list[int]) -> None:
+    """All values have names, some are needed by two others or are written to: as in a program that a person writes."""
+    w = computed(np.linspace(-1, 1, n * 3, dtype=np.float32).reshape(n, 3))
+    theirs = torch.from_numpy(w.numpy().copy())
+    for k in range(12):
+        x = np.random.default_rng(k).standard_normal((8, n)).astype(np.float32)
+        found = []
+        for data, weights in ((Tensor(x).realize(), w), (torch.from_numpy(x), theirs)):
+            scores = data @ weights
+            hidden = scores.relu()
+            centred = hidden - hidden.mean(0)
+            spread = (centred * centred).mean(0).sqrt() + 0.5
+            z = centred / spread
+            total = z.abs().sum()
+            most = z.amax()
+            if k % 3 == 2:
+                hidden[0] = 1.0
+            found.append([total.item(), most.item(), float(hidden.sum()), scores.sum().item(), float(z[0, 0])])
+        np.testing.assert_allclose(found[0], found[1], rtol=2e-4, atol=2e-4)
+    assert len(runs) > 12
 
 
 @pytest.mark.parametrize("error", [AllocationError("no memory"), KeyboardInterrupt()])

@@ -9,6 +9,8 @@ import torch
 import monolect
 from monolect import GradientError, Tensor, enable_grad, function, inference_mode, is_grad_enabled, jit, nn, no_grad
 from monolect import set_grad_enabled as set_grad
+from monolect.ir.uop import toposort
+from monolect.runtime.realize import execute
 
 # What is computed without gradients, by names that both libraries have.
 PARTS: dict[str, Any] = {
@@ -262,3 +264,50 @@ def test_what_was_computed_while_a_leaf_was_frozen_stays_apart(writes: str | Non
         return out
 
     assert gradients(monolect) == gradients(torch)
+
+
+def _set_data(p: Any, g: Any) -> None:
+    p.data -= g * 0.05
+
+
+UPDATES: dict[str, Any] = {
+    "sub_": lambda p, g: p.sub_(g * 0.05),
+    "add_": lambda p, g: p.add_(g, alpha=-0.05),
+    "copy_": lambda p, g: p.copy_(p - 0.05 * (g + 0.1 * p)),
+    "lerp_": lambda p, g: p.lerp_(p - g, 0.05),
+    "two writes": lambda p, g: p.mul_(0.99).sub_(g * 0.05),
+    "part by part": lambda p, g: [p[i : i + 2].sub_(g[i : i + 2] * 0.05) for i in (0, 2)],
+    "data": _set_data,
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("read", ["before", "after", "never"])
+def test_a_loop_that_updates_parameters_by_hand_has_programs_of_bounded_size(name: str, read: str) -> None:
+    """The loss is read before or after the update, or only at the end. An average follows the parameters."""
+    x = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    losses: list[list[float]] = []
+    for lib, make in ((monolect, Tensor), (torch, torch.tensor)):
+        data: Any = make(x)
+        p: Any = make(np.ones(4, np.float32))
+        p.requires_grad_()
+        mean: Any = make(np.zeros(4, np.float32))
+        losses.append([])
+        known = 0
+        for k in range(24):
+            loss = ((data @ p - 1) ** 2).mean()
+            loss.backward()
+            if read == "before":
+                losses[-1].append(loss.item())
+            with lib.no_grad():  # type: ignore[attr-defined]
+                UPDATES[name](p, p.grad)
+                mean.mul_(0.9).add_(p.detach() * 0.1)
+            p.grad = None
+            if read == "after" or (read == "never" and k == 23):
+                losses[-1].append(loss.item())
+            if lib is monolect:
+                assert len(toposort(p.uop)) < 300
+                known = len(execute.plans) if k < 12 else known
+                assert len(execute.plans) == known or not 12 <= k < 23
+        losses[-1] += mean.tolist() + p.tolist()
+    np.testing.assert_allclose(*losses, rtol=1e-4)

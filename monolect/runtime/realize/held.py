@@ -33,9 +33,7 @@ def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: Any) -> list[UOp]:
     """
     again = [u for u in known if u.recomputed and u not in batch]
     if not again:
-        for u in known:
-            if (holder := u.holder) is not None and holder() is not None and u not in batch and _is_computed(u, dev):
-                u.recomputed = True
+        mark(known, batch, dev)
         return []
     roots = frozenset(batch)
     order = toposort(*batch)
@@ -54,6 +52,13 @@ def to_store(batch: Sequence[UOp], known: Sequence[UOp], dev: Any) -> list[UOp]:
         if fits or u not in held or not u.recomputed:  # a far larger held value stays fused, as the user wrote it
             after.add(u)
     return out
+
+
+def mark(known: Sequence[UOp], batch: Sequence[UOp], dev: Any) -> None:
+    """Mark those of the nodes `known` that a Tensor holds: `batch` computes them on `dev`, and does not store them."""
+    for u in known:
+        if u not in batch and _is_held(u) and _is_computed(u, dev):
+            u.recomputed = True
 
 
 def note_stored(u: UOp, memory: UOp) -> None:
@@ -83,4 +88,4 @@ def _bytes(u: UOp) -> int:
     return n * u.dtype.itemsize if n.__class__ is int else 0
 
 
-__all__ = ["note_stored", "to_store"]
+__all__ = ["mark", "note_stored", "to_store"]

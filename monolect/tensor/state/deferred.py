@@ -1,8 +1,9 @@
 """Defer the computation of Tensors that change as a side effect, such as running statistics.
 
 What it is for: a method that assigns to such a tensor defers it, and the next realization computes it in the same
-batch. Subexpressions that both share are computed once, and no chain of assignments grows. A batch that fails excludes
-its deferred tensors from later batches, until they change again.
+batch. Subexpressions that both share are computed once, and no chain of assignments grows. A tensor that is updated
+while an earlier update is pending is deferred, too (`extends`), such as a parameter that a loop updates by hand. A
+batch that fails excludes its deferred tensors from later batches, until they change again.
 What it is not: it computes nothing and keeps no tensor alive.
 Invariant: a tensor is listed at most once, and not after it is realized or collected.
 """
@@ -13,8 +14,12 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from monolect.ir.uop import UOp
 from monolect.runtime.buffer import is_realized
+from monolect.runtime.replay.in_progress import under_way
 
+MAX_GROWTH = 2  # consecutive writes of a leaf by hand whose graphs grow; the last one is computed at once
+CHAIN_DEPTH = 6  # ops of an update, such as p - rate * (gradient + decay * p), between the new value and the old one
 _changed: dict[int, weakref.ref[Any]] = {}  # by identity: comparing tensors with == is an elementwise operation
 _excluded: set[int] = set()  # keys of `_changed` that join no batch, since a batch with them failed
 
@@ -27,6 +32,37 @@ def defer(tensor: Any) -> None:
     key = id(tensor)
     _changed[key] = weakref.ref(tensor, lambda _: _forget(key))
     _excluded.discard(key)
+
+
+def extends(new: UOp, old: UOp) -> bool:
+    """Return whether the node `new` of a tensor is an update of its node `old`, which has no memory yet: it is computed
+    from `old` by at most CHAIN_DEPTH ops. In a captured step, which runs whole, it is False.
+
+    Without a batch that computes it, a chain of updates would grow with each one, and be another program each time.
+    """
+    if under_way or is_realized(old) or old.op == "CONST":
+        return False
+    row = [new]
+    for _ in range(CHAIN_DEPTH):
+        row = [x for u in row for x in u.src if x.height >= old.height]
+        if old in row:
+            return True
+    return False
+
+
+def outgrows(leaf: Any, new: UOp) -> bool:
+    """Count the consecutive writes that gave `leaf` a higher node than before, of which `new` is the last, and return
+    whether it is to be computed now.
+
+    A loop that updates parameters by hand may read no value for a long time, or read the loss before the update: then
+    the gradient refers to updates that are computed already. Either way the graph grows with each update.
+    """
+    if under_way:
+        return False
+    height, times = getattr(leaf, "_growth", (new.height, 0))
+    times = times + 1 if new.height > height else 0
+    leaf._growth = (0, 0) if times == MAX_GROWTH else (new.height, times)
+    return times == MAX_GROWTH
 
 
 def _forget(key: int) -> None:
@@ -68,4 +104,4 @@ def all_deferred() -> list[Any]:
     return out
 
 
-__all__ = ["all_deferred", "defer", "deferred", "exclude", "forget_others"]
+__all__ = ["all_deferred", "defer", "deferred", "exclude", "extends", "forget_others", "outgrows"]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from math import prod
 from threading import RLock
 from types import CodeType
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from monolect.runtime.buffer import base_of, from_number
 from monolect.runtime.known import is_observed, known_program, launched
 from monolect.runtime.realize.encode import One
 from monolect.runtime.realize.execute import compute
+from monolect.runtime.realize.held import SMALL_BYTES
 from monolect.runtime.replay.in_progress import under_way
 from monolect.tensor.base import TensorBase
 from monolect.tensor.state.leaves import leaf_refs, may_lead, paused_refs, watched
@@ -92,10 +94,11 @@ class Call:
 
     `operands`: in place of Tensors their BUFFERs or Calls, and in place of a float that is an input a Number.
     `buffers`: the distinct BUFFERs of it and of the Calls below it, `inner`. `line`: (file, user's line, method), or
-    (code, position in it, method). `holder`: weak reference to the Tensor whose value it is.
+    (code, position in it, method). `holder`: weak reference to the Tensor whose value it is. `is_recomputed`: a run
+    computed the value while a Tensor held it, and did not store it.
     """
 
-    __slots__ = ("buffers", "holder", "inner", "line", "node", "operands", "record")
+    __slots__ = ("buffers", "holder", "inner", "is_recomputed", "line", "node", "operands", "record")
 
     def __init__(
         self, record: Record, operands: list[Any], buffers: list[UOp], inner: tuple[Call, ...], line: Any
@@ -103,22 +106,32 @@ class Call:
         self.record, self.operands, self.buffers, self.inner, self.line = record, operands, buffers, inner, line
         self.holder: ref[Any] | None = None
         self.node: UOp | None = None
+        self.is_recomputed = False
 
-    def run(self) -> UOp | None:
-        """Run the program of equal calls, and return the BUFFER of the result; None, and nothing runs, if it is not
-        known, if something observes runs, or if a value below may have to be stored besides.
+    def run(self, is_alone: bool = False) -> UOp | None:
+        """Run the program of equal calls, and return the BUFFER of the result.
+
+        None, and this call does not run, if its program is not known (with `is_alone` it is made), if something
+        observes runs, or if it would compute a value a second time that a Tensor holds. Such a value is stored then, as
+        `runtime/realize/held.py` does for nodes.
         """
         record = self.record
-        one = None if record.one is None or record.choices is not settings.choices else record.one()
-        if (one is None and not self.has_inputs()) or is_observed() or watched.nodes:
+        if is_observed() or watched.nodes:
             return None
-        for call in self.inner:
-            if (holder := call.holder) is not None and holder() is not None:
-                return None
+        held = [call for call in self.inner if (holder := call.holder) is not None and holder() is not None]
+        if again := [call for call in held if call.is_recomputed]:
+            if all([call._store() for call in again]):
+                record.n_built = 0  # its nodes are built from these values
+            return None
+        one = None if record.one is None or record.choices is not settings.choices else record.one()
+        if one is None and not is_alone and not self.has_inputs():
+            return None
         own = self.buffers
         for b in own:
             if b.recomputed or (leaf_refs and record.modes[0] and may_lead(b)):
                 return None
+        for call in held:
+            call.is_recomputed = True
         if one is None:
             return self._first_run()
         record.n_built = 0
@@ -126,18 +139,34 @@ class Call:
             call.record.n_built = 0
         return launched(one, [own[i] for i in record.order])
 
+    def _store(self) -> bool:
+        """Compute the value, which a Tensor holds, on its own, and return whether that was done. A large value stays a
+        part of the programs that need it.
+        """
+        record = self.record
+        holder = None if self.holder is None else self.holder()
+        if prod(record.shape) * record.dtype.itemsize > SMALL_BYTES or (value := self.run(True)) is None:
+            return False
+        self.node = value
+        if holder is not None:
+            settle_call(holder, self, value)
+        return True
+
     def has_inputs(self) -> bool:
         """Return whether floats are inputs of the program."""
         return any([x.__class__ is Number for call in (*self.inner, self) for x in call.operands])
 
     def _first_run(self) -> UOp | None:
-        """Run the program with its inputs, which is not known yet, and return the BUFFER of the result; None if the
-        compiler refuses it, as it may for a form that only constants have.
+        """Run the program, which is not known yet, and return the BUFFER of the result; None if it has inputs, and the
+        compiler refuses it, as it may a form that only constants have.
         """
+        with_inputs = self.has_inputs()
         try:
-            u = self._made(True)
+            u = self._made(with_inputs)
             (value,) = compute([u])
         except (IRError, InternalError):
+            if not with_inputs:
+                raise
             self.record.n_built = NEVER
             return None
         self._note_program(u)
@@ -166,6 +195,8 @@ class Call:
             if u.serial > start:
                 self._name_line(u, start)
             self.node = u
+            if self.is_recomputed:
+                u.recomputed = True
         u.holder = holder
         return u
 
