@@ -173,7 +173,7 @@ class TensorBase(_Joined):
     _call: Any  # the Call of a delayed Tensor (`state/delayed.py`)
     _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
-    _growth: tuple[int, int]  # of a leaf that was written: height of its node, consecutive writes that made it higher
+    _growth: tuple[int, int]  # of a leaf that was written: largest height of its node, number of writes that raised it
     _is_frozen: bool  # True where it was a leaf before; many Tensors have no value of it
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

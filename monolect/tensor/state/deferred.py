@@ -18,7 +18,7 @@ from monolect.ir.uop import UOp
 from monolect.runtime.buffer import is_realized
 from monolect.runtime.replay.in_progress import under_way
 
-MAX_GROWTH = 2  # consecutive writes of a leaf by hand whose graphs grow; the last one is computed at once
+MAX_GROWTH = 2  # writes of a leaf by hand with a higher graph than all before; the last one is computed at once
 CHAIN_DEPTH = 6  # ops of an update, such as p - rate * (gradient + decay * p), between the new value and the old one
 _changed: dict[int, weakref.ref[Any]] = {}  # by identity: comparing tensors with == is an elementwise operation
 _excluded: set[int] = set()  # keys of `_changed` that join no batch, since a batch with them failed
@@ -51,8 +51,8 @@ def extends(new: UOp, old: UOp) -> bool:
 
 
 def outgrows(leaf: Any, new: UOp) -> bool:
-    """Count the consecutive writes that gave `leaf` a higher node than before, of which `new` is the last, and return
-    whether it is to be computed now.
+    """Count the writes that gave `leaf` a higher node than all before, where `new` is the last one, and return whether
+    it is to be computed now. Then counting begins again.
 
     A loop that updates parameters by hand may read no value for a long time, or read the loss before the update: then
     the gradient refers to updates that are computed already. Either way the graph grows with each update.
@@ -60,8 +60,9 @@ def outgrows(leaf: Any, new: UOp) -> bool:
     if under_way:
         return False
     height, times = getattr(leaf, "_growth", (new.height, 0))
-    times = times + 1 if new.height > height else 0
-    leaf._growth = (0, 0) if times == MAX_GROWTH else (new.height, times)
+    if new.height > height:
+        height, times = new.height, times + 1
+    leaf._growth = (0, 0) if times == MAX_GROWTH else (height, times)
     return times == MAX_GROWTH
 
 
