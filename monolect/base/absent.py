@@ -51,12 +51,9 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("monolect", "set_printoptions", "print x.numpy() under numpy.printoptions"),
     ("monolect", "distributions", "write the log probability and the entropy as expressions of tensors"),
     ("monolect", "utils", "monolect.data has DataLoader and datasets; values are recomputed where that saves memory"),
-    ("monolect", "autograd", "use monolect.grad(f)(x), or result.backward(inputs=[x], create_graph=True) and x.grad"),
-    ("autograd", "grad", "use monolect.grad(f)(x), or result.backward(inputs=[x], create_graph=True) and x.grad"),
+    ("autograd", "backward", "call backward of each output, with retain_graph=True before the last"),
     ("autograd", "Function", "use @monolect.function(gradient=...)"),
-    ("Tensor", "is_leaf", "x.requires_grad is True for leaves only"),
     ("Tensor", "grad_fn", "a tensor has no list of functions; monolect explain shows its graph"),
-    ("Tensor", "detach_", "write x = x.detach()"),
     (
         "Tensor",
         "register_hook register_post_accumulate_grad_hook retain_grad",

@@ -39,7 +39,7 @@ PAGES = (
     "errors",
 )  # docs/reference/api/; the site adds `page(name)` to each
 TOPICS = {
-    "tensor": "The class", "base": "Gradients", "creation": "Creation",
+    "tensor": "The class", "backward": "Gradients", "creation": "Creation",
     "signals": "Windows of signals", "conversions": "Conversions and dtypes",
     "copies": "Copies and devices", "devices": "Several devices",
     "methods": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",
@@ -116,6 +116,7 @@ def public() -> Iterator[Entry]:
         elif value is not Tensor:
             yield from _entries("monolect", "", name, value)
     yield from _entries("monolect", "", "Jit", Jit)
+    yield Entry("monolect", "", "autograd.grad", monolect.autograd.grad)
     of_tensors: tuple[ModuleType, ...] = (monolect.functions, nn.functional, monolect.special, monolect.linalg)
     for module in of_tensors:
         prefix = module.__name__.removeprefix("monolect.").replace("functions", "monolect")

@@ -400,6 +400,12 @@ def node_of(self: Any, value: Any, name: str) -> UOp:
     return value._uop
 
 
+def check_tensor(what: str, value: Any) -> None:
+    """Raise ArgumentError unless `value`, which messages call `what`, is a Tensor."""
+    if not isinstance(value, TensorBase):
+        raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
+
+
 def tensor_of(self: Any, array: Any) -> Any:
     """Return an operand that is an array of NumPy or of another library, such as a PyTorch tensor, as a Tensor on its
     memory.
@@ -475,6 +481,7 @@ __all__ = [
     "as_sizes",
     "check_count",
     "check_sizes",
+    "check_tensor",
     "node_of",
     "on_device",
     "on_device_of",

@@ -191,6 +191,7 @@ RandomUnstructured custom_from_mask global_unstructured identity is_pruned l1_un
 random_structured random_unstructured remove
 """.split()
     ),
+    "autograd": ("Function", "backward", "grad"),
     "func": tuple(
         """
 debug_unwrap functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize rearrange
