@@ -406,6 +406,16 @@ def check_tensor(what: str, value: Any) -> None:
         raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
 
 
+def operand_of(value: Any, other: Any) -> Any:
+    """Return `value`, the first operand of a function such as `pow(2, x)`, as a Tensor: a number gets the dtype that it
+    has in an operation with the Tensor `other`. Raises ArgumentError if neither is a Tensor.
+    """
+    if isinstance(value, TensorBase):
+        return value
+    check_tensor("one of two operands", other)
+    return other._scalar(value)
+
+
 def tensor_of(self: Any, array: Any) -> Any:
     """Return an operand that is an array of NumPy or of another library, such as a PyTorch tensor, as a Tensor on its
     memory.
@@ -485,6 +495,7 @@ __all__ = [
     "node_of",
     "on_device",
     "on_device_of",
+    "operand_of",
     "refused_shape",
     "refused",
     "restore_on_failure",
