@@ -58,6 +58,7 @@ SPACES = (
     ("optim", optim), ("optim", optim.lr_scheduler), ("nn", optim.swa_utils), ("optim", monolect.amp), ("nn", nn.utils),
     ("monolect", monolect.func), ("nn", nn.utils.rnn), ("nn", nn.utils.stateless),
     ("nn", nn.utils.parametrize), ("optim", nn.utils.prune), ("nn", nn.utils.fusion),
+    ("nn", nn.utils.parametrizations), ("nn", nn.utils.checkpoint),
     ("nn", nn.init), ("data", monolect.data), ("data", nn.state), ("data", nn.datasets), ("data", safetensors),
     ("random", random), ("array_api", monolect.array_api),
     ("array_api", monolect.array_api.linalg),

@@ -178,6 +178,7 @@ prune rnn skip_init spectral_norm stateless vector_to_parameters weight_norm
     "nn.utils.fusion": tuple(
         "fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval fuse_linear_bn_weights".split()
     ),
+    "nn.utils.parametrizations": ("orthogonal", "spectral_norm", "weight_norm"),
     "nn.utils.parametrize": tuple(
         """
 ParametrizationList cached is_parametrized register_parametrization remove_parametrizations
