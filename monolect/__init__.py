@@ -40,7 +40,7 @@ from monolect.base.names import FUNCTIONS as _FUNCTIONS
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
-    from monolect import amp, array_api, data, func, linalg, nn, optim, random, special
+    from monolect import amp, array_api, autograd, data, func, linalg, nn, optim, random, special
     from monolect.amp.autocast import autocast
     from monolect.backend.registry import Device
     from monolect.base.dtype import dtypes
@@ -67,9 +67,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Context", "Device", "Generator", "Mesh", "Tensor", "Variable", "custom_kernel", "dtypes", "function", "grad",
-    "jit", "native_function", "amp", "array_api", "autocast", "data", "enable_grad", "func", "inference_mode",
-    "is_grad_enabled", "linalg", "load", "nn", "no_grad", "optim", "random", "save", "set_grad_enabled", "special",
-    "tensor", "value_and_grad", "vmap",
+    "jit", "native_function", "amp", "array_api", "autocast", "autograd", "data", "enable_grad", "func",
+    "inference_mode", "is_grad_enabled", "linalg", "load", "nn", "no_grad", "optim", "random", "save",
+    "set_grad_enabled", "special", "tensor", "value_and_grad", "vmap",
     "ActionError", "AllocationError", "ArgumentError", "AxisError", "CacheWarning", "CaptureWarning", "CompileError",
     "DTypeError", "DeviceError", "DistributedError", "ExportError", "FileFormatError", "GradientError", "IRError",
     "IndexRangeError", "InternalError", "JitError", "MissingExtraError", "MonolectError", "ObjectFileError",
@@ -111,7 +111,9 @@ _LATE = {
     **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
 # modules that are imported at their first use
-_SPACES = frozenset(("amp", "array_api", "data", "func", "linalg", "nn", "optim", "random", "special", "tensor"))
+_SPACES = frozenset(
+    ("amp", "array_api", "autograd", "data", "func", "linalg", "nn", "optim", "random", "special", "tensor")
+)
 
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports other names

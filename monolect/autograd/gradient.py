@@ -265,10 +265,10 @@ def gradients(root: UOp, root_grad: UOp, targets: list[UOp], cut: bool = False) 
     `root_grad` is the gradient of the node `root`. With `cut`, the graphs of the targets are not entered. Raises
     GradientError if a gradient reaches an op without a derivative (NOT_DIFFERENTIABLE).
     """
-    return _backward({root: root_grad}, targets, cut)
+    return gradients_of_roots({root: root_grad}, targets, cut)
 
 
-def _backward(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp, UOp | None]:
+def gradients_of_roots(grads: dict[UOp, UOp], targets: list[UOp], cut: bool) -> dict[UOp, UOp | None]:
     """Return target -> gradient or None for several roots; `grads` maps each root to its gradient, and is added to.
 
     With `cut`, the graphs of `targets` are not entered.
@@ -496,7 +496,7 @@ def _derivative(body: UOp, n: int, results: tuple[int, ...], slots: tuple[int, .
         v = body.src[k]
         g = param_like(v, n + i)
         grads[v] = g if v not in grads else build("ADD", grads[v], g)
-    found = _backward(grads, [known[k] for k in slots if k in known], cut=False)
+    found = gradients_of_roots(grads, [known[k] for k in slots if k in known], cut=False)
     values = {k: d for k in slots if k in known and (d := found[known[k]]) is not None}
     made = tuple(values.values())
     memory = outside(made)
@@ -784,6 +784,8 @@ __all__ = [
     "cat",
     "cosine",
     "gradients",
+    "gradients_of_roots",
+    "is_without_graph",
     "padded",
     "reach",
     "refuse_without_graph",

@@ -50,13 +50,10 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("monolect", "set_num_threads get_num_threads", "the number of threads is the setting THREADS"),
     ("monolect", "set_printoptions", "print x.numpy() under numpy.printoptions"),
     ("monolect", "distributions", "write the log probability and the entropy as expressions of tensors"),
-    ("monolect", "utils", "monolect.data has DataLoader and datasets; values are recomputed where that saves memory"),
-    ("monolect", "autograd", "use monolect.grad(f)(x), or result.backward(inputs=[x], create_graph=True) and x.grad"),
-    ("autograd", "grad", "use monolect.grad(f)(x), or result.backward(inputs=[x], create_graph=True) and x.grad"),
+    ("monolect", "utils", "monolect.data has DataLoader and datasets, monolect.nn.utils.checkpoint has checkpoint"),
+    ("autograd", "backward", "call backward of each output, with retain_graph=True before the last"),
     ("autograd", "Function", "use @monolect.function(gradient=...)"),
-    ("Tensor", "is_leaf", "x.requires_grad is True for leaves only"),
     ("Tensor", "grad_fn", "a tensor has no list of functions; monolect explain shows its graph"),
-    ("Tensor", "detach_", "write x = x.detach()"),
     (
         "Tensor",
         "register_hook register_post_accumulate_grad_hook retain_grad",
@@ -69,6 +66,21 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("func", "functionalize", "a function of tensors is traced to a graph without writes; call it under jit"),
     ("func", "rearrange", "x.reshape(...) and x.permute(...)"),
     ("func", "debug_unwrap", "a function under vmap gets tensors of one sample; it runs once, so print their shapes"),
+    (
+        "nn.utils.parametrizations",
+        "orthogonal",
+        "factorisations of matrices are out of scope; use nn.init.orthogonal_ and a penalty on w.T @ w - 1",
+    ),
+    (
+        "nn.utils.rnn",
+        "PackedSequence pack_padded_sequence pack_sequence pad_packed_sequence",
+        "recurrent layers over a sequence are out of scope; loop over a cell, and mask steps after the end by where",
+    ),
+    (
+        "Module",
+        "register_backward_hook register_full_backward_hook register_full_backward_pre_hook",
+        "gradients have no hooks; use @monolect.function(gradient=...), or autograd.grad by the parameters",
+    ),
     ("nn.utils.prune", "PruningContainer", "prune the parameter again: what is left is pruned further"),
     ("optim", "SparseAdam", "there are no sparse gradients here; use optim.Adam"),
     ("Tensor", "__complex__", _COMPLEX),
@@ -86,7 +98,9 @@ for _spaces, _names, _hint in _ROWS:
 def hint(namespace: str, name: str) -> str:
     """Return the text of the AttributeError for `name` in `namespace`, such as "Tensor" or "nn.functional"."""
     owner = (
-        "Tensor" if namespace == "Tensor" else f"module 'monolect.{namespace}'".replace("monolect.monolect", "monolect")
+        namespace
+        if namespace in ("Tensor", "Module")
+        else f"module 'monolect.{namespace}'".replace("monolect.monolect", "monolect")
     )
     text = f"{owner} has no attribute {name!r}"
     instead = ABSENT.get(namespace, {}).get(name)

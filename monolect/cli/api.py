@@ -39,7 +39,7 @@ PAGES = (
     "errors",
 )  # docs/reference/api/; the site adds `page(name)` to each
 TOPICS = {
-    "tensor": "The class", "base": "Gradients", "creation": "Creation",
+    "tensor": "The class", "backward": "Gradients", "creation": "Creation",
     "signals": "Windows of signals", "conversions": "Conversions and dtypes",
     "copies": "Copies and devices", "devices": "Several devices",
     "methods": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",
@@ -58,6 +58,7 @@ SPACES = (
     ("optim", optim), ("optim", optim.lr_scheduler), ("nn", optim.swa_utils), ("optim", monolect.amp), ("nn", nn.utils),
     ("monolect", monolect.func), ("nn", nn.utils.rnn), ("nn", nn.utils.stateless),
     ("nn", nn.utils.parametrize), ("optim", nn.utils.prune), ("nn", nn.utils.fusion),
+    ("nn", nn.utils.parametrizations), ("nn", nn.utils.checkpoint),
     ("nn", nn.init), ("data", monolect.data), ("data", nn.state), ("data", nn.datasets), ("data", safetensors),
     ("random", random), ("array_api", monolect.array_api),
     ("array_api", monolect.array_api.linalg),
@@ -116,6 +117,7 @@ def public() -> Iterator[Entry]:
         elif value is not Tensor:
             yield from _entries("monolect", "", name, value)
     yield from _entries("monolect", "", "Jit", Jit)
+    yield Entry("monolect", "", "autograd.grad", monolect.autograd.grad)
     of_tensors: tuple[ModuleType, ...] = (monolect.functions, nn.functional, monolect.special, monolect.linalg)
     for module in of_tensors:
         prefix = module.__name__.removeprefix("monolect.").replace("functions", "monolect")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monolect.tensor.base import Number, TensorLike
+from monolect.tensor.base import Number, TensorLike, operand_of
 from monolect.tensor.guard import guarded
 from monolect.tensor.methods.in_place import into
 from monolect.tensor.tensor import Tensor
@@ -81,13 +81,13 @@ def eq(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor
 
 
 @guarded
-def float_power(input: Tensor, exponent: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def float_power(input: TensorLike, exponent: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input ** exponent` computed in float64, broadcast; the result is float64.
 
     >>> monolect.float_power(Tensor([2, 4]), -1).tolist()
     [0.5, 0.25]
     """
-    return into(out, "float_power", input.float_power(exponent))
+    return into(out, "float_power", operand_of(input, exponent).float_power(exponent))
 
 
 @guarded
@@ -292,7 +292,7 @@ def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @guarded
-def pow(input: Tensor, exponent: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def pow(input: TensorLike, exponent: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input ** exponent`, broadcast and promoted; bools give int64.
 
     Small whole exponents are computed by products, 0.5 and -0.5 by a square root. Raises ArgumentError for integers
@@ -301,7 +301,7 @@ def pow(input: Tensor, exponent: TensorLike, *, out: Tensor | None = None) -> Te
     >>> (Tensor([2, 3]) ** 2).tolist()
     [4, 9]
     """
-    return into(out, "pow", input.pow(exponent))
+    return into(out, "pow", operand_of(input, exponent).pow(exponent))
 
 
 @guarded
@@ -315,7 +315,7 @@ def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @guarded
-def remainder(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def remainder(input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return the remainder of floor division, with the sign of `other`, broadcast and promoted.
 
     An integer modulo zero gives 0.
@@ -323,7 +323,7 @@ def remainder(input: Tensor, other: TensorLike, *, out: Tensor | None = None) ->
     >>> monolect.remainder(Tensor([-7, 7]), Tensor([3, -3])).tolist()
     [2, -2]
     """
-    return into(out, "remainder", input.remainder(other))
+    return into(out, "remainder", operand_of(input, other).remainder(other))
 
 
 @guarded
@@ -357,23 +357,23 @@ def sub(input: Tensor, other: TensorLike, *, alpha: Number = 1, out: Tensor | No
 
 
 @guarded
-def bitwise_and(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def bitwise_and(input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input & other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
     >>> monolect.bitwise_and(Tensor([12, 10]), 6).tolist()
     [4, 2]
     """
-    return into(out, "bitwise_and", input.bitwise_and(other))
+    return into(out, "bitwise_and", operand_of(input, other).bitwise_and(other))
 
 
 @guarded
-def bitwise_left_shift(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def bitwise_left_shift(input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input << other`, which is `input` * 2 ** other, broadcast and promoted. Raises DTypeError for floats.
 
     >>> monolect.bitwise_left_shift(Tensor([1, 5]), 2).tolist()
     [4, 20]
     """
-    return into(out, "bitwise_left_shift", input.bitwise_left_shift(other))
+    return into(out, "bitwise_left_shift", operand_of(input, other).bitwise_left_shift(other))
 
 
 @guarded
@@ -387,17 +387,17 @@ def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @guarded
-def bitwise_or(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def bitwise_or(input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input | other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
     >>> monolect.bitwise_or(Tensor([12, 10]), 6).tolist()
     [14, 14]
     """
-    return into(out, "bitwise_or", input.bitwise_or(other))
+    return into(out, "bitwise_or", operand_of(input, other).bitwise_or(other))
 
 
 @guarded
-def bitwise_right_shift(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def bitwise_right_shift(input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input >> other`, which is `input` / 2 ** other rounded down, broadcast and promoted.
 
     Raises DTypeError for floats.
@@ -405,17 +405,17 @@ def bitwise_right_shift(input: Tensor, other: TensorLike, *, out: Tensor | None 
     >>> monolect.bitwise_right_shift(Tensor([20, -5]), 2).tolist()
     [5, -2]
     """
-    return into(out, "bitwise_right_shift", input.bitwise_right_shift(other))
+    return into(out, "bitwise_right_shift", operand_of(input, other).bitwise_right_shift(other))
 
 
 @guarded
-def bitwise_xor(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def bitwise_xor(input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input ^ other` of integers or bools, broadcast and promoted. Raises DTypeError for floats.
 
     >>> monolect.bitwise_xor(Tensor([12, 10]), 6).tolist()
     [10, 12]
     """
-    return into(out, "bitwise_xor", input.bitwise_xor(other))
+    return into(out, "bitwise_xor", operand_of(input, other).bitwise_xor(other))
 
 
 divide = div

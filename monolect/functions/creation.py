@@ -415,24 +415,37 @@ def multinomial(
 
 @guarded
 def normal(
-    *size: Sizes,
-    mean: float = 0.0,
-    std: float = 1.0,
+    *args: Sizes | TensorLike,
+    size: Sizes | None = None,
+    mean: TensorLike = 0.0,
+    std: TensorLike = 1.0,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
     key: Tensor | None = None,
 ) -> Tensor:
-    """Return normal numbers of this mean and standard deviation, of shape `size`, float32 unless `dtype` is given.
+    """Return normal numbers of this mean and standard deviation: `normal(2, 3, mean=1.0)`, or as in PyTorch
+    `normal(1.0, 0.5, (2, 3))`, `normal(1.0, 0.5, size=(2, 3))`, and `normal(mean, std)` of tensors.
 
-    Raises ArgumentError for a negative `std`.
+    Positional ints are sizes, unless a tuple follows two numbers. Without a size the shape is that of `mean` and
+    `std`, broadcast; the dtype is theirs, or float32. No gradient flows to them, as in PyTorch;
+    `monolect.random.normal` passes one on. Raises ArgumentError for a negative number as `std` and for numbers
+    without a size, ShapeError for tensors that do not broadcast to `size`.
 
-    >>> monolect.normal(3, mean=2.0, std=0.1).shape
-    (3,)
+    >>> monolect.normal(3, mean=2.0, std=0.1).shape, monolect.normal(2.0, 0.1, (2, 3)).shape
+    ((3,), (2, 3))
     """
     return Tensor.normal(
-        *size, mean=mean, std=std, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator, key=key
+        *args,
+        size=size,
+        mean=mean,
+        std=std,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
+        generator=generator,
+        key=key,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monolect.tensor.base import TensorLike
+from monolect.tensor.base import TensorLike, operand_of
 from monolect.tensor.guard import guarded
 from monolect.tensor.methods.in_place import into
 from monolect.tensor.tensor import Tensor
@@ -435,13 +435,13 @@ def xlog1py(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> T
 
 
 @guarded
-def xlogy(input: Tensor, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
+def xlogy(input: TensorLike, other: TensorLike, *, out: Tensor | None = None) -> Tensor:
     """Return `input` * log(other), broadcast; 0 where `input` is 0, unless `other` is nan. Integers give float32.
 
     >>> monolect.xlogy(Tensor([0.0, 2.0]), Tensor([0.0, 1.0])).tolist()
     [0.0, 0.0]
     """
-    return into(out, "xlogy", input.xlogy(other))
+    return into(out, "xlogy", operand_of(input, other).xlogy(other))
 
 
 @guarded

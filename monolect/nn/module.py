@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
+from monolect.base.absent import mark_absent
 from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError
 from monolect.nn.state import IncompatibleKeys, all_tensors, get_state_dict, load_state_dict
@@ -578,5 +579,7 @@ class Module:
             return f"{type(self).__name__}({extra})"
         return "\n".join([f"{type(self).__name__}({extra}", *(f"  {line}" for line in lines), ")"])
 
+
+mark_absent(Module, "Module")
 
 __all__ = ["Hook", "Module", "Parameter"]

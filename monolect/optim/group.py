@@ -1,4 +1,6 @@
-"""Define Group, a parameter group: a dict whose settings are written to the optimizer's tensors when they are set."""
+"""Define Group, a parameter group: a dict whose settings are written to the optimizer's tensors when they are set; and
+Slots, the state of a parameter.
+"""
 
 from __future__ import annotations
 
@@ -84,6 +86,40 @@ class Group(dict[str, Any]):
         return dict, (dict(self),)
 
 
+class Slots(dict[str, Any]):
+    """The state tensors of one parameter by their names here; PyTorch's names find the same tensors, and `step` the
+    number of steps. A tensor is changed in place, as by `copy_`. Raises ArgumentError where an entry is set.
+
+    >>> from monolect.optim import Adam
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> state = Adam([w]).state[w]
+    >>> [*state], state["exp_avg"] is state["mean"], state["step"].item()
+    (['mean', 'square'], True, 0.0)
+    """
+
+    __slots__ = ("_others",)
+
+    def __init__(self, values: dict[str, Any], others: dict[str, Any]) -> None:
+        super().__init__(values)
+        self._others = others
+
+    def __missing__(self, name: str) -> Any:
+        return self._others[name]
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, name) or name in self._others
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the entry `name`, or `default` if there is none."""
+        return self[name] if name in self else default
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        raise ArgumentError("the state of an optimizer", expected=f"state[p][{name!r}].copy_(...)", found="a new entry")
+
+    def __reduce__(self) -> tuple:
+        return dict, (dict(self),)
+
+
 def as_groups(params: Any) -> list[dict[str, Any]]:
     """Return the groups that an optimizer was given as `params`: each a dict with a list of Tensors as `params`, and
     with `param_names` if the parameters were given with names.
@@ -111,4 +147,4 @@ def _with_names(group: Any) -> dict[str, Any]:
     return {**group, "params": [p for _, p in params], "param_names": [name for name, _ in params]}
 
 
-__all__ = ["EXECUTION", "Group", "as_groups"]
+__all__ = ["EXECUTION", "Group", "Slots", "as_groups"]

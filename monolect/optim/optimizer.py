@@ -20,6 +20,9 @@ Source: torch.optim, including the order in which weight decay and momentum are 
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -30,7 +33,8 @@ from monolect.backend.registry import maker_of, process_of
 from monolect.base.dtype import dtypes, to_numpy
 from monolect.base.errors import ArgumentError, DTypeError, JitError
 from monolect.ir.uop import build
-from monolect.optim.group import EXECUTION, Group, as_groups
+from monolect.optim.group import EXECUTION, Group, Slots, as_groups
+from monolect.runtime.buffer import is_realized
 from monolect.runtime.replay.in_progress import changes
 from monolect.tensor.base import Data, restore_on_failure
 from monolect.tensor.guard import guard_methods
@@ -112,6 +116,16 @@ def _element(t: Any, at: int) -> Tensor:
     return t._wrap(view(t, t._uop, at))
 
 
+def _loaded_value(value: Any, p: Tensor) -> Any:
+    """Return a value of a state dict for the parameter `p`: a copy of an array or a tensor, of any library, on its
+    device.
+    """
+    if isinstance(value, Tensor):
+        return value.detach().to(p.device).clone().realize()
+    is_array = hasattr(value, "shape") and hasattr(value, "dtype")
+    return Tensor(np.asarray(value).copy(), device=p.device) if is_array else value
+
+
 class Now:
     """The numbers of a group in one step: `lr`, `count` (the number of the step, from 1) and the others as attributes,
     each a Tensor without axes. `group` has the switches.
@@ -133,6 +147,23 @@ class Now:
             raise AttributeError(name)
         value = self.__dict__[name] = _element(self._settings, self._at[name])
         return value
+
+
+def _computing(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `step`, a method of a class of optimizers, as one that then computes what it changed, if the class keeps
+    its state itself. Else the updates of many steps would be one graph.
+    """
+
+    @functools.wraps(step)
+    def computed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = step(self, *args, **kwargs)
+        if self.__dict__.get("_kept") is not None:
+            kept = [x for values in self._kept.values() for x in values.values() if isinstance(x, Tensor)]
+            if late := [t for t in (*self.params, *kept) if not is_realized(t.uop)]:
+                late[0].realize(*late[1:])
+        return result
+
+    return computed
 
 
 @guard_methods
@@ -159,6 +190,22 @@ class Optimizer:
     >>> optimizer.step()
     >>> w.tolist(), optimizer.lr
     ([0.75, 1.75], 0.25)
+
+    A class as PyTorch's users write it also works: it gives the settings as a dict in place of `lr`, and its `step`
+    writes to the parameters. `self.state[p]` is a dict of its own for each parameter; what `step` changed is computed
+    when it returns. A captured step depends on the numbers that it reads, so another learning rate is another capture.
+
+    >>> class Descent(Optimizer):
+    ...     def __init__(self, params, lr):
+    ...         super().__init__(params, dict(lr=lr))
+    ...     def step(self, closure=None):
+    ...         for group in self.param_groups:
+    ...             for p in group["params"]:
+    ...                 p.data.add_(p.grad, alpha=-group["lr"])
+    >>> _ = (w * w).sum().backward()
+    >>> Descent([w], lr=0.5).step()
+    >>> w.tolist()
+    [-1.0, -2.0]
     """
 
     slots: tuple[str, ...] = ()
@@ -166,6 +213,7 @@ class Optimizer:
     ranges: dict[str, tuple[float, float | None]] = {"lr": POSITIVE}  # numbers, which are on the device
     toggles: tuple[str, ...] = ()  # numbers of which 0 leaves out a part of the step
     torch_names: dict[str, str] = {}  # names of slots in a state dict of PyTorch
+    _kept: dict[Tensor, dict[str, Any]] | None = None  # what a `step` of the user's keeps; None without such a step
     # attributes that a step does not read, or that change together with `params`; a captured step depends on one only
     # if its code names it
     unread: tuple[str, ...] = ("param_groups", "defaults", "_at", "_group_of", "_lr")
@@ -174,8 +222,14 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         cls.ranges = {k: v for c in reversed(cls.__mro__) for k, v in vars(c).get("ranges", {}).items()}
         cls.unread = (*Optimizer.unread, *(f"_{name}" for name in cls.ranges))
+        if "step" in vars(cls):
+            cls.step = _computing(vars(cls)["step"])  # type: ignore[method-assign]
 
-    def __init__(self, params: Params, lr: float = 1e-3, **settings: object):
+    def __init__(self, params: Params, lr: float | Mapping[str, Any] = 1e-3, **settings: object):
+        if isinstance(given := settings.pop("defaults", lr), Mapping):
+            lr, settings = given.get("lr", 1e-3), {**settings, **{k: v for k, v in given.items() if k != "lr"}}
+        if isinstance(given, Mapping) and inspect.unwrap(type(self).step) is not inspect.unwrap(Optimizer.step):
+            self._kept = defaultdict(dict)
         execution = {k: settings.pop(k) for k in EXECUTION if k in settings}
         if execution.get("differentiable"):
             raise ArgumentError("optimizer: differentiable", expected="False", found=True)
@@ -478,19 +532,31 @@ class Optimizer:
         return [t for ts in self._entries().values() for t in ts if t is not None]
 
     @property
-    def state(self) -> dict[Tensor, dict[str, Tensor]]:
-        """The state tensors of each parameter, by the name of the slot.
+    def state(self) -> dict[Tensor, dict[str, Any]]:
+        """The state tensors of each parameter, by the name of the slot, or by PyTorch's name of it. They are there from
+        the start. Of an optimizer with a `step` of its own it is what that step keeps: an empty dict at first.
 
         >>> from monolect.optim import Adam
         >>> w = Tensor([1.0], requires_grad=True)
-        >>> [*Adam([w]).state[w]]
-        ['mean', 'square']
+        >>> state = Adam([w]).state[w]
+        >>> [*state], state["exp_avg"] is state["mean"]
+        (['mean', 'square'], True)
         """
-        return {p: {s: t for s, ts in self._state.items() if (t := ts[i]) is not None}
-                for i, p in enumerate(self.params)}  # fmt: skip
+        if self._kept is not None:
+            return self._kept
+        return {p: self._slots_of(i, p) for i, p in enumerate(self.params)}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors that are needed to continue training, apart from the parameters.
+    def _slots_of(self, i: int, p: Tensor) -> Slots:
+        """Return the state of parameter number `i`, which is `p`."""
+        own = {s: t for s, ts in self._state.items() if (t := ts[i]) is not None}
+        others = {name: own[s] for s, name in self.torch_names.items() if s in own}
+        if "step" not in own and (numbers := self._numbers.get(p.device)) is not None:
+            others["step"] = _element(numbers, len(self.param_groups) + i)
+        return Slots(own, others)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the tensors that are needed to continue training, apart from the parameters. Of an optimizer with a
+        `step` of its own they are in `state` and `param_groups`, as in PyTorch.
 
         `numbers.*` holds the learning rate of each group, then the number of steps of each parameter; `settings.*` the
         other numbers of the groups. The other entries are numbered in the order of the parameters.
@@ -499,8 +565,38 @@ class Optimizer:
         >>> list(Adam([Tensor([1.0], requires_grad=True)]).state_dict())
         ['numbers.0', 'settings.0', 'mean.0', 'square.0']
         """
+        if self._kept is not None:
+            return self._kept_dict()
         found = {f"{k}.{i}": t for k, ts in self._entries().items() for i, t in enumerate(ts) if t is not None}
         return found | self._history()
+
+    def _kept_dict(self) -> dict[str, Any]:
+        """Return the state dict of an optimizer with a `step` of its own, as PyTorch has it."""
+        number = {id(p): i for i, p in enumerate(self.params)}
+        groups = [{**g, "params": [number[id(p)] for p in g["params"]]} for g in self.param_groups]
+        kept = (self._kept or {}).items()
+        return {"state": {number[id(p)]: {**values} for p, values in kept if values}, "param_groups": groups}
+
+    def _load_kept(self, state: Mapping[str, Any]) -> None:
+        """Restore a state dict as `_kept_dict` returns it, or one of PyTorch."""
+        numbers = [k for g in state["param_groups"] for k in g["params"]]
+        self._refuse_groups(state["param_groups"])
+        kept: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        for p, k in zip(self.params, numbers, strict=True):
+            entries = state["state"].get(k, state["state"].get(str(k), {}))
+            if entries:
+                kept[p] = {name: _loaded_value(value, p) for name, value in entries.items()}
+        known = {"params", "param_names"}
+        self.change_settings([{k: v for k, v in g.items() if k not in known} for g in state["param_groups"]])
+        self._kept = kept
+
+    def _refuse_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Raise ArgumentError unless `groups` of a state dict have the numbers of parameters that the groups here
+        have.
+        """
+        if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
+            expected, found = (str([len(g["params"]) for g in gs]) for gs in (self.param_groups, groups))
+            raise ArgumentError("state dict: parameters of each group", expected=expected, found=found)
 
     def _history(self) -> dict[str, Tensor]:
         """Return entries of the state dict whose number or shape changes from step to step."""
@@ -523,6 +619,9 @@ class Optimizer:
         """
         from monolect.nn.state import load_state_dict  # imported at its first use: `nn` imports this package
 
+        if self._kept is not None:
+            self._load_kept(state)
+            return
         if "param_groups" in state and "state" in state:
             entries, settings = self._from_torch(state)
             load_state_dict(self, entries, strict=False)
@@ -543,9 +642,7 @@ class Optimizer:
         group.
         """
         groups = state["param_groups"]
-        if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
-            expected, found = (str([len(g["params"]) for g in gs]) for gs in (self.param_groups, groups))
-            raise ArgumentError("state dict: parameters of each group", expected=expected, found=found)
+        self._refuse_groups(groups)
         wide = to_numpy(next(iter(self._numbers.values())).dtype)
         kept = {"params", "param_names", *EXECUTION}
         settings = [self._checked({**own, **{k: v for k, v in g.items() if k not in kept}})

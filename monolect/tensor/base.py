@@ -401,6 +401,22 @@ def node_of(self: Any, value: Any, name: str) -> UOp:
     return value._uop
 
 
+def check_tensor(what: str, value: Any) -> None:
+    """Raise ArgumentError unless `value`, which messages call `what`, is a Tensor."""
+    if not isinstance(value, TensorBase):
+        raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
+
+
+def operand_of(value: Any, other: Any) -> Any:
+    """Return `value`, the first operand of a function such as `pow(2, x)`, as a Tensor: a number gets the dtype that it
+    has in an operation with the Tensor `other`. Raises ArgumentError if neither is a Tensor.
+    """
+    if isinstance(value, TensorBase):
+        return value
+    check_tensor("one of two operands", other)
+    return other._scalar(value)
+
+
 def tensor_of(self: Any, array: Any) -> Any:
     """Return an operand that is an array of NumPy or of another library, such as a PyTorch tensor, as a Tensor on its
     memory.
@@ -476,9 +492,11 @@ __all__ = [
     "as_sizes",
     "check_count",
     "check_sizes",
+    "check_tensor",
     "node_of",
     "on_device",
     "on_device_of",
+    "operand_of",
     "refused_shape",
     "refused",
     "restore_on_failure",

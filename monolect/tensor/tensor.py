@@ -12,24 +12,23 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from sys import getrefcount
 from typing import Any, Self
 
-from monolect.autograd.gradient import reach, refuse_without_graph, release_graph, remember
+from monolect.autograd.gradient import remember
 from monolect.autograd.graph import broadcast_to, cast
 from monolect.autograd.operands import same_device
-from monolect.autograd.repeated import leaf_gradients
 from monolect.autograd.sharding import leaves_parts, passed_to, to_devices_of, whole
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.backend.registry import is_on_disk
 from monolect.base.absent import mark_absent
 from monolect.base.dtype import as_dtype, readable
-from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from monolect.base.errors import DTypeError, GradientError, ShapeError
 from monolect.base.numpy import np
 from monolect.base.settings import settings
 from monolect.ir.rewrite.normal import count
-from monolect.ir.uop import UOp, build, const, idx, substitute
+from monolect.ir.uop import UOp, build, idx, substitute
 from monolect.runtime.binding import bound_to, value_of, variables
 from monolect.runtime.buffer import element, is_realized, to_list, to_numpy, with_storage
 from monolect.runtime.known import run_known
@@ -48,7 +47,16 @@ from monolect.runtime.replay.in_progress import (
     under_way,
 )
 from monolect.tensor import random as random_state
-from monolect.tensor.base import Data, DeviceLike, DTypeLike, Number, as_device, on_device_of, refused_shape
+from monolect.tensor.base import (
+    Data,
+    DeviceLike,
+    DTypeLike,
+    Number,
+    as_device,
+    check_tensor,
+    on_device_of,
+    refused_shape,
+)
 from monolect.tensor.copies import CopyMixin
 from monolect.tensor.creation import CreationMixin, from_data
 from monolect.tensor.devices.files import is_pending, write
@@ -61,6 +69,7 @@ from monolect.tensor.methods.families import MethodsMixin
 from monolect.tensor.neural.autocast import autocasting
 from monolect.tensor.neural.families import NeuralMixin
 from monolect.tensor.printed import PrintMixin
+from monolect.tensor.state.backward import BackwardMixin
 from monolect.tensor.state.copied import apart, copied, in_own_memory
 from monolect.tensor.state.deferred import defer, deferred, exclude, extends, outgrows
 from monolect.tensor.state.delayed import delay_calls, settle_call
@@ -175,11 +184,6 @@ def compute_pending() -> None:
                 exclude(late)
 
 
-def _check_tensor(what: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise ArgumentError(f"{what}: not a tensor", expected="a Tensor", found=f"{type(value).__name__} {value!r:.60}")
-
-
 @delay_calls
 @autocasting
 @guard_methods
@@ -191,6 +195,7 @@ class Tensor(
     RandomMixin,
     RandomInPlaceMixin,
     CopyMixin,
+    BackwardMixin,
     PrintMixin,
 ):
     """An n-dimensional array that is computed when its values are needed.
@@ -272,7 +277,7 @@ class Tensor(
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
-            _check_tensor("grad", value)
+            check_tensor("grad", value)
         if value is not None and value.shape != self.shape:
             raise ShapeError("a gradient has the shape of its tensor", expected=self.shape, found=value.shape)
         note_gradient(self, OWN)
@@ -405,7 +410,7 @@ class Tensor(
             self._value()
             return self
         for t in others:
-            _check_tensor("realize", t)
+            check_tensor("realize", t)
         if not is_computed(self, self._uop) or any(not is_computed(t, t._uop) for t in others):
             running.wait()
             with running.lock:
@@ -697,87 +702,6 @@ class Tensor(
         if not fits:
             raise refused_shape("assign", shape, value.shape)
         return broadcast_to(value, shape)
-
-    # ---- gradients ---------------------------------------------------------------------------------------------------
-    def backward(
-        self,
-        gradient: Tensor | None = None,
-        create_graph: bool = False,
-        retain_graph: bool | None = None,
-        inputs: Tensor | Sequence[Tensor] | None = None,
-    ) -> Self:
-        """Add the derivative of this tensor by each leaf with `requires_grad` to the leaf's `grad`, and return this
-        tensor.
-
-        `gradient` has the shape and dtype of this tensor; it may be omitted for a single element. With `create_graph`
-        the gradients can be differentiated again; otherwise they are detached. Unless `retain_graph` (None: as
-        `create_graph`), this tensor keeps only its value. With `inputs` only these leaves get a gradient. Raises
-        GradientError for an integer tensor, for several elements without `gradient`, where no leaf is reached, or where
-        the graph was released.
-
-        >>> x = Tensor([1.0, 2.0], requires_grad=True)
-        >>> _ = (x * x).sum().backward()
-        >>> x.grad.tolist()
-        [2.0, 4.0]
-        """
-        g = self._root_gradient(gradient)
-        leaves = leaf_nodes()
-        wanted = None if inputs is None else [inputs] if isinstance(inputs, Tensor) else [*inputs]
-        if wanted is not None and not all(t.requires_grad for t in wanted):
-            raise GradientError("backward: inputs", expected="leaves with requires_grad=True", found="another tensor")
-        nodes = [u for u, t in leaves.items() if wanted is None or any(t is w for w in wanted)]
-        found = leaf_gradients(self._uop, g, nodes, not create_graph and not changes.captures)
-        if all(d is None for d in found.values()) and (below := reach(self._uop, leaves)).isdisjoint(nodes):
-            for u in below:
-                refuse_without_graph(u)
-            raise GradientError("backward reaches no leaf", expected="a leaf with requires_grad=True", found="none")
-        new = []
-        for u, d in found.items():
-            t = leaves[u]
-            if d is not None:
-                d = on_device_of(d, u)
-                new.append((t, self._wrap(d if create_graph else build("DETACH", d))))
-        for t, own in new:
-            t._add_gradient(own, create_graph)
-        is_kept = create_graph if retain_graph is None else retain_graph
-        if not is_kept and self._uop not in leaves and is_alone(self):
-            note_before(self, self._uop)
-            self._uop = release_graph(self._uop)
-        if self._uop.op != "BUFFER":
-            defer(self)  # cheap to compute together with its gradients, expensive after their values are released
-        return self
-
-    def _add_gradient(self, own: Tensor, create_graph: bool) -> None:
-        """Add `own` to `grad`: in place, except if the sum must be differentiable, as with `create_graph`.
-
-        A NotKept gradient, one that a captured step did not keep, stays NotKept.
-        """
-        old: Any = self._grad
-        if changes.captures:
-            old = note_gradient(self, old)
-        if old is None:
-            self._grad = own
-            if bound_to(own._uop):
-                defer(own)
-        elif old.__class__ is NotKept:
-            self._grad = old.plus(own)
-        elif create_graph or old._requires_grad:
-            self._grad = old + own
-        else:
-            old._store(None, cast((old + own)._uop, old.dtype))
-
-    def _root_gradient(self, gradient: Tensor | None) -> UOp:
-        if not self.dtype.is_float:
-            raise GradientError("backward of a tensor that is not float", expected="a float", found=self.dtype.name)
-        if gradient is None:
-            if self.numel() != 1:
-                raise GradientError("backward without a gradient", expected="a scalar", found=f"shape {self.shape}")
-            return broadcast_to(const(1, self.dtype), self.shape)
-        _check_tensor("backward: gradient", gradient)
-        if gradient.shape != self.shape or gradient.dtype is not self.dtype:
-            expected, found = f"{self.dtype.name} {self.shape}", f"{gradient.dtype.name} {gradient.shape}"
-            raise GradientError("the gradient does not match its tensor", expected=expected, found=found)
-        return gradient._uop
 
 
 Generator.make = Tensor

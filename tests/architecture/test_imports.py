@@ -13,6 +13,7 @@ PACKAGE = ROOT / "monolect"
 # Modules that may import a module of monolect by its name, and what they find so.
 BY_NAME = {
     "monolect": "the public names, at their first use",
+    "monolect.autograd": "`grad`, a function of tensors, in a layer above",
     "monolect.backend.registry": "devices, from one table",
     "monolect.capture.environment.bytecode": "modules of the user's, to read their code",
     "monolect.capture.step": "the exporter, in a layer above",

@@ -164,11 +164,11 @@ def test_next_of_parameters_is_the_first() -> None:
 
 def test_absent_names_say_what_to_use() -> None:
     for absent, words in (
-        (lambda: monolect.autograd.grad, "create_graph=True"),
+        (lambda: monolect.autograd.backward, "retain_graph=True"),
         (lambda: monolect.autograd.Function, "gradient="),
         (lambda: monolect.device("cpu"), "a device is a str"),
         (lambda: Tensor([1.0]).register_hook(print), "no hooks of gradients"),
-        (lambda: Tensor([1.0]).is_leaf, "requires_grad"),
+        (lambda: Tensor([1.0]).grad_fn, "monolect explain"),
     ):
         with pytest.raises(AttributeError, match=words):
             absent()

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.utils.fusion
+import torch.nn.utils.parametrizations
 import torch.nn.utils.parametrize
 import torch.nn.utils.prune
+import torch.utils.checkpoint
 
 import monolect
 from monolect import ArgumentError, AxisError, DTypeError, ShapeError, Tensor, jit, nn, optim
@@ -391,3 +393,107 @@ def test_wrong_fusions() -> None:
         fusion.fuse_linear_bn_eval(pair(nn).eval(), nn.BatchNorm1d(3).eval())
     with pytest.raises(ArgumentError, match="running statistics"):
         fusion.fuse_linear_bn_eval(pair(nn).eval(), nn.BatchNorm1d(4, track_running_stats=False).eval())
+
+
+# ---- parametrizations by name ----------------------------------------------------------------------------------------
+LAYERS: dict[str, Callable[[Any], Any]] = {
+    "Linear": lambda lib: lib.Linear(6, 4),
+    "Conv2d": lambda lib: lib.Conv2d(6, 4, 3),
+    "ConvTranspose2d": lambda lib: lib.ConvTranspose2d(6, 4, 3),
+}
+
+
+def inputs(name: str) -> np.ndarray:
+    return RNG.standard_normal((5, 6) if name == "Linear" else (2, 6, 5, 5)).astype(np.float32)
+
+
+def compared(ours: Any, theirs: Any, x: np.ndarray, rtol: float = 1e-4) -> None:
+    """Results and gradients of both layers for `x`, and their state dicts after it."""
+    got, want = ours(Tensor(x)), theirs(torch.tensor(x))
+    np.testing.assert_allclose(got.numpy(), want.detach().numpy(), rtol=rtol, atol=1e-5)
+    (got * got).sum().backward()
+    (want * want).sum().backward()
+    grads = {k: p.grad.numpy() for k, p in theirs.named_parameters()}
+    for k, p in ours.named_parameters():
+        np.testing.assert_allclose(p.grad.numpy(), grads[k], rtol=rtol, atol=2e-4)
+    assert_same(ours, theirs, rtol)
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+@pytest.mark.parametrize("name", LAYERS)
+def test_weight_norm_as_a_parametrization(name: str, dim: int | None) -> None:
+    ours, theirs = (pair(lib, LAYERS[name]) for lib in (nn, torch.nn))
+    for lib, layer in ((nn, ours), (torch.nn, theirs)):
+        assert lib.utils.parametrizations.weight_norm(layer, dim=dim) is layer
+    assert_same(ours, theirs)
+    compared(ours, theirs, inputs(name))
+    for lib, layer in ((nn, ours), (torch.nn, theirs)):
+        lib.utils.parametrize.remove_parametrizations(layer, "weight")
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_spectral_norm_as_a_parametrization(name: str) -> None:
+    ours, theirs = (pair(lib, LAYERS[name]) for lib in (nn, torch.nn))
+    for lib, layer in ((nn, ours), (torch.nn, theirs)):
+        assert lib.utils.parametrizations.spectral_norm(layer, n_power_iterations=2) is layer
+    ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
+    x = inputs(name)
+    compared(ours, theirs, x)  # the vectors change, too
+    ours.eval(), theirs.eval()
+    ours.zero_grad(), theirs.zero_grad()
+    compared(ours, theirs, x)
+
+
+def test_spectral_norm_of_a_vector_under_jit_and_its_start() -> None:
+    layer = nn.utils.parametrizations.spectral_norm(nn.LayerNorm(6))
+    with_unit = layer.weight.square().sum().item()
+    assert with_unit == pytest.approx(1.0, rel=1e-5)
+    wide = nn.utils.parametrizations.spectral_norm(pair(nn))
+    largest = np.linalg.svd(wide.parametrizations.weight.original.numpy())[1][0]
+    wide.eval()
+    np.testing.assert_allclose(
+        wide.weight.numpy() * largest, wide.parametrizations.weight.original.numpy(), rtol=2e-2, atol=1e-3
+    )
+    wide.train()
+    step = jit(lambda x: wide(x).sum())
+    found = [step(Tensor(X)).item() for _ in range(20)]
+    assert found[-1] == pytest.approx(((X @ wide.weight.numpy().T) + wide.bias.numpy()).sum(), rel=1e-3)
+    with pytest.raises(ArgumentError, match="n_power_iterations"):
+        nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2), n_power_iterations=0)
+    with pytest.raises(ArgumentError, match="spectral_norm"):
+        nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2), "absent")
+
+
+# ---- checkpoint ------------------------------------------------------------------------------------------------------
+def test_checkpoint_calls_the_function() -> None:
+    out = []
+    for lib, m in ((torch.utils.checkpoint, torch), (nn.utils.checkpoint, monolect)):
+        w: Any = m.tensor([1.0, -2.0], requires_grad=True)
+        y = lib.checkpoint(lambda x, scale: (x * scale).tanh(), w, scale=3.0, use_reentrant=False)
+        parts = m.nn.Sequential(m.nn.Tanh(), m.nn.Sigmoid(), m.nn.Tanh())
+        z = lib.checkpoint_sequential(parts, 2, y, use_reentrant=False)
+        z.sum().backward()
+        out.append((z.detach().numpy(), w.grad.numpy()))
+    np.testing.assert_allclose(out[1][0], out[0][0], rtol=1e-6)
+    np.testing.assert_allclose(out[1][1], out[0][1], rtol=1e-5, atol=1e-6)
+    for call, words in (
+        (lambda: nn.utils.checkpoint.checkpoint(3, Tensor([1.0])), "checkpoint: function"),  # type: ignore[arg-type]
+        (lambda: nn.utils.checkpoint.checkpoint_sequential([abs], 0, Tensor([1.0])), "segments"),
+        (lambda: nn.utils.checkpoint.checkpoint_sequential([3], 1, Tensor([1.0])), "functions"),  # type: ignore[list-item]
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            call()
+
+
+def test_absent_names_of_tools_say_what_to_use() -> None:
+    for call, words in (
+        (lambda: nn.utils.parametrizations.orthogonal, "orthogonal_"),
+        (lambda: nn.utils.rnn.pack_padded_sequence, "loop over a cell"),
+        (lambda: nn.Linear(1, 1).register_full_backward_hook, "autograd.grad"),
+        (lambda: monolect.utils, "nn.utils.checkpoint"),
+    ):
+        with pytest.raises(AttributeError, match=words):
+            call()
+    assert not hasattr(nn.Module(), "register_full_backward_hook")
+    assert "register_full_backward_hook" not in dir(nn.Module())

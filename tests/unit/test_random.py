@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import monolect
 from monolect import jit
 from monolect.autograd import graph as g
 from monolect.base.dtype import dtypes
@@ -254,3 +256,50 @@ def test_a_permutation_has_numbers_that_its_dtype_holds(name: str, most: int) ->
     assert sorted(Tensor.randperm(most, dtype=d).cast(dtypes.int64).tolist()) == list(range(most))
     with pytest.raises(DTypeError, match="randperm"):
         Tensor.randperm(most + 1, dtype=d)
+
+
+CALLS_OF_NORMAL: list[Any] = [
+    lambda m, t: m.normal(5.0, 0.0, (2, 3)),
+    lambda m, t: m.normal(5, 0, (2, 3)),
+    lambda m, t: m.normal(5.0, 0.0, size=(2, 3)),
+    lambda m, t: m.normal(mean=5.0, std=0.0, size=(2,)),
+    lambda m, t: m.normal(t([1.0, 2.0]), 0.0),
+    lambda m, t: m.normal(t([1.0, 2.0]), std=0.0),
+    lambda m, t: m.normal(mean=t([1.0, 2.0]), std=t([0.0, 0.0])),
+    lambda m, t: m.normal(3.0, t([0.0, 0.0])),
+    lambda m, t: m.normal(t([[1.0], [2.0]]), t([0.0, 0.0, 0.0])),
+    lambda m, t: m.normal(t([1.0, 2.0]).double(), t([0.0, 0.0]).double()),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CALLS_OF_NORMAL)))
+def test_calls_of_normal_are_those_of_torch(number: int) -> None:
+    want = CALLS_OF_NORMAL[number](torch, torch.tensor)
+    got = CALLS_OF_NORMAL[number](monolect, Tensor)
+    assert (got.shape, f"torch.{got.dtype.name}") == (tuple(want.shape), str(want.dtype))
+    np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+def test_normal_numbers_around_tensors() -> None:
+    mean = Tensor(np.full(N, 3.0, np.float32), requires_grad=True)
+    drawn = monolect.normal(mean, 2.0)
+    assert abs(drawn.mean().item() - 3.0) < 0.05 and abs(drawn.std().item() - 2.0) < 0.05
+    ((drawn - mean) * 2).sum().backward()  # as in PyTorch, no gradient flows through the numbers
+    assert mean.grad is not None and mean.grad.tolist() == [-2.0] * N
+    assert monolect.normal(3, mean=1.0).shape == (3,) and monolect.normal(2, 3).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda: monolect.normal(0.0, 1.0), ArgumentError, "normal: size"),
+        (lambda: monolect.normal(0.0, -1.0, (2,)), ArgumentError, "normal: std"),
+        (lambda: monolect.normal(0.0, 1.0, (2,), std=2.0), ArgumentError, "each once"),
+        (lambda: monolect.normal(0.0, 1.0, (2,), 3), ArgumentError, "normal: arguments"),
+        (lambda: monolect.normal(Tensor([1.0, 2.0]), Tensor([1.0, 2.0, 3.0])), ShapeError, "broadcast"),
+        (lambda: monolect.normal(2, mean=Tensor([[1.0], [2.0]])), ShapeError, "broadcast to the size"),
+    ],
+)
+def test_refused_calls_of_normal(call: Any, kind: Any, words: str) -> None:
+    with pytest.raises(kind, match=words):
+        call()

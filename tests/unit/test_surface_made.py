@@ -11,6 +11,7 @@ import torch
 
 import monolect
 from monolect import ArgumentError, DTypeError, ShapeError, Tensor, dtypes, jit, linalg
+from monolect.cli.surface.generate import NUMBER_FIRST
 
 WINDOWS: dict[str, list[dict[str, float]]] = {
     "hann_window": [{}], "bartlett_window": [{}], "blackman_window": [{}],
@@ -250,3 +251,25 @@ def test_the_package_tensor_is_a_function_and_a_package() -> None:
     code += "from monolect.tensor.view import strides; import monolect.tensor.random as r; print(r.__name__)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
     assert out[:2] == ["[1, 2] False", "monolect.tensor.random"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "int32", "uint8"])
+@pytest.mark.parametrize("name", sorted(NUMBER_FIRST))
+def test_a_number_as_the_first_of_two_operands(name: str, dtype: str) -> None:
+    for number in (3, 2.5):
+        if name.startswith("bitwise") and (dtype == "float32" or number == 2.5):
+            continue
+        want = getattr(torch, name)(number, torch.tensor([1, 2, 3], dtype=getattr(torch, dtype)))
+        got = getattr(monolect, name)(number, Tensor([1, 2, 3], dtype=dtype))
+        assert f"torch.{got.dtype.name}" == str(want.dtype)
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+    with pytest.raises(ArgumentError, match="one of two operands"):
+        getattr(monolect, name)(2, 3)
+
+
+def test_a_number_to_the_power_of_a_tensor_has_a_gradient() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    monolect.pow(2, x).sum().backward()
+    t = torch.tensor([1.0, 2.0], requires_grad=True)
+    torch.pow(2, t).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), rtol=1e-6)  # type: ignore[union-attr]

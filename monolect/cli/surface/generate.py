@@ -151,6 +151,10 @@ INPLACE = frozenset(
     "alpha_dropout celu dropout dropout1d dropout2d dropout3d elu feature_alpha_dropout hardsigmoid hardswish hardtanh"
     " leaky_relu mish relu relu6 rrelu selu silu threshold".split()
 )
+# Functions of two operands whose first may be a number, if the second is a tensor.
+NUMBER_FIRST = frozenset(
+    "pow float_power remainder xlogy bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift".split()
+)
 SWAPPED = frozenset(("polygamma",))  # the first two parameters of the function are in the other order
 SHADOWED = frozenset("abs all any max min pow round sum".split())  # functions that Python has, too
 
@@ -384,10 +388,11 @@ def _function(name: str) -> str | None:
         first = next(iter(inspect.signature(f).parameters.values()))
         named = FIRST.get(name, "input")
         own = _type(first.annotation, "Tensor") if "OneOrMore" in str(first.annotation) else "Tensor"
+        own = "TensorLike" if name in NUMBER_FIRST else own
         self_ = inspect.Parameter(named, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=own)
         declared = [parameters[0], self_, *parameters[1:]] if name in SWAPPED else [self_, *parameters]
-        called = named
-        if own != "Tensor":
+        called = f"operand_of({named}, {parameters[0].name})" if name in NUMBER_FIRST else named
+        if own != "Tensor" and name not in NUMBER_FIRST:
             called, parameters = "Tensor", declared
     declared = [p.replace(annotation=re.sub(r"\bTensorBase\b", "Tensor", p.annotation)) for p in declared]
     returned = _type(inspect.signature(f).return_annotation, "Tensor").replace("TensorBase", "Tensor")
@@ -574,6 +579,7 @@ def _functions(late: dict[str, str]) -> dict[str, str]:
         imports = _imports("\n".join(t for _, t in rows)) | {"from monolect.tensor.tensor import Tensor"}
         imports |= {"from monolect.tensor.guard import guarded"} if "@guarded" in text else set()
         imports |= {"from monolect.tensor.methods.in_place import into"} if " into(" in text else set()
+        imports |= {"from monolect.tensor.base import operand_of"} if "operand_of(" in text else set()
         imports |= {"from typing import overload"} if "@overload" in text else set()
         doc = (
             f"Functions {DOCS.get(family, 'of ' + family)}, made from the methods of Tensor; written by `make surface`."

@@ -178,6 +178,7 @@ prune rnn skip_init spectral_norm stateless vector_to_parameters weight_norm
     "nn.utils.fusion": tuple(
         "fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval fuse_linear_bn_weights".split()
     ),
+    "nn.utils.parametrizations": ("orthogonal", "spectral_norm", "weight_norm"),
     "nn.utils.parametrize": tuple(
         """
 ParametrizationList cached is_parametrized register_parametrization remove_parametrizations
@@ -191,6 +192,7 @@ RandomUnstructured custom_from_mask global_unstructured identity is_pruned l1_un
 random_structured random_unstructured remove
 """.split()
     ),
+    "autograd": ("Function", "backward", "grad"),
     "func": tuple(
         """
 debug_unwrap functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize rearrange

@@ -2,7 +2,7 @@
 of torch.nn.utils.
 """
 
-from monolect.nn.utils import fusion, parametrize, prune, rnn, stateless
+from monolect.nn.utils import checkpoint, fusion, parametrizations, parametrize, prune, rnn, stateless
 from monolect.nn.utils.gradients import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -20,12 +20,14 @@ from monolect.nn.utils.weights import (
 )
 
 __all__ = [
+    "checkpoint",
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
     "fusion",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
     "parametrize",
     "prune",
     "remove_spectral_norm",

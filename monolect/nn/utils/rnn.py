@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
+from monolect.base.absent import hint
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
@@ -60,6 +62,10 @@ def unpad_sequence(
     if any(not 0 <= n <= rows.shape[1] for n in known):
         raise ArgumentError("unpad_sequence: lengths", expected=f"from 0 to {rows.shape[1]}", found=known)
     return [row[:n] for row, n in zip(rows.unbind(0), known, strict=True)]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(hint("nn.utils.rnn", name))
 
 
 __all__ = ["pad_sequence", "unpad_sequence"]

@@ -33,7 +33,7 @@ def _without_property(call: str, module: Any, name: str, part: str) -> Tensor:
     return weight
 
 
-def _length(v: Tensor, dim: int | None) -> Tensor:
+def length(v: Tensor, dim: int | None) -> Tensor:
     """Return the norm of `v` over all axes but `dim`, kept with size 1; over all axes for None."""
     axes = [i for i in range(v.ndim) if dim is None or i != dim % v.ndim]
     return v.square().sum(axes, keepdim=dim is not None).sqrt()
@@ -55,10 +55,10 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
 
     def value(self: Any) -> Tensor:
         v = getattr(self, f"{name}_v")
-        return v * (getattr(self, f"{name}_g") / _length(v, dim))
+        return v * (getattr(self, f"{name}_g") / length(v, dim))
 
     own = vars(module)
-    own[f"{name}_g"] = _length(weight, dim).detach().clone().realize().requires_grad_()
+    own[f"{name}_g"] = length(weight, dim).detach().clone().realize().requires_grad_()
     own[f"{name}_v"] = weight.detach().clone().realize().requires_grad_()
     compute(module, name, value)
     return module
@@ -81,12 +81,13 @@ def remove_weight_norm(module: M, name: str = "weight") -> M:
 
 
 # ---- spectral norm ---------------------------------------------------------------------------------------------------
-def _rows(weight: Tensor, dim: int) -> Tensor:
+def rows(weight: Tensor, dim: int) -> Tensor:
     """Return `weight` as a matrix whose rows are the indices of the axis `dim`."""
     return weight.movedim(dim, 0).reshape(weight.shape[dim], -1)
 
 
-def _unit(x: Tensor, eps: float) -> Tensor:
+def unit(x: Tensor, eps: float) -> Tensor:
+    """Return `x` divided by its norm, which counts as `eps` where it is less."""
     return x / x.square().sum().sqrt().maximum(eps)
 
 
@@ -102,11 +103,11 @@ class _Iteration:
     def __call__(self, module: Any, args: tuple[Any, ...]) -> None:
         if not module.training:
             return
-        matrix = _rows(getattr(module, f"{self.name}_orig").detach(), self.axis)
+        matrix = rows(getattr(module, f"{self.name}_orig").detach(), self.axis)
         u = getattr(module, f"{self.name}_u")
         for _ in range(self.n):
-            v = _unit(matrix.T.mv(u), self.eps)
-            u = _unit(matrix.mv(v), self.eps)
+            v = unit(matrix.T.mv(u), self.eps)
+            u = unit(matrix.mv(v), self.eps)
         getattr(module, f"{self.name}_u").assign(u)
         getattr(module, f"{self.name}_v").assign(v)
 
@@ -135,12 +136,12 @@ def spectral_norm(
     def value(self: Any) -> Tensor:
         w = getattr(self, f"{name}_orig")
         u, v = (getattr(self, f"{name}_{k}").detach() for k in "uv")
-        return w / u.dot(_rows(w, axis).mv(v))
+        return w / u.dot(rows(w, axis).mv(v))
 
-    matrix = _rows(weight.detach(), axis)
+    matrix = rows(weight.detach(), axis)
     for key, n in zip("uv", matrix.shape, strict=True):
         drawn = Tensor.randn(n, dtype=weight.dtype, device=weight.device)
-        module.register_buffer(f"{name}_{key}", _unit(drawn, eps).realize())
+        module.register_buffer(f"{name}_{key}", unit(drawn, eps).realize())
     vars(module)[f"{name}_orig"] = weight.detach().clone().realize().requires_grad_()
     compute(module, name, value)
     module.register_forward_pre_hook(_Iteration(name, n_power_iterations, eps, axis))
@@ -188,4 +189,13 @@ def skip_init(module_cls: Callable[P, M], *args: P.args, **kwargs: P.kwargs) -> 
     return module
 
 
-__all__ = ["remove_spectral_norm", "remove_weight_norm", "skip_init", "spectral_norm", "weight_norm"]
+__all__ = [
+    "length",
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "rows",
+    "skip_init",
+    "spectral_norm",
+    "unit",
+    "weight_norm",
+]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from monolect.autograd import graph as g
 from monolect.base.dtype import as_dtype, as_python, dtypes
-from monolect.base.errors import ArgumentError, DTypeError, ShapeError
+from monolect.base.errors import ArgumentError, DTypeError, IRError, ShapeError
+from monolect.base.numpy import is_scalar
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, build
 from monolect.tensor.base import DeviceLike, DTypeLike, Sizes, TensorBase, TensorLike
@@ -47,6 +48,42 @@ def fans(shape: tuple[Any, ...], name: str) -> tuple[int, int]:
         raise ShapeError(f"{name}: size", expected="ints (out, in, ...)", found=shape)
     field = prod(shape[2:])
     return shape[1] * field, shape[0] * field
+
+
+def _normal_parameters(args: tuple[Any, ...], size: Any, mean: Any, std: Any) -> tuple[Any, Any, Any]:
+    """Return (mean, std, shape) of a call of `normal` with the positional arguments `args`: sizes, or as in PyTorch
+    mean, std and size. The shape is None if it is that of Tensors.
+    """
+    has_tensors = isinstance(mean, TensorBase) or isinstance(std, TensorBase)
+    is_number = [isinstance(x, float | TensorBase) or (is_scalar(x) and x.dtype.kind == "f") for x in args]
+    is_usual = any(is_number) or (len(args) == 3 and isinstance(args[2], tuple | list)) or (size is not None and args)
+    if not is_usual:
+        sizes = args if size is None else (size,)
+        return mean, std, None if has_tensors and size is None and not args else shape_of(sizes, "normal")
+    defaults = (0.0, 1.0, None)
+    given = (mean, std, size)
+    is_twice = any(x is not d and (isinstance(x, TensorBase) or x != d)
+                   for x, d in zip(given[: len(args)], defaults, strict=False))  # fmt: skip
+    if len(args) > 3 or is_twice:
+        expected = "sizes, or mean, std and size, each once"
+        raise ArgumentError("normal: arguments", expected=expected, found=f"{len(args)} without names, and others")
+    mean, std, size = *args, *given[len(args) :]
+    if size is None and not (isinstance(mean, TensorBase) or isinstance(std, TensorBase)):
+        expected = "a size, as in normal(0.0, 1.0, (2, 3))"
+        raise ArgumentError("normal: size", expected=expected, found="none, and no tensor that has one")
+    return mean, std, None if size is None else shape_of((size,), "normal")
+
+
+def _common_shape(tensors: list[Any]) -> tuple[Any, ...]:
+    total = tensors[0].detach()
+    try:
+        for t in tensors[1:]:
+            total = total + t.detach()
+    except (IRError, ShapeError) as error:
+        found = str([t.shape for t in tensors])
+        raise ShapeError("normal: mean, std and size", expected="shapes that broadcast", found=found) from error
+    shape: tuple[Any, ...] = total.shape
+    return shape
 
 
 @guard_methods
@@ -182,26 +219,41 @@ class RandomMixin(TensorBase):
     @classmethod
     def normal(
         cls,
-        *size: Sizes,
-        mean: float = 0.0,
-        std: float = 1.0,
+        *args: Sizes | TensorLike,
+        size: Sizes | None = None,
+        mean: TensorLike = 0.0,
+        std: TensorLike = 1.0,
         dtype: DTypeLike | None = None,
         device: DeviceLike | None = None,
         requires_grad: bool = False,
         generator: Generator | None = None,
         key: TensorBase | None = None,
     ) -> Self:
-        """Return normal numbers of this mean and standard deviation, of shape `size`, float32 unless `dtype` is given.
+        """Return normal numbers of this mean and standard deviation: `normal(2, 3, mean=1.0)`, or as in PyTorch
+        `normal(1.0, 0.5, (2, 3))`, `normal(1.0, 0.5, size=(2, 3))`, and `normal(mean, std)` of tensors.
 
-        Raises ArgumentError for a negative `std`.
+        Positional ints are sizes, unless a tuple follows two numbers. Without a size the shape is that of `mean` and
+        `std`, broadcast; the dtype is theirs, or float32. No gradient flows to them, as in PyTorch;
+        `monolect.random.normal` passes one on. Raises ArgumentError for a negative number as `std` and for numbers
+        without a size, ShapeError for tensors that do not broadcast to `size`.
 
-        >>> Tensor.normal(3, mean=2.0, std=0.1).shape
-        (3,)
+        >>> Tensor.normal(3, mean=2.0, std=0.1).shape, Tensor.normal(2.0, 0.1, (2, 3)).shape
+        ((3,), (2, 3))
         """
-        if not isinstance(std, TensorBase) and not std >= 0:
+        mean, std, shape = _normal_parameters(args, size, mean, std)
+        given = [p for p in (mean, std) if isinstance(p, TensorBase)]
+        if not isinstance(std, TensorBase) and not std >= 0:  # type: ignore[operator]
             raise ArgumentError("normal: std", expected="at least 0", found=std)
-        t = cls.randn(*size, dtype=dtype, device=device, generator=generator, key=key) * std + mean
-        return cls._marked(t, requires_grad)
+        total = _common_shape([*given, *([] if shape is None else [cls._wrap(g.full(shape, 0, dtypes.float32))])])
+        if shape is not None and total != shape:
+            expected, found = f"shapes that broadcast to the size {shape}", str([p.shape for p in given])
+            raise ShapeError("normal: mean and std", expected=expected, found=found)
+        if device is None and given and generator is None and key is None:
+            device = given[0].device
+        d = float_dtype(dtype, "normal", mean, std)
+        t = cls.randn(*total, dtype=d, device=device, generator=generator, key=key)
+        scale, offset = (p.detach().cast(d) if isinstance(p, TensorBase) else p for p in (std, mean))
+        return cls._marked(t * scale + offset, requires_grad)
 
     def rand_like(
         self,

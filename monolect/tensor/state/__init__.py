@@ -1,1 +1,1 @@
-"""State of Tensors that is not in their nodes: leaves of gradients, deferred changes, delayed calls."""
+"""State of Tensors that is not in their nodes: leaves and derivatives by them, deferred changes, delayed calls."""
