@@ -90,7 +90,8 @@ class GradScaler:
         for p in optimizer.params:
             if (g := p.grad) is not None:
                 at = g.device if isinstance(g.device, str) else g.device[0]
-                g.assign((g * factor.to(at)).cast(g.dtype))
+                wide = g if g.dtype.bits > 32 else g.float()  # float16 does not hold the inverse of a large scale
+                g.assign((wide * factor.to(at)).cast(g.dtype))
                 own = own | (~g.isfinite()).any().to(own.device)
         self._found.assign(self._found | own)
         self._unscaled = [*self._unscaled, (optimizer, own)]

@@ -1,7 +1,7 @@
 """Dtypes of the array API, their limits and promotion, and what the namespace can do.
 
-Invariant: promotion is that of the operators. Beyond the standard, an integer and a float give the float dtype, bool
-and a number the number's dtype, and uint64 and a signed integer float32.
+Invariant: promotion is by dtype alone, also of arrays without axes. Beyond the standard, an integer and a float give
+the float dtype, bool and a number the number's dtype, and uint64 and a signed integer float32.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Invariant: each operand is an array or a Python number, one of them an array. Th
 
 from __future__ import annotations
 
-from monolect.array_api.operands import array_of, paired
+from monolect.array_api.operands import array_of, by_dtype, paired
 from monolect.tensor.base import Number
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
@@ -328,7 +328,10 @@ def clip(x: Tensor, /, min: Tensor | Number | None = None, max: Tensor | Number 
     [2, 5, 7]
     """
     array_of(x, "clip")
-    return x.clone() if min is None and max is None else x.clamp(min, max).to(x.dtype)
+    if min is None and max is None:
+        return x.clone()
+    limited, low, high = by_dtype(x, min, max)
+    return limited.clamp(low, high).to(x.dtype)
 
 
 @guarded
@@ -351,7 +354,8 @@ def where(condition: Tensor, x1: Tensor | Number, x2: Tensor | Number, /) -> Ten
     >>> array_api.where(Tensor([True, False]), Tensor([1, 2]), 0).tolist()
     [1, 0]
     """
-    return array_of(condition, "where").where(x1, x2)
+    a, b = by_dtype(x1, x2)
+    return array_of(condition, "where").where(a, b)
 
 
 @guarded

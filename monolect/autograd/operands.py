@@ -1,13 +1,55 @@
-"""Check that operands are on one device, and concatenate operands."""
+"""Find the common dtype of operands, check that they are on one device, and concatenate operands."""
 
 from __future__ import annotations
 
 from monolect.autograd import gradient
-from monolect.autograd.graph import cast
-from monolect.base.dtype import promote
+from monolect.autograd.graph import cast, e, where
+from monolect.base.dtype import DType, dtypes, promote
 from monolect.base.errors import DeviceError, ShapeError
 from monolect.ir.placement import axis, device, on_one_mesh
 from monolect.ir.uop import UOp
+
+
+def common_dtype(*us: UOp) -> DType:
+    """Return the dtype of an operation of the nodes `us`, as `torch.result_type` does.
+
+    Nodes with axes promote among themselves, and so do nodes without axes. The latter count only if their category
+    (bool, integer, float) is higher. A number counts as a node without axes: the caller gave it a dtype.
+    """
+    if len(us) == 2 and us[0].dtype is us[1].dtype and us[0].dtype.kind != "s":
+        return us[0].dtype
+    high = [u.dtype for u in us if u.shape]
+    low = [u.dtype for u in us if not u.shape]
+    d, zero = (dtypes.float32 if d.kind == "s" else d for d in (promote(*(high or low)), promote(*(low or high))))
+    return promote(d, zero) if d is dtypes.bool or zero.is_float and not d.is_float else d
+
+
+def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """Return both nodes cast to their promoted dtype, the common dtype of a binary operation by PyTorch's rules."""
+    if a.dtype is b.dtype:
+        if a.dtype.kind != "s":
+            return a, b
+        return cast(a, dtypes.float32), cast(b, dtypes.float32)
+    d = common_dtype(a, b)
+    return cast(a, d), cast(b, d)
+
+
+def by_value(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """Return both nodes in the dtype in which they are compared: integers in one that holds the values of both."""
+    d = common_dtype(a, b)
+    d = d if d.is_float else promote(a.dtype, b.dtype)
+    return cast(a, d), cast(b, d)
+
+
+def nearest(u: UOp, dtype: DType) -> UOp:
+    """Return `u` in `dtype`; an integer without axes that an integer `dtype` does not hold becomes the nearest one."""
+    if not u.shape and u.dtype.is_int and dtype.is_int:
+        low, high = max(u.dtype.min, dtype.min), min(u.dtype.max, dtype.max)
+        if low > u.dtype.min:
+            u = where(e("CMPLT", u, low), low, u)
+        if high < u.dtype.max:
+            u = where(e("CMPGT", u, high), high, u)
+    return cast(u, dtype)
 
 
 def same_device(*uops: UOp) -> None:
@@ -52,4 +94,4 @@ def join(us: list[UOp], axis: int) -> UOp:
     return gradient.cat(us, axis)
 
 
-__all__ = ["join", "same_device"]
+__all__ = ["by_value", "common_dtype", "join", "nearest", "promoted", "same_device"]

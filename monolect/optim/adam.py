@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf, log
 from typing import Any, Unpack
 
-from monolect.optim.optimizer import BELOW_1, POSITIVE, Execution, Now, Optimizer, Params, state_like
+from monolect.optim.optimizer import BELOW_1, POSITIVE, Execution, Now, Optimizer, Params, state_like, wide
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
@@ -75,12 +75,12 @@ class Adam(Optimizer):
         group, mean, square = now.group, state["mean"], state["square"]
         if group["weight_decay"] and not group["decoupled_weight_decay"]:
             grad = grad + p * now.weight_decay
-        mean.assign((mean * now.betas0 + grad * now.rest0).cast(mean.dtype))
-        square.assign((square * now.betas1 + grad * grad * now.rest1).cast(square.dtype))
+        mean.assign((wide(mean) * now.betas0 + grad * now.rest0).cast(mean.dtype))
+        square.assign((wide(square) * now.betas1 + grad * grad * now.rest1).cast(square.dtype))
         if group["amsgrad"]:
             state["largest"].assign(state["largest"].maximum(square))
             square = state["largest"]
-        change = mean * now.rate / (square.sqrt() + now.small)
+        change = wide(mean) * now.rate / (wide(square).sqrt() + now.small)
         if group["weight_decay"] and group["decoupled_weight_decay"]:
             change = change + p * (now.lr * now.weight_decay)
         return change
@@ -150,9 +150,9 @@ class Adamax(Optimizer):
         mean, largest = state["mean"], state["largest"]
         if now.group["weight_decay"]:
             grad = grad + p * now.weight_decay
-        mean.assign((mean * now.betas0 + grad * now.rest0).cast(mean.dtype))
-        largest.assign((largest * now.betas1).maximum(grad.abs() + now.eps).cast(largest.dtype))
-        return mean * now.rate / largest
+        mean.assign((wide(mean) * now.betas0 + grad * now.rest0).cast(mean.dtype))
+        largest.assign((wide(largest) * now.betas1).maximum(grad.abs() + now.eps).cast(largest.dtype))
+        return wide(mean) * now.rate / largest
 
 
 @guard_methods
@@ -204,11 +204,11 @@ class NAdam(Optimizer):
         if group["weight_decay"] and not group["decoupled_weight_decay"]:
             grad = grad + p * now.weight_decay
         product.assign((product * now.weight).cast(product.dtype))
-        mean.assign((mean * now.betas0 + grad * now.rest0).cast(mean.dtype))
-        square.assign((square * now.betas1 + grad * grad * now.rest1).cast(square.dtype))
+        mean.assign((wide(mean) * now.betas0 + grad * now.rest0).cast(mean.dtype))
+        square.assign((wide(square) * now.betas1 + grad * grad * now.rest1).cast(square.dtype))
         of_grad = now.lr * (1.0 - now.weight) / (1.0 - product)
         of_mean = now.lr * now.next / (1.0 - product * now.next)
-        change = (grad * of_grad + mean * of_mean) / ((square / now.second).sqrt() + now.eps)
+        change = (grad * of_grad + wide(mean) * of_mean) / ((wide(square) / now.second).sqrt() + now.eps)
         if group["weight_decay"] and group["decoupled_weight_decay"]:
             change = change + p * (now.lr * now.weight_decay)
         return change
@@ -262,9 +262,9 @@ class RAdam(Optimizer):
         group, mean, square = now.group, state["mean"], state["square"]
         if group["weight_decay"] and not group["decoupled_weight_decay"]:
             grad = grad + p * now.weight_decay
-        mean.assign((mean * now.betas0 + grad * now.rest0).cast(mean.dtype))
-        square.assign((square * now.betas1 + grad * grad * now.rest1).cast(square.dtype))
-        change = mean * now.rate * now.is_known.where(now.root / (square.sqrt() + now.eps), 1.0)
+        mean.assign((wide(mean) * now.betas0 + grad * now.rest0).cast(mean.dtype))
+        square.assign((wide(square) * now.betas1 + grad * grad * now.rest1).cast(square.dtype))
+        change = wide(mean) * now.rate * now.is_known.where(now.root / (wide(square).sqrt() + now.eps), 1.0)
         if group["weight_decay"] and group["decoupled_weight_decay"]:
             change = change + p * (now.lr * now.weight_decay)
         return change

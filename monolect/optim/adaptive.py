@@ -19,6 +19,7 @@ from monolect.optim.optimizer import (
     Settings,
     check_number,
     state_like,
+    wide,
 )
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
@@ -68,7 +69,7 @@ class Adagrad(Optimizer):
         if now.group["weight_decay"]:
             grad = grad + p * now.weight_decay
         total.assign((total + grad * grad).cast(total.dtype))
-        return grad * now.rate / (total.sqrt() + now.eps)
+        return grad * now.rate / (wide(total).sqrt() + now.eps)
 
 
 @guard_methods
@@ -104,9 +105,9 @@ class Adadelta(Optimizer):
         square, steps = state["square"], state["steps"]
         if now.group["weight_decay"]:
             grad = grad + p * now.weight_decay
-        square.assign((square * now.rho + grad * grad * now.rest).cast(square.dtype))
-        change = grad * (steps + now.eps).sqrt() / (square + now.eps).sqrt()
-        steps.assign((steps * now.rho + change * change * now.rest).cast(steps.dtype))
+        square.assign((wide(square) * now.rho + grad * grad * now.rest).cast(square.dtype))
+        change = grad * (wide(steps) + now.eps).sqrt() / (wide(square) + now.eps).sqrt()
+        steps.assign((wide(steps) * now.rho + change * change * now.rest).cast(steps.dtype))
         return change * now.lr
 
 
@@ -147,17 +148,17 @@ class RMSprop(Optimizer):
         if now.group["weight_decay"]:
             grad = grad + p * now.weight_decay
         square = state["square"]
-        square.assign((square * now.alpha + grad * grad * now.rest).cast(square.dtype))
-        spread: Any = square
+        square.assign((wide(square) * now.alpha + grad * grad * now.rest).cast(square.dtype))
+        spread: Any = wide(square)
         if now.group["centered"]:
             mean = state["mean"]
-            mean.assign((mean * now.alpha + grad * now.rest).cast(mean.dtype))
-            spread = square - mean * mean
+            mean.assign((wide(mean) * now.alpha + grad * now.rest).cast(mean.dtype))
+            spread = spread - wide(mean) * wide(mean)
         change = grad / (spread.sqrt() + now.eps)
         if now.group["momentum"]:
             buffer = state["momentum"]
-            buffer.assign((buffer * now.momentum + change).cast(buffer.dtype))
-            change = buffer
+            buffer.assign((wide(buffer) * now.momentum + change).cast(buffer.dtype))
+            change = wide(buffer)
         return change * now.lr
 
 
@@ -213,11 +214,15 @@ class Adafactor(Optimizer):
         now.rest = (now.count**now.beta2_decay).contiguous()
         now.rate = now.lr.minimum(1.0 / now.count.sqrt()).contiguous()
 
+    def _update(self, p: Tensor, state: dict[str, Tensor], now: Now) -> list[Tensor]:
+        least = now.group["eps"][0]
+        now.least = _precision(p.dtype) if least is None else least
+        return super()._update(p, state, now)
+
     def _change(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], now: Now) -> Tensor:
-        eps = now.group["eps"]
-        least = _precision(p.dtype) if eps[0] is None else eps[0]
+        least, smallest = now.least, now.group["eps"][1]
         root = sqrt(prod(p.shape))
-        rate = (p.norm() / root).maximum(eps[1]) * now.rate
+        rate = (p.norm() / root).maximum(smallest) * now.rate
         if p.ndim > 1:
             rows, columns = state["rows"], state["columns"]
             for part, axis in ((rows, -1), (columns, -2)):
@@ -227,7 +232,7 @@ class Adafactor(Optimizer):
         else:
             square = state["square"]
             square.assign((square + (grad * grad - square) * now.rest).cast(square.dtype))
-            spread = square
+            spread = wide(square)
         change = grad / spread.maximum(least * least).sqrt()
         size = (change.norm() / (now.d * root)).maximum(1.0)
         change = change * (rate / size)

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from monolect.base.errors import ArgumentError
-from monolect.optim.optimizer import ANY, BELOW_1, POSITIVE, Execution, Now, Optimizer, Params, Settings, state_like
+from monolect.optim.optimizer import (
+    ANY,
+    BELOW_1,
+    POSITIVE,
+    Execution,
+    Now,
+    Optimizer,
+    Params,
+    Settings,
+    state_like,
+    wide,
+)
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
@@ -64,8 +75,8 @@ class SGD(Optimizer):
             buffer = state["momentum"]
             # the first gradient is not dampened
             added = (now.count == 1.0).where(grad, grad * now.added) if group["dampening"] else grad
-            buffer.assign((buffer * now.momentum + added).cast(buffer.dtype))
-            grad = grad + buffer * now.momentum if group["nesterov"] else buffer
+            buffer.assign((wide(buffer) * now.momentum + added).cast(buffer.dtype))
+            grad = grad + wide(buffer) * now.momentum if group["nesterov"] else wide(buffer)
         return grad * now.lr
 
 
@@ -195,8 +206,8 @@ class Lion(Optimizer):
 
     def _change(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], now: Now) -> Tensor:
         mean = state["mean"]
-        change = (mean * now.betas0 + grad * now.rest0).sign() * now.lr
-        mean.assign((mean * now.betas1 + grad * now.rest1).cast(mean.dtype))
+        change = (wide(mean) * now.betas0 + grad * now.rest0).sign() * now.lr
+        mean.assign((wide(mean) * now.betas1 + grad * now.rest1).cast(mean.dtype))
         return change + p * (now.lr * now.weight_decay) if now.group["weight_decay"] else change
 
 

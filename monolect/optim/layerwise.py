@@ -8,7 +8,7 @@ from typing import Any
 
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.optim.adam import Adam
-from monolect.optim.optimizer import BELOW_1, POSITIVE, Now, Optimizer, Params, Settings
+from monolect.optim.optimizer import BELOW_1, POSITIVE, Now, Optimizer, Params, Settings, wide
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.tensor import Tensor
 
@@ -58,8 +58,8 @@ class LARS(Optimizer):
         change = grad * (rate * now.lr)
         if now.group["momentum"]:
             buffer = state["momentum"]
-            buffer.assign((buffer * now.momentum + change).cast(buffer.dtype))
-            change = change + buffer * now.momentum if now.group["nesterov"] else buffer
+            buffer.assign((wide(buffer) * now.momentum + change).cast(buffer.dtype))
+            change = change + wide(buffer) * now.momentum if now.group["nesterov"] else wide(buffer)
         return change
 
 
@@ -91,9 +91,9 @@ class LAMB(Adam):
 
     def _change(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], now: Now) -> Tensor:
         mean, square = state["mean"], state["square"]
-        mean.assign((mean * now.betas0 + grad * now.rest0).cast(mean.dtype))
-        square.assign((square * now.betas1 + grad * grad * now.rest1).cast(square.dtype))
-        change = mean * (now.rate / now.lr) / (square.sqrt() + now.small)
+        mean.assign((wide(mean) * now.betas0 + grad * now.rest0).cast(mean.dtype))
+        square.assign((wide(square) * now.betas1 + grad * grad * now.rest1).cast(square.dtype))
+        change = wide(mean) * (now.rate / now.lr) / (wide(square).sqrt() + now.small)
         if now.group["weight_decay"]:
             change = change + p * now.weight_decay
         size, length = p.norm(), change.norm()
@@ -153,8 +153,8 @@ class Muon(Optimizer):
 
     def _change(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], now: Now) -> Tensor:
         group, buffer = now.group, state["momentum"]
-        buffer.assign((buffer * now.momentum + grad * now.rest).cast(buffer.dtype))
-        x = grad * now.rest + buffer * now.momentum if group["nesterov"] else _norm_free(buffer)
+        buffer.assign((wide(buffer) * now.momentum + grad * now.rest).cast(buffer.dtype))
+        x = grad * now.rest + wide(buffer) * now.momentum if group["nesterov"] else _norm_free(wide(buffer))
         n, m = p.shape
         x = x.T if n > m else x
         a, b, c = group["ns_coefficients"]

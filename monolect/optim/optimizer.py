@@ -105,6 +105,11 @@ def check_number(name: str, value: Any, low: float, high: float | None = None) -
     return float(value)
 
 
+def wide(t: Tensor) -> Tensor:
+    """Return `t` in float32 at least: the numbers of a group have no axes, so they would take a narrower dtype."""
+    return t if t.dtype.bits >= 32 else t.float()
+
+
 # `_value` and `_element` make no views: a view builds its node at each use, a tenth of the host cost of an SGD step.
 def _value(t: Any) -> Tensor:
     """Return a detached Tensor with the current value of `t`."""
@@ -485,7 +490,7 @@ class Optimizer:
 
     def _update(self, p: Tensor, state: dict[str, Tensor], now: Now) -> list[Tensor]:
         """Assign the new value of the parameter `p` and of its `state`; return them."""
-        value, grad = _value(p), _value(p.grad)
+        value, grad = wide(_value(p)), wide(_value(p.grad))
         change = self._change(value, -grad if now.group["maximize"] else grad, state, now)
         p.assign((value - change).cast(p.dtype))
         return [p, *state.values()]
@@ -511,7 +516,10 @@ class Optimizer:
         """Add to `now` what all parameters of a group share, such as the corrections that depend on the count."""
 
     def _change(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], now: Now) -> Tensor:
-        """Return the tensor to subtract from `p`, and assign new values to the tensors of `state`, by slot."""
+        """Return the tensor to subtract from `p`, and assign new values to the tensors of `state`, by slot.
+
+        `p` and `grad` are float32 at least; a rule that multiplies a state by a number makes it `wide` first.
+        """
         raise NotImplementedError
 
     # ---- state -------------------------------------------------------------------------------------------------------
@@ -699,4 +707,5 @@ __all__ = [
     "Settings",
     "check_number",
     "state_like",
+    "wide",
 ]

@@ -4,7 +4,7 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from monolect import Tensor, dtypes, grad
@@ -189,6 +189,10 @@ def test_lists_have_the_dtype_that_they_have_in_pytorch(data: st.DataObject) -> 
     array = st.builds(lambda d, x, n: np.full(n, x, d), st.sampled_from(SCALARS), st.integers(0, 1), st.just(2))
     row = st.lists(scalar, min_size=2, max_size=2)
     given_data = data.draw(st.one_of(scalar, st.lists(scalar, max_size=3), st.lists(st.one_of(row, array), max_size=3)))
-    want, got = torch.tensor(given_data), Tensor(given_data)
+    try:
+        want = torch.tensor(given_data)
+    except TypeError:  # some lists with NumPy's bools
+        reject()
+    got = Tensor(given_data)
     assert got.shape == tuple(want.shape) and got.dtype.name == str(want.dtype).removeprefix("torch.")
     assert got.tolist() == want.tolist()

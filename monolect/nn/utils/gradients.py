@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from monolect.base.dtype import dtypes
+from monolect.base.dtype import dtypes, promote
 from monolect.base.errors import ArgumentError, ShapeError
 from monolect.tensor.guard import guarded
 from monolect.tensor.tensor import Tensor
@@ -79,7 +79,8 @@ def clip_grads_with_norm_(
     """
     factor = (float(max_norm) / (total_norm + LEAST_NORM)).minimum(1.0)
     for g in _grads(parameters):
-        g.assign((g * _near(factor, g)).cast(g.dtype))
+        wide = g.cast(promote(g.dtype, factor.dtype))  # a factor without axes has the dtype of the gradient otherwise
+        g.assign((wide * _near(factor, g)).cast(g.dtype))
 
 
 @guarded

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from monolect.autograd import special
 from monolect.autograd.division import floor_quotient, floor_remainder, fmod, truncated_quotient, whole_quotient
 from monolect.autograd.graph import cast, e, number, where
-from monolect.autograd.operands import same_device
+from monolect.autograd.operands import by_value, common_dtype, nearest, promoted, same_device
 from monolect.autograd.powers import equal_exponent, integer_power, power
 from monolect.base.dtype import DType, dtypes, promote, scalar_dtype
 from monolect.base.errors import ArgumentError, DTypeError, IRError
@@ -95,14 +95,23 @@ def pair(self: Any, other: Any) -> tuple[UOp, UOp]:
     return promoted(a, operand(self, a, other))
 
 
-def promoted(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """Return both nodes cast to their promoted dtype, the common dtype of a binary operation by PyTorch's rules."""
-    if a.dtype is b.dtype:
-        if a.dtype.kind != "s":
-            return a, b
-        return cast(a, dtypes.float32), cast(b, dtypes.float32)
-    d = promote(a.dtype, b.dtype)
-    return cast(a, d), cast(b, d)
+def common(self: Any, *others: Any, convert: Callable[[UOp, DType], UOp] = cast) -> list[UOp]:
+    """Return the nodes of the Tensor `self` and of the operands `others`, promoted to one dtype by `convert`.
+
+    A Python number among several operands counts only if its category is higher than that of all tensors.
+    """
+    found = [x if isinstance(x, _NUMBERS) or is_scalar(x) else operand(self, self._uop, x) for x in others]
+    tensors = number(0, common_dtype(self._uop, *(u for u in found if u.__class__ is UOp)))
+    us = [self._uop, *(u if u.__class__ is UOp else operand(self, tensors, u) for u in found)]
+    d = common_dtype(*us)
+    return [convert(u, d) for u in us]
+
+
+def extremes(self: Any, *others: Any) -> list[UOp]:
+    """Return what `common` returns, for a maximum or minimum: a number, or an integer without axes, that the dtype does
+    not hold becomes the nearest one.
+    """
+    return common(self, *(clamp_to_dtype(self.dtype, x) for x in others), convert=nearest)
 
 
 def float_pair(self: Any, other: Any) -> tuple[UOp, UOp]:
@@ -161,7 +170,7 @@ def computes_in_float32(method: Method) -> Method:
 
     @wraps(method)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        d = promote(self.dtype, *(a.dtype for a in args if isinstance(a, TensorBase)))
+        d = common_dtype(self._uop, *(a._uop for a in args if isinstance(a, TensorBase)))
         if not d.is_float or d.bits >= 32:
             return method(self, *args, **kwargs)
         return method(self.float(), *(_as_float32(a) for a in args), **kwargs).cast(d)
@@ -216,7 +225,7 @@ def _compare(
                     return ~self._all_false() if getattr(operator, name)(nearest, other) else self._all_false()
                 a, b = cast(a, dtypes.float32), number(other, dtypes.float32)  # float32, as an element may be nan
         if (a.dtype is not b.dtype or a.dtype.kind == "s") and not _mixes_uint64_and_signed(a.dtype, b.dtype):
-            a, b = promoted(a, b)
+            a, b = by_value(a, b)
         if a.op != "CONST" and b.op != "CONST":
             same_device(a, b)
         try:
@@ -323,9 +332,7 @@ class ElementwiseMixin(TensorBase):
 
         Methods multiply them by their argument `alpha` or `value` in that dtype.
         """
-        us = [operand(self, self._uop, x) for x in others]
-        d = promote(self._uop.dtype, *(u.dtype for u in us))
-        return [self._wrap(cast(u, d)) for u in us]
+        return [self._wrap(u) for u in common(self, *others)[1:]]
 
     def add(self, other: TensorLike, *, alpha: Number = 1) -> Self:
         """Return `self + alpha * other`, broadcast and promoted.
@@ -525,7 +532,8 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1, 5]).maximum(Tensor([4, 2])).tolist()
         [4, 5]
         """
-        return binary(self, "MAX", clamp_to_dtype(self.dtype, other))
+        a, b = extremes(self, other)
+        return binary(self._wrap(a), "MAX", self._wrap(b))
 
     def minimum(self, other: TensorLike) -> Self:
         """Return the smaller element of self and `other`, broadcast and promoted; nan if either is nan.
@@ -535,7 +543,7 @@ class ElementwiseMixin(TensorBase):
         >>> Tensor([1.0, 5.0]).minimum(Tensor([float("nan"), 2.0])).tolist()
         [nan, 2.0]
         """
-        a, b = pair(self, clamp_to_dtype(self.dtype, other))
+        a, b = extremes(self, other)
         same_device(a, b)
         flip = "NEG" if a.dtype.is_float else "NOT"  # NOT reverses the order of integers without overflow
         try:
@@ -554,8 +562,7 @@ class ElementwiseMixin(TensorBase):
         rounded_twice = self * other + addend
         if not rounded_twice.dtype.is_float:
             return rounded_twice
-        a = self.cast(rounded_twice.dtype)
-        return self._wrap(build("MULACC", *pair(a, other), pair(a, addend)[1]))
+        return self._wrap(build("MULACC", *common(self, other, addend)))
 
     @computes_in_float32
     def addcmul(self, tensor1: TensorLike, tensor2: TensorLike, *, value: Number = 1) -> Self:
@@ -628,7 +635,7 @@ class ElementwiseMixin(TensorBase):
         other = other.item() if is_scalar(other) else other
         if clamp_to_dtype(self.dtype, other) is not other:
             self = self._wrap(cast(self._uop, dtypes.float32))  # the range of float32 includes the number
-        a, b = (self._wrap(u) for u in pair(self, other))
+        a, b = (self._wrap(u) for u in by_value(self._uop, operand(self, self._uop, other)))
         distance = (a - b).abs() if a.dtype.is_float else _distance(a, b)
         bound: Any = self._wrap(floating(b)).abs() * rtol + atol
         close: Any = (a == b) | ((distance <= bound) & distance.isfinite())
@@ -648,10 +655,10 @@ class ElementwiseMixin(TensorBase):
     # ---- logic and bits ----------------------------------------------------------------------------------------------
     def _bits(self, op: str, other: Any, reverse: bool = False) -> Self:
         """Return the bitwise `op` of self and `other`, exchanged if `reverse`. Raises DTypeError for floats."""
-        if self._uop.dtype.is_float:
-            raise DTypeError(
-                f"{op.lower()} needs integers or bool", expected="an integer dtype or bool", found=self.dtype.name
-            )
+        for x in (self, other):
+            if isinstance(x, TensorBase) and x.dtype.is_float:
+                name, expected = f"{op.lower()} needs integers or bool", "an integer dtype or bool"
+                raise DTypeError(name, expected=expected, found=x.dtype.name)
         return binary(self, op, other, reverse)
 
     def __and__(self, other: TensorLike) -> Self:
@@ -773,12 +780,13 @@ __all__ = [
     "REFLECTED",
     "binary",
     "clamp_to_dtype",
+    "common",
     "computes_in_float32",
+    "extremes",
     "float_pair",
     "floating",
     "in_float32",
     "negation",
     "operand",
     "pair",
-    "promoted",
 ]

@@ -16,15 +16,16 @@ from monolect.autograd.division import floor
 from monolect.autograd.gradient import cosine
 from monolect.autograd.graph import cast, e, full, number, where
 from monolect.autograd.operands import same_device
-from monolect.base.dtype import dtypes, promote
+from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DTypeError, IRError, ShapeError
 from monolect.base.numpy import is_scalar
 from monolect.ir.uop import UOp, build, const
 from monolect.tensor.base import AnyTensor, TensorBase, TensorLike, as_int, refused
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.methods.elementwise import (
-    clamp_to_dtype,
+    common,
     computes_in_float32,
+    extremes,
     float_pair,
     floating,
     in_float32,
@@ -345,18 +346,17 @@ class FunctionsMixin(TensorBase):
         """
         if min is None and max is None:
             raise ArgumentError("clamp needs a bound", expected="min, max or both", found="neither")
-        out: Any = self
-        for bound, less in ((min, "CMPLT"), (max, "CMPGT")):
-            if bound is not None:
-                a, b = pair(out, clamp_to_dtype(self.dtype, bound))
-                beyond = build(less, a, b) if a.dtype.is_float or less == "CMPLT" else build("CMPLT", b, a)
-                if a.dtype.is_float:
-                    beyond = build("OR", beyond, build("CMPNE", b, b))
-                y = build("WHERE", beyond, b, a)
-                if a.dtype.is_float:
-                    y = closed_alone(y, (a, b), _clamp_gradients("CMPGE" if less == "CMPLT" else "CMPLE", less))
-                out = self._wrap(y)
-        return self._wrap(out._uop)
+        bounds = {less: x for less, x in (("CMPLT", min), ("CMPGT", max)) if x is not None}
+        a, *found = extremes(self, *bounds.values())
+        for less, b in zip(bounds, found, strict=True):
+            beyond = build(less, a, b) if a.dtype.is_float or less == "CMPLT" else build("CMPLT", b, a)
+            if a.dtype.is_float:
+                beyond = build("OR", beyond, build("CMPNE", b, b))
+            y = build("WHERE", beyond, b, a)
+            if a.dtype.is_float:
+                y = closed_alone(y, (a, b), _clamp_gradients("CMPGE" if less == "CMPLT" else "CMPLE", less))
+            a = y
+        return self._wrap(a)
 
     clip = clamp
 
@@ -384,12 +384,10 @@ class FunctionsMixin(TensorBase):
         >>> Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), 0.5).tolist()
         [5.0, 15.0]
         """
-        a, b = pair(self, end)
-        w = operand(self, self._uop, weight)
+        a, b, w = common(self, end, weight)
         same_device(a, b)
-        d = promote(a.dtype, w.dtype)
         try:
-            return self._wrap(special.lerp(cast(a, d), cast(b, d), cast(w, d)))
+            return self._wrap(special.lerp(a, b, w))
         except IRError as error:
             raise refused("lerp", error, a, b, w) from None
 

@@ -229,7 +229,8 @@ class NormMixin(TensorBase):
         news = []
         for running, own, factor in ((mean, own_mean, 1.0), (var, own_var, unbiased)):
             if running is not None:
-                new = own.detach().reshape(running.shape) * (momentum * factor) + running * (1.0 - momentum)
+                old = running.cast(accumulator(running.dtype))  # a momentum without axes would take a narrow dtype
+                new = own.detach().reshape(running.shape) * (momentum * factor) + old * (1.0 - momentum)
                 news.append((running, new.cast(running.dtype)))
         return centred * (own_var + eps).rsqrt(), news
 

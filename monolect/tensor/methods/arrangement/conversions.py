@@ -179,8 +179,8 @@ class ConversionsMixin(TensorBase):
     def result_type(self, other: TensorLike) -> DType:
         """Return the dtype of `self + other`, where `other` is a tensor or a number.
 
-        >>> Tensor([1]).result_type(1.5), Tensor([1.0]).result_type(2)
-        (dtypes.float32, dtypes.float32)
+        >>> Tensor([1]).result_type(1.5), Tensor([1], dtype=dtypes.int8).result_type(Tensor(2))
+        (dtypes.float32, dtypes.int8)
         """
         x: Any = self
         found: DType = x._in_common(other)[0].dtype

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from monolect.autograd.closed_forms import closed_alone
 from monolect.autograd.graph import cast
+from monolect.autograd.operands import common_dtype
 from monolect.base.dtype import dtypes
 from monolect.base.errors import GradientError
 from monolect.ir.uop import UOp, build
 from monolect.tensor.base import TensorBase
-from monolect.tensor.methods.elementwise import float_pair, floating
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -44,18 +44,12 @@ def in_float64(method: Method) -> Method:
 
     @wraps(method)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        x = self._wrap(floating(self))
-        d = x.dtype
-
         def widened(a: Any) -> Any:
-            nonlocal d
-            if isinstance(a, TensorBase):
-                d = float_pair(x._wrap(cast(x._uop, d)), a)[0].dtype
-                a = a._wrap(cast(a._uop, dtypes.float64))
-            return a
+            return a._wrap(cast(a._uop, dtypes.float64)) if isinstance(a, TensorBase) else a
 
+        d = common_dtype(*(x._uop for x in (self, *args, *kwargs.values()) if isinstance(x, TensorBase)))
         given, named = [widened(a) for a in args], {k: widened(a) for k, a in kwargs.items()}
-        return method(x.cast(dtypes.float64), *given, **named).cast(d)
+        return method(widened(self), *given, **named).cast(d if d.is_float else dtypes.float32)
 
     return wrapper  # type: ignore[return-value]
 
