@@ -671,8 +671,8 @@ def randperm(
 def result_type(tensor: Tensor, other: TensorLike) -> DType:
     """Return the dtype of `tensor + other`, where `other` is a tensor or a number.
 
-    >>> monolect.result_type(Tensor([1]), 1.5), monolect.result_type(Tensor([1.0]), 2)
-    (dtypes.float32, dtypes.float32)
+    >>> monolect.result_type(Tensor([1]), 1.5), monolect.result_type(Tensor([1], dtype=dtypes.int8), Tensor(2))
+    (dtypes.float32, dtypes.int8)
     """
     return tensor.result_type(other)
 

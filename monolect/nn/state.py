@@ -21,7 +21,11 @@ _SHOWN = 5  # names in an error message; the others are counted
 
 
 class IncompatibleKeys(NamedTuple):
-    """Names that a state dict lacks, and those that the model lacks."""
+    """Names that a state dict lacks, and those that the model lacks.
+
+    >>> load_state_dict({"w": Tensor([1.0])}, {"b": Tensor([2.0])}, strict=False)
+    IncompatibleKeys(missing_keys=['w'], unexpected_keys=['b'])
+    """
 
     missing_keys: list[str]
     unexpected_keys: list[str]

@@ -604,8 +604,8 @@ class Tensor(
 
         >>> x = Tensor([3.0], requires_grad=True)
         >>> _ = x.data.mul_(2)
-        >>> x
-        Tensor([6.], requires_grad=True)
+        >>> x.tolist()
+        [6.0]
         """
         return self.detach()
 

@@ -23,10 +23,10 @@ OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other nu
     "random": "bernoulli binomial dropout kaiming_normal kaiming_uniform manual_seed multinomial normal poisson rand "
     "rand_like randint randint_like randn randn_like randperm uniform xavier_normal xavier_uniform",
     "random, in place": "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_",
-    "attributes": "device dim dtype element_size grad is_floating_point nbytes ndim numel requires_grad "
+    "attributes": "data device dim dtype element_size grad is_floating_point is_leaf nbytes ndim numel requires_grad "
     "requires_grad_ shape size uop",
     "several devices": "copy replicate replicated shard shard_axis",
-    "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach empty empty_like from_dlpack "
+    "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach detach_ empty empty_like from_dlpack "
     "from_file from_numpy item numpy realize to to_device tolist",
     "values alone": "allclose equal full_like ones ones_like zeros zeros_like",
     "of `cast`": "bfloat16 bitcast bool byte char double float half int long short type_as",
