@@ -26,8 +26,8 @@ OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other nu
     "attributes": "data device dim dtype element_size grad is_floating_point is_leaf nbytes ndim numel requires_grad "
     "requires_grad_ shape size uop",
     "several devices": "copy replicate replicated shard shard_axis",
-    "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach detach_ empty empty_like from_dlpack "
-    "from_file from_numpy item numpy realize to to_device tolist",
+    "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach detach_ empty empty_like "
+    "from_dlpack from_file from_numpy item numpy realize to to_device tolist",
     "values alone": "allclose equal full_like ones ones_like zeros zeros_like",
     "of `cast`": "bfloat16 bitcast bool byte char double float half int long short type_as",
     "other names": "absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh clip concat "
