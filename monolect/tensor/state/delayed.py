@@ -118,11 +118,13 @@ class Call:
         record = self.record
         if is_observed() or watched.nodes:
             return None
-        held = [call for call in self.inner if (holder := call.holder) is not None and holder() is not None]
-        if again := [call for call in held if call.is_recomputed]:
-            if all([call._store() for call in again]):
-                record.n_built = 0  # its nodes are built from these values
-            return None
+        held: list[Call] = []
+        if self.inner:
+            held = [call for call in self.inner if (holder := call.holder) is not None and holder() is not None]
+            if again := [call for call in held if call.is_recomputed]:
+                if all([call._store() for call in again]):
+                    record.n_built = 0  # its nodes are built from these values
+                return None
         one = None if record.one is None or record.choices is not settings.choices else record.one()
         if one is None and not is_alone and not self.has_inputs():
             return None
