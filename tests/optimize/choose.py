@@ -1,7 +1,7 @@
 """Choose the actions of every kernel of the frozen corpus for every target, and write them as text.
 
     python -m tests.optimize.choose > FILE
-    python -m tests.optimize.choose 2       (for every second target)
+    python -m tests.optimize.choose 2 1     (every second kernel, from number 1 on, for every second target)
 
 It runs in a process of its own: the order of commutative operands is the order in which nodes were made, so it must not
 depend on which tests ran before. The first line counts kernels
@@ -96,13 +96,13 @@ def lines(k: Kernel, step: int) -> Iterator[str]:
         yield f"  {targets_text(names)}: {actions}"
 
 
-def main(step: int = 1) -> None:
-    """Print the choices, for the targets of each flow with this step."""
+def main(step: int = 1, first: int = 0) -> None:
+    """Print the choices for kernels from number `first` on, and for the targets of each flow, both with this step."""
     gc.disable()
     found = list(kernels())
     of_class = Counter(classify(k.sink) for k in found)
     print(f"{len(found)} kernels: " + ", ".join(f"{of_class[c]} {c}" for c in KernelClass if of_class[c]))
-    for k in found:
+    for k in found[first::step]:
         print("\n".join(lines(k, step)))
 
 
