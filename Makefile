@@ -21,9 +21,9 @@ demo: .venv/.stamp-demo ## train on handwritten digits, save, load, show the ker
 # a process for each core, eight at most: kernels have threads of their own
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
-SOME := --draw=16
+SOME := --draw=32
 
-test: .venv/.stamp-test ## run the tests, without the slow ones; of the cells of sweeps one in sixteen
+test: .venv/.stamp-test ## run the tests, without the slow ones; of the cells of sweeps one in thirty-two
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(SOME)
 
 test-all: .venv/.stamp-test ## run all tests and all cells, with many more random examples
