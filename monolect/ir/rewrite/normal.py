@@ -147,8 +147,8 @@ def may_be_input(c: UOp) -> bool:
 
 
 def may_vary(value: float) -> bool:
-    """Whether `value` may be an input of a program in place of a constant of a dtype of INPUTS: it is no mark, and does
-    not round to one, to 0 or to infinity.
+    """Whether a program may read the float `value` from memory instead of having it as a constant. It may not if
+    `value` is close to one of MARKS, or rounds to 0 or infinity in one of the dtypes INPUTS.
     """
     size = abs(value)
     return 1e-30 < size < 1e30 and all([abs(size - m) > 1e-6 for m in MARKS])

@@ -10,7 +10,7 @@ of their operands alone, the operands are computed Tensors that lead to no leaf,
 the nodes are built by the method itself.
 
 A float operand that differs from call to call is an input of the program, which reads it from a BUFFER (Number). Such
-a program is built by the methods, with a Tensor in place of the float.
+a program is built by calling the methods with a Tensor of that BUFFER instead of the float.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from monolect.base.settings import Context, settings
 from monolect.ir.placement import placement
 from monolect.ir.rewrite.normal import INPUTS, may_vary
 from monolect.ir.uop import UOp, next_serial, toposort
-from monolect.runtime.buffer import base_of, from_number
+from monolect.runtime.buffer import base_of, from_number, is_realized
 from monolect.runtime.known import is_observed, known_program, launched
 from monolect.runtime.realize.encode import One
 from monolect.runtime.realize.execute import compute
@@ -145,6 +145,8 @@ class Call:
         """Compute the value, which a Tensor holds, on its own, and return whether that was done. A large value stays a
         part of the programs that need it.
         """
+        if self.node is not None:  # stored by another call, or built: then the batch with the nodes stores it
+            return is_realized(self.node)
         record = self.record
         holder = None if self.holder is None else self.holder()
         if prod(record.shape) * record.dtype.itemsize > SMALL_BYTES or (value := self.run(True)) is None:
@@ -382,7 +384,7 @@ def _without_float(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def _dtype_of(x: Any) -> DType | None:
-    """Return the dtype of the operand `x` of a Call if that is in place of a Tensor."""
+    """Return the dtype of the operand `x` of a Call if it is the BUFFER or the Call of a Tensor; None for a number."""
     found: DType | None = x.dtype if x.__class__ is UOp else x.record.dtype if x.__class__ is Call else None
     return found
 
