@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 _COMPLEX = "complex numbers are out of scope; keep real and imaginary parts as two tensors"
 _FACTORS = "factorisations and solvers of matrices are out of scope; use numpy.linalg on x.numpy()"
 _MEMORY = "a lazy tensor has no storage, strides or pointers of its own; use reshape, permute, unfold or contiguous()"
-_SHAPE = "a tensor keeps its shape; write x = x.{0}(...)"
 _DRAWN = "random numbers come from monolect.random and Tensor.rand, randn, uniform, normal; assign them by x.copy_(...)"
 _SPECTRA = "Fourier transforms are out of scope; use numpy.fft on x.numpy()"
 
@@ -38,7 +37,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
         " storage storage_offset untyped_storage",
         _MEMORY,
     ),
-    ("Tensor", "squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ as_strided_ resize_ set_", _SHAPE),
+    ("Tensor", "as_strided_ resize_ set_", "a tensor keeps its elements; write x = x.reshape(...) or x = x[...]"),
     ("Tensor", "__delitem__", "a tensor keeps its shape; select the other elements by x[mask]"),
     ("Tensor", "apply_ map_ map2_", "compose methods of all elements, or write a custom_kernel"),
     ("Tensor", "is_ipu cuda ipu xpu", "the device is x.device; move a tensor by x.to(device)"),

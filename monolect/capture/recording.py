@@ -94,6 +94,7 @@ class Recording:
         args, kwargs = unflatten(self.given, iter([placeholder_of[id(t)] for t in self.arguments]))
         with execute.listening.to(self.runs), changes.seen() as self.seen:
             self.seen.checks, self.seen.start, self.seen.inputs = self.checks, self.start, frozenset(self.inputs)
+            self.seen.known = {*self.before, *(id(t) for r in self.reached for t, _ in r.flags)}
             self.seen.bring, self.seen.on_read = (
                 gradient_supplier(self.supplied, _placeholder),
                 self.step.not_kept.on_read,

@@ -163,7 +163,10 @@ class TensorBase(_Joined):
     A view, a Tensor that shows memory of another Tensor, builds `_uop` from the node of that Tensor at each use.
     """
 
-    __slots__ = ("__weakref__", "_call", "_grad", "_growth", "_is_frozen", "_part", "_requires_grad", "_uop", "_view")
+    __slots__ = (
+        "__weakref__", "_call", "_grad", "_growth", "_is_frozen", "_is_guarded", "_part", "_requires_grad", "_uop",
+        "_view",
+    )  # fmt: skip
     _is_view = False
     _is_delayed = False
     _kind: Any  # the class that the user sees; the class of a view is a subclass of it
@@ -174,6 +177,7 @@ class TensorBase(_Joined):
     _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
     _growth: tuple[int, int]  # of a leaf that was written: largest height of its node, number of writes that raised it
+    _is_guarded: bool  # True where a captured step depends on it; others have no value of it
     _is_frozen: bool  # True where it was a leaf before; many Tensors have no value of it
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

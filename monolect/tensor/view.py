@@ -17,7 +17,7 @@ from math import prod
 from sys import getrefcount
 from typing import Any
 
-from monolect.autograd.graph import reshape, shrink_axis
+from monolect.autograd.graph import permute, reshape, shrink_axis
 from monolect.backend.common.host.memory import ONE_REF
 from monolect.base.errors import ArgumentError
 from monolect.base.origin import provenance
@@ -31,12 +31,15 @@ from monolect.tensor.base import AnyTensor, TensorBase, check_count, without_gra
 Make = Callable[[UOp], UOp]  # maps the node of the base to the node of the view
 Strides = tuple[int, ...]  # one for each axis, in elements
 Restride = Callable[[Strides], Strides | None]  # maps the strides of the base to those of the view; None: unknown
+AxisOrder = tuple[int | None, ...]  # number of an axis of the base for each axis; None: a new axis of size 1
 Path = tuple[tuple[Make, Restride | None, Make | bool], ...]  # (make, restride, writes) of each Window from the root on
 
 MEMORY = frozenset(("BUFFER", "AFTER"))
 _new = object.__new__
 _slot: Any = vars(TensorBase)["_uop"]
 _leaf_numbers = count()
+# "last" -> an object for the last change of axes in place of a Tensor that a captured step depends on: a guard of steps
+arrangement: dict[str, object] = {"last": object()}
 
 
 class Window:
@@ -46,16 +49,26 @@ class Window:
     where elements of the view share memory. `restride` maps the strides of `parent` to those of the view; if it is
     None, they are unknown. `origin` is the user's line. For a base without memory, `node` caches the node or value of
     the view for the node `seen` of the base. For a view that is a leaf, `current` calls `note` with each node that it
-    makes, and `unmarked` is the `make` from before the view became a leaf.
+    makes, and `unmarked` is the `make` from before the view became a leaf. `base_shape` is the Rearranged of the base
+    when the view was made, or None if the base had not changed its axes in place.
     """
 
-    __slots__ = ("make", "node", "note", "origin", "parent", "restride", "seen", "unmarked", "writes")
+    __slots__ = ("_parent", "base_shape", "make", "node", "note", "origin", "restride", "seen", "unmarked", "writes")
 
     def __init__(self, parent: Any, make: Make, restride: Restride | None, writes: Make | None, origin: Any) -> None:
-        self.parent, self.make, self.restride, self.writes, self.origin = parent, make, restride, writes, origin
+        self._parent, self.make, self.restride, self.writes, self.origin = parent, make, restride, writes, origin
+        self.base_shape = _rearranged(parent) if parent._is_view else None
         self.seen: weakref.ref[UOp] | None = None
         self.node: UOp | None = None
         self.note: Callable[[UOp], None] | None = None
+
+    @property
+    def parent(self) -> Any:
+        """The base. If it has changed its axes in place since this view was made, the Tensor that kept the old ones."""
+        above = self._parent
+        while above._is_view and (now := _rearranged(above)) is not None and now is not self.base_shape:
+            above = self._parent = now.before
+        return above
 
     def current(self) -> UOp:
         """Return the node of the view for the current node of its base.
@@ -63,7 +76,8 @@ class Window:
         The node is not cached where the base has memory: a reference to that memory would prevent an in-place write by
         a step.
         """
-        above: UOp = self.parent._uop
+        base = self._parent
+        above: UOp = (self.parent if base._is_view else base)._uop
         if self.seen is not None and self.seen() is above and self.node is not None:
             return self.node
         u = self.make(above)
@@ -76,6 +90,80 @@ class Window:
         else:
             self.seen, self.node = weakref.ref(above), u
         return u
+
+
+class Rearranged(Window):
+    """Describe a Tensor that changed its axes in place (`rearrange`): it shows all of its base `parent`.
+
+    `axes` is what `_Axes` takes. `before` is the Tensor that kept the axes from before: views that were made of this
+    Tensor earlier find their base there, so a Tensor need not know its views.
+    """
+
+    __slots__ = ("axes", "before")
+
+    def __init__(self, parent: Any, axes: AxisOrder, before: Any, origin: Any) -> None:
+        make = _Axes(axes)
+        super().__init__(parent, make, make.strides, make, origin)
+        self.axes, self.before = axes, before
+
+
+class _Axes:
+    """Map a node to the same elements with other axes: axis k of the result is axis `axes[k]`, or a new one of size 1
+    where that is None. Axes that `axes` does not name have size 1.
+    """
+
+    __slots__ = ("axes",)
+
+    def __init__(self, axes: AxisOrder) -> None:
+        self.axes = axes
+
+    def __call__(self, u: UOp) -> UOp:
+        shape = u.shape
+        kept = [a for a in self.axes if a is not None]
+        order = (*kept, *(a for a in range(len(shape)) if a not in kept))
+        u = u if order == tuple(range(len(shape))) else permute(u, order)
+        return reshape(u, tuple(1 if a is None else shape[a] for a in self.axes))
+
+    def strides(self, s: Strides) -> Strides:
+        return tuple(1 if a is None else s[a] for a in self.axes)
+
+
+def _rearranged(t: Any) -> Rearranged | None:
+    """Return how the view `t` changed its axes in place, or None if it did not."""
+    window = t._view
+    return window if window.__class__ is Rearranged else None
+
+
+def axes_in_place(t: Any) -> AxisOrder | None:
+    """Return the axes that `t` has since it changed its axes in place, as numbers of axes of its base or None for a new
+    axis; None if it did not change them.
+    """
+    now = _rearranged(t) if t._is_view else None
+    return None if now is None else now.axes
+
+
+def rearrange(t: Any, axes: AxisOrder) -> None:
+    """Change the axes of `t` in place: axis k is the former axis `axes[k]`, or a new one of size 1 where that is None.
+
+    The former axes that `axes` does not name have size 1. Views of `t` keep their shapes and share memory with it.
+    """
+    if getattr(t, "_is_guarded", False):
+        arrangement["last"] = object()
+    u, window = t._uop, t._view if t._is_view else None  # a delayed Tensor has a node, and its own class, from here on
+    if window.__class__ is Rearranged and getrefcount(window) <= ONE_REF + 1:  # no view was made since: one step
+        axes = tuple(None if a is None else window.axes[a] for a in axes)
+        t._view = Rearranged(window.parent, axes, window.before, provenance())
+        return
+    kind = t._kind
+    if window is None:
+        before = kind._holding(u)
+    else:
+        before = _new(t.__class__)
+        before._view, before._grad, before._requires_grad = window, None, False
+    t._view = Rearranged(before, axes, before, provenance())
+    t.__class__ = view_kind(kind)
+    if window is None:
+        _slot.__delete__(t)  # a second reference to the memory
 
 
 def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, writes: Make | bool = True) -> AnyTensor:
@@ -158,7 +246,11 @@ def view_kind(kind: Any) -> type:
     """
 
     def become(t: Any, u: UOp) -> None:
-        if not hasattr(t, "_view") or is_row_major(t):  # no `_view` yet: a Tensor that `type(view)(...)` makes
+        if hasattr(t, "_view") and _rearranged(t) is not None:  # its views look for their bases in its Window
+            before = _new(t.__class__)
+            before._view, before._grad, before._requires_grad = t._view, None, False
+            t._view = Rearranged(kind._wrap(u), tuple(range(len(u.shape))), before, t._view.origin)
+        elif not hasattr(t, "_view") or is_row_major(t):  # no `_view` yet: a Tensor that `type(view)(...)` makes
             _slot.__set__(t, u)
             t.__class__ = kind
             t._view = None
@@ -286,9 +378,12 @@ def _follows_variable(t: Any) -> bool:
 
 def is_alone(t: Any) -> bool:
     """Whether the view `t` holds the only references to its bases: its parent, the parent of that, and so on. It is
-    True for a Tensor that is no view.
+    True for a Tensor that is no view, and False for one that changed its axes in place: its views may look for their
+    base there.
     """
     while t._is_view:
+        if _rearranged(t) is not None:
+            return False
         parent = t._view.parent
         if getrefcount(parent) > ONE_REF + 1:  # this name, and the window
             return False
@@ -497,7 +592,9 @@ __all__ = [
     "aliases",
     "apply_path",
     "apply_path_or_copy",
+    "arrangement",
     "as_leaf",
+    "axes_in_place",
     "computed_by",
     "detached",
     "in_memory",
@@ -506,6 +603,7 @@ __all__ = [
     "is_row_major",
     "names_of",
     "path_of",
+    "rearrange",
     "reshaped",
     "root_of",
     "same_view_of",

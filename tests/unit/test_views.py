@@ -2,12 +2,27 @@
 
 import copy
 import gc
+import pickle
 import weakref
 
 import numpy as np
 import pytest
 
-from monolect import ArgumentError, DTypeError, GradientError, JitError, ShapeError, Tensor, dtypes, function, jit, nn
+from monolect import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    GradientError,
+    JitError,
+    ShapeError,
+    Tensor,
+    dtypes,
+    function,
+    jit,
+    nn,
+    no_grad,
+)
+from monolect.func import vmap
 from monolect.tensor.view import is_row_major, reshaped, root_of, row_major, strides
 
 
@@ -287,3 +302,145 @@ def test_a_write_of_no_elements_changes_nothing_also_where_elements_share_memory
         t[:, 4:] = np.ones((3, 2), np.float32)
     with pytest.raises(ArgumentError, match="a view that repeats elements"):
         t[:, 3:] = 5.0
+
+
+# ---- axes that change in place --------------------------------------------------------------------------------------
+def test_views_keep_their_shape_where_the_axes_of_the_base_change() -> None:
+    t = table()
+    row, flat = t[0], t.reshape(12)
+    assert t.t_() is t and t.shape == (4, 3) and row.shape == (4,)
+    column = t[:, 0]  # the same elements as `row`
+    t.unsqueeze_(1)
+    row += 10
+    t[3, 0, 2] = -1.0
+    np.testing.assert_array_equal(column.numpy(), [10, 11, 12, 13])
+    want = np.arange(12, dtype=np.float32).reshape(3, 4)
+    want[0] += 10
+    want[2, 3] = -1
+    np.testing.assert_array_equal(t.numpy(), want.T[:, None])
+    np.testing.assert_array_equal(flat.numpy(), want.reshape(12))
+    np.testing.assert_array_equal(t.squeeze_().transpose_(0, 1).numpy(), want)
+
+
+def test_an_element_keeps_its_number_where_the_axes_of_the_base_change() -> None:
+    t = table()
+    read, written = t[1, 2], t[2, 1]
+    t.t_()
+    assert read.item() == 6
+    written.fill_(50)
+    assert t[1, 2].item() == 50
+
+
+def test_repeated_changes_of_axes_are_one_step_to_the_base() -> None:
+    t = table()
+    for _ in range(2000):
+        t.t_().unsqueeze_(0).squeeze_(0)
+    assert t.tolist() == table().tolist() and root_of(t) is t._view.parent
+
+
+def test_gradients_flow_through_axes_that_changed_in_place() -> None:
+    x = table()
+    x.requires_grad = True
+    y = x * x
+    row = y[1]
+    y.t_()
+    (y[:, 0] * 3 + row).sum().backward()
+    want = 2 * np.arange(12, dtype=np.float32).reshape(3, 4) * np.array([[3], [1], [0]])
+    np.testing.assert_array_equal(x.grad.numpy(), want)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 3)])  # of a square, the shape does not tell
+def test_steps_follow_axes_that_change_in_place(shape: tuple[int, int]) -> None:
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    read, state, argument = (Tensor(values).clone().realize() for _ in range(3))
+    first = state[0]
+
+    @jit
+    def reads(x: Tensor) -> Tensor:
+        return (read * x).sum(0)
+
+    @jit
+    def writes(x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return state.sum(0)
+
+    @jit
+    def doubles(x: Tensor) -> Tensor:
+        x.copy_(x * 2)
+        return x.sum(0)
+
+    @function
+    def traced(x: Tensor) -> Tensor:
+        return (read - x).sum(0)
+
+    at, doubled, one = values, values, Tensor(1.0)
+    for call in range(9):
+        if call in (3, 6):
+            read.t_(), state.t_(), argument.t_()
+        way = (lambda a: a.T) if 3 <= call < 6 else (lambda a: a)
+        at, doubled = at + 1, doubled * 2
+        np.testing.assert_array_equal(reads(one).numpy(), way(values).sum(0))
+        np.testing.assert_array_equal(traced(one).numpy(), way(values - 1).sum(0))
+        np.testing.assert_array_equal(writes(one).numpy(), way(at).sum(0))
+        np.testing.assert_array_equal(doubles(argument).numpy(), way(doubled).sum(0))
+        np.testing.assert_array_equal(first.numpy(), at[0])
+
+
+def test_a_step_changes_the_axes_of_its_own_tensors() -> None:
+    @jit
+    def step(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y, constant = x * 2, Tensor([1.0, 2.0])
+        row = y.t_()[0]
+        y += 1
+        return y.unsqueeze_(0), row, constant.unsqueeze_(1)
+
+    for k in range(4):
+        y, row, constant = step(table() + k)
+        want = (table().numpy() + k).T * 2 + 1
+        np.testing.assert_array_equal(y.numpy(), want[None])
+        np.testing.assert_array_equal(row.numpy(), want[0])
+        assert constant.tolist() == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("wrap", [jit, function, lambda f: vmap(f, in_dims=0)])
+def test_axes_of_a_tensor_from_outside_do_not_change_in_a_step(wrap) -> None:
+    memory, pending = table(), table() + 1
+    for make in (lambda x: x, lambda x: memory, lambda x: pending):
+
+        def f(x: Tensor) -> Tensor:
+            make(x).t_()  # noqa: B023
+            return x * 1
+
+        given = Tensor(np.ones((2, 3, 4), np.float32)) if wrap not in (jit, function) else table()
+        if wrap not in (jit, function) and make(given) is pending:
+            continue  # vmap runs its function each time
+        shape = given.shape
+        with pytest.raises(JitError, match="t_ in a captured or traced function"):
+            wrap(f)(given)
+        assert (memory.shape, pending.shape, given.shape) == ((3, 4), (3, 4), shape)
+
+
+def test_a_leaf_keeps_its_shape() -> None:
+    layer = nn.Linear(2, 3)
+    with pytest.raises(GradientError, match="t_ changes the shape of a leaf"):
+        layer.weight.t_()
+    with no_grad(), pytest.raises(GradientError, match="unsqueeze_ changes the shape of a leaf"):
+        layer.weight.unsqueeze_(0)
+    layer.weight.requires_grad = False
+    with pytest.raises(GradientError, match="changes the shape of a leaf"):
+        layer.weight.transpose_(0, 1)
+    with pytest.raises(ShapeError, match="t_\\(\\) is for matrices"):
+        Tensor.zeros(1, 2, 3).t_()
+    with pytest.raises(AxisError):
+        Tensor.zeros(1, 2).squeeze_(2)
+
+
+def test_copies_and_files_of_axes_that_changed_in_place() -> None:
+    for way in (copy.deepcopy, lambda names: pickle.loads(pickle.dumps(names))):
+        t = table()
+        row = t[0]
+        t.t_()
+        new, part = way((t, row))
+        part += 1
+        assert new.shape == (4, 3) and new.tolist() == (t.numpy() + [1, 0, 0]).tolist()
+        assert t.tolist() == table().T.tolist()

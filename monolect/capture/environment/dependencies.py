@@ -49,6 +49,7 @@ from monolect.capture.environment.guards import (
 from monolect.ir.uop import UOp
 from monolect.tensor.base import TensorBase
 from monolect.tensor.tree import PLAIN, ByIdentity, bytes_of, content_of, fields, plain
+from monolect.tensor.view import arrangement, axes_in_place
 
 _PACKAGE = __name__.partition(".")[0]
 _CODE_TYPES = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
@@ -141,6 +142,8 @@ class Dependencies(Guards):
                 self._alive.append(x)
                 stack.extend(reversed([*self._inside(x, name), *self._native_attributes(x)]))
             self._names += [name] * (len(self._key) - len(self._names))
+        if self.flags:
+            self.entries.append((arrangement, "last", arrangement["last"]))
         known, self.attributes = self.attributes, self.attributes | self._new_names
         return known == self.attributes
 
@@ -154,12 +157,13 @@ class Dependencies(Guards):
             if not t._is_view:  # a view follows its base
                 self.tensors.append(t)
             self.flags.append((t, t._requires_grad))
+            t._is_guarded = True
         if self.by_kind and not t._is_view:
             u = t._uop
             number = self.nodes.setdefault(u, len(self.nodes))
             self._key.append((number, self._numbers[id(t)], u.shape, u.dtype, t.device, t._requires_grad))
         else:
-            self._key.append((ByIdentity(t), t._requires_grad))
+            self._key.append((ByIdentity(t), t._requires_grad, axes_in_place(t)))
             if self.by_kind and t._requires_grad:  # a leaf has a node that its base does not lead to
                 self._key.append(self.nodes.setdefault(t._uop, len(self.nodes)))
 

@@ -87,7 +87,7 @@ TYPES = {
     ),
 }
 MODULES = {"os", "builtins"}
-# Forms that change the shape, that are drawn, or that are written by hand.
+# Forms that are drawn, or that are written by hand, as those that change the shape.
 NOT_IN_PLACE = frozenset(
     "squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ bernoulli_ cauchy_ exponential_ geometric_ log_normal_"
     " normal_ random_ uniform_ copy_ fill_ zero_ requires_grad_ dropout_".split()

@@ -29,6 +29,7 @@ FILES = (
     *(f"unit/test_{x}.py" for x in ("surface", "linalg", "conv", "loss", "nn", "network", "random", "distributions")),
     *(f"unit/test_{x}.py" for x in ("save_load", "training_tools", "module_tools", "func", "pruned_and_parametrized")),
     "unit/test_tensor_core.py",
+    "fuzz/test_views.py",
     "fuzz/edge_rows_of_axes.py",
     "fuzz/edge_rows_of_values.py",
 )

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from monolect.base.errors import IndexRangeError, JitError
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, toposort
+from monolect.runtime.buffer import base_of
 from monolect.runtime.realize.locks import CheckedLock
 
 
@@ -92,7 +93,16 @@ class Assigned(Noted):
         self.bring: Callable[[Any, Any], Any] | None = None  # (tensor, external gradient) -> its placeholder
         self.on_read: Callable[[], None] | None = None  # NotKept.on_read of the step under capture
         self.inputs: frozenset[UOp] = frozenset()  # placeholders of the arguments
+        self.known: Collection[int] = ()  # ids of Tensors that existed before the step
         self.is_disturbed = False  # another thread computed a state of the step: the record of its kernels lacks that
+
+    def is_outside(self, tensor: Any, u: UOp) -> bool:
+        """Return whether `tensor`, of node `u`, existed before the step, or may have: a trace, for which `start` is 0,
+        does not know when memory was made.
+        """
+        b = base_of(u)
+        is_older = b.serial < self.start or not self.start or b in self.inputs
+        return id(tensor) in self.known or (b.op == "BUFFER" and is_older)
 
 
 under_way: list[Any] = []  # captures, traces and derivatives in progress, of all threads

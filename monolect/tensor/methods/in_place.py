@@ -1,24 +1,28 @@
 """Methods that write to a Tensor: augmented assignment, `copy_`, `fill_`, `zero_`.
 
-Invariant: the dtype and the shape of the Tensor stay. A write to a view changes its base and all other views of the
-base.
+Invariant: the dtype stays. A write to a view changes its base and all other views of the base. The forms that change
+the shape (`squeeze_`, `t_`) change that of the one Tensor, not of its base or its views, and move no element.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from monolect.autograd.graph import cast, full
 from monolect.base.dtype import dtypes
-from monolect.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from monolect.base.errors import ArgumentError, DTypeError, GradientError, JitError, ShapeError
 from monolect.base.numpy import is_array
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp
-from monolect.tensor.base import AnyTensor, Data, TensorBase, TensorLike, on_device, on_device_of, refused_shape
+from monolect.runtime.replay.in_progress import changes
+from monolect.tensor.base import AnyTensor, Axes, Data, TensorBase, TensorLike, on_device, on_device_of, refused_shape
 from monolect.tensor.devices.methods import compute_device
 from monolect.tensor.guard import guard_methods
+from monolect.tensor.methods.movement import may_differ
+from monolect.tensor.state.leaves import is_parameter
+from monolect.tensor.view import rearrange
 
 
 def kind_rank(dtype: Any) -> int:
@@ -160,6 +164,69 @@ class InPlaceMixin(TensorBase):
         [0.0, 0.0]
         """
         return self.fill_(0)
+
+    # ---- shape -------------------------------------------------------------------------------------------------------
+    def squeeze_(self, dim: Axes = None) -> Self:
+        """Drop the axes of size 1, or those of `dim` (an axis or several) that have size 1, and return self.
+
+        Raises AxisError for a missing axis, GradientError for a leaf that requires or required a gradient, JitError for
+        a tensor from outside of a captured step.
+
+        >>> Tensor.ones(2, 1, 3, 1).squeeze_(1).shape
+        (2, 3, 1)
+        """
+        dims, shape = self._axes(dim), self.shape
+        return self._rearranged("squeeze_", [a for a, n in enumerate(shape) if a not in dims or may_differ(n, 1)])
+
+    def unsqueeze_(self, dim: int) -> Self:
+        """Add an axis of size 1 at index `dim` of the new shape, and return self. Errors are those of `squeeze_`.
+
+        >>> Tensor.ones(2, 3).unsqueeze_(-1).shape
+        (2, 3, 1)
+        """
+        axes: list[int | None] = [*range(self.ndim)]
+        axes.insert(self._axis(dim, self.ndim + 1), None)
+        return self._rearranged("unsqueeze_", axes)
+
+    def transpose_(self, dim0: int, dim1: int) -> Self:
+        """Exchange the axes `dim0` and `dim1`, and return self. Errors are those of `squeeze_`.
+
+        >>> t = Tensor([[1, 2], [3, 4]])
+        >>> row = t[0]
+        >>> _ = t.transpose_(0, 1)
+        >>> _ = row.fill_(7)  # it shares memory with the first column now
+        >>> t.tolist()
+        [[7, 3], [7, 4]]
+        """
+        axes: list[int | None] = [*range(self.ndim)]
+        a, b = self._axis(dim0), self._axis(dim1)
+        axes[a], axes[b] = b, a
+        return self._rearranged("transpose_", axes)
+
+    swapaxes_ = swapdims_ = transpose_
+
+    def t_(self) -> Self:
+        """Transpose a matrix in place, and return self; a vector or a scalar is unchanged. Raises ShapeError for more
+        than two axes; other errors are those of `squeeze_`.
+
+        >>> Tensor([[1, 2, 3]]).t_().shape
+        (3, 1)
+        """
+        if self.ndim > 2:
+            raise ShapeError("t_() is for matrices", expected="at most 2 axes", found=f"shape {self.shape}")
+        return self._rearranged("t_", [*reversed(range(self.ndim))])
+
+    def _rearranged(self, name: str, axes: Sequence[int | None]) -> Self:
+        """Change the axes of self in place as `rearrange` does, and return self. `name`: the method, for messages."""
+        if is_parameter(self):
+            expected = f"a tensor that is no parameter; use x.{name[:-1]}(), and copy the result into a new leaf"
+            raise GradientError(f"{name} changes the shape of a leaf", expected=expected, found=name)
+        if changes.enclosing and changes.enclosing[-1].is_outside(self, self._uop):
+            expected = f"a tensor that the step makes; use x = x.{name[:-1]}(...)"
+            raise JitError(f"{name} in a captured or traced function", expected=expected, found="a tensor from outside")
+        if tuple(axes) != tuple(range(self.ndim)):
+            rearrange(self, tuple(axes))
+        return self
 
 
 __all__ = ["InPlaceMixin", "into", "kind_rank"]

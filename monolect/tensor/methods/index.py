@@ -73,6 +73,7 @@ def _element_kind(kind: Any) -> type:
             return view(None, u, key)
 
         _window_slot.__set__(t, found := Window(parent, of, lambda _: (), of, None))
+        found.base_shape = None  # the base may have changed its axes in place since
         t.__class__ = view_kind(kind)
         t._part = None  # a second reference to the base
         return found
@@ -95,7 +96,7 @@ class IndexMixin(TensorBase):
 
     def __getitem__(self, key: Key) -> Self:
         at = _element_index(self._uop, key)
-        if at is None or not settings.GRAD:
+        if at is None or self._is_view or not settings.GRAD:
             return _part_of(self, key)
         t: Any = _new(_element_kind(self._kind))
         t._part = self, key, at

@@ -105,7 +105,7 @@ class MovementMixin(TensorBase):
         ((2, 3), (2, 3, 1))
         """
         axes = self._axes(dim)
-        return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes or _may_differ(n, 1)))
+        return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes or may_differ(n, 1)))
 
     def unsqueeze(self, dim: int) -> Self:
         """Return self with a new axis of size 1 at index `dim` of the result. Raises AxisError outside of the result.
@@ -145,9 +145,9 @@ class MovementMixin(TensorBase):
         """
         new, old = check_sizes(as_sizes((shape,))), self.shape
         added = len(new) - len(old)
-        kept = [k >= added and not _may_differ(n, old[k - added]) for k, n in enumerate(new)]
+        kept = [k >= added and not may_differ(n, old[k - added]) for k, n in enumerate(new)]
         try:
-            writes = new == old or all(k or not _may_differ(n, 1) for k, n in zip(kept, new, strict=True))
+            writes = new == old or all(k or not may_differ(n, 1) for k, n in zip(kept, new, strict=True))
             return shown(
                 self,
                 lambda u: graph.broadcast_to(u, new),
@@ -619,7 +619,7 @@ def _is_nested(x: Any) -> bool:
     return isinstance(x, tuple | list) and len(x) == 1 and (x[0] is None or isinstance(x[0], tuple | list))
 
 
-def _may_differ(n: Any, k: int) -> bool:
+def may_differ(n: Any, k: int) -> bool:
     """Whether the size `n` is not known to be `k`."""
     return n.__class__ is not int or n != k
 
