@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
-    "bounded", deadline=None, max_examples=40, print_blob=True, suppress_health_check=_SLOW_IS_FINE
+    "bounded", deadline=None, max_examples=30, print_blob=True, suppress_health_check=_SLOW_IS_FINE
 )
 settings.register_profile(
     "thorough", deadline=None, max_examples=1000, print_blob=True, suppress_health_check=_SLOW_IS_FINE
@@ -56,10 +56,10 @@ def pytest_collection() -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one in `--draw` of the cells of each sweep, at least one, after `-m` and `-k` have left out theirs.
+    """Keep one in `--draw` of the cells of each sweep, after `-m` and `-k` have left out theirs.
 
-    A sweep of few cells that take long may say `sweep(one_in=n)` instead. Cells that are skipped are not drawn while
-    the sweep has others.
+    Of a sweep with fewer cells, one is kept in every second run. A sweep whose cells take long, or that each run needs,
+    may say `sweep(one_in=n)` instead. Cells that are skipped are not drawn while the sweep has others.
     """
     sweeps: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -72,8 +72,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         runnable = [cell for cell in cells if not cell.get_closest_marker("skip")] or cells
         draw = random.Random(f"{config.option.hypothesis_seed} {name}")
         mark = cells[0].get_closest_marker("sweep")
-        n = mark.kwargs.get("one_in", config.option.draw) if mark else 1
-        dropped |= {*cells}.difference(draw.sample(runnable, -(-len(runnable) // n)))
+        n = mark.kwargs.get("one_in") if mark else 1
+        is_out = n is None and len(runnable) < config.option.draw and draw.random() < 0.5
+        kept = [] if is_out else draw.sample(runnable, -(-len(runnable) // (n or config.option.draw)))
+        dropped |= {*cells}.difference(kept)
     items[:] = [item for item in items if item not in dropped]
     config.hook.pytest_deselected(items=[*dropped])
 

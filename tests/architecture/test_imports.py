@@ -3,6 +3,7 @@ name.
 """
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -102,6 +103,8 @@ def late_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 
 def unexplained(text: str) -> list[int]:
     """Line numbers of imports of monolect inside functions without a comment that says why: `# imported ...`."""
+    if not re.search(r"^ +(from|import) ", text, re.MULTILINE):
+        return []
     lines = text.splitlines()
 
     def is_explained(number: int) -> bool:
@@ -116,7 +119,7 @@ def unexplained(text: str) -> list[int]:
 def imports_by_name(text: str) -> list[int]:
     """Line numbers of calls of `import_module` that may import a module of monolect: not with another constant name."""
     found = []
-    for n in ast.walk(ast.parse(text)):
+    for n in ast.walk(ast.parse(text if "import_module" in text or "__import__" in text else "")):
         if isinstance(n, ast.Call) and ast.unparse(n.func).split(".")[-1] in ("import_module", "__import__"):
             name = n.args[0]
             if not isinstance(name, ast.Constant) or str(name.value).split(".")[0] == "monolect":

@@ -22,7 +22,7 @@ from monolect import JitError, Tensor, dtypes, function, jit
 from monolect.runtime.replay import in_progress as capture
 from tests.strategies import often
 
-MANY = often(4, 500)
+MANY = often(2, 500)
 PACKAGE = str(Path(monolect.__file__).parent)
 # operations after which Python looks for signals
 LOOKING = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME") if name in dis.opmap}

@@ -157,7 +157,7 @@ def printed(program: str) -> str:
 
 def test_thousands_of_layers() -> None:
     """10,000 in `make test-all`: time and memory are linear in their number."""
-    n, fewer = often(2_500, 10_000), often(500, 1_000)
+    n, fewer = often(1_500, 10_000), often(300, 1_000)
     program = f"""
 import time
 from monolect import nn

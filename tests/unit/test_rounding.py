@@ -181,7 +181,7 @@ def test_functions_of_numbers(dtype, device):
     """Such a function is a node of its own, no constant; it is that of a tensor but for the last places."""
     names = ["exp", "exp2", "expm1", "log", "log2", "sin", "cos", "tan", "tanh", "sigmoid", "softplus", "erf", "gelu"]
     for name in names:
-        for v in (0.75, 1.0, 3.0):
+        for v in (0.75, 3.0):
             one, many = (Tensor(x, device=device, dtype=dtype) for x in (v, np.full(5, v)))
             wanted = getattr(many, name)()[0].item()
             for found in (getattr(one, name)(), getattr(one, name)().reshape(1, 1).softmax(1) * getattr(one, name)()):
