@@ -23,6 +23,7 @@ OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other nu
     "random": "bernoulli binomial dropout kaiming_normal kaiming_uniform manual_seed multinomial normal poisson rand "
     "rand_like randint randint_like randn randn_like randperm uniform xavier_normal xavier_uniform",
     "random, in place": "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_",
+    "of test_views.py": "squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_",
     "attributes": "data device dim dtype element_size grad is_floating_point is_leaf nbytes ndim numel requires_grad "
     "requires_grad_ shape size uop",
     "several devices": "copy replicate replicated shard shard_axis",

@@ -16,7 +16,7 @@ NO_AXES |= {("matrix_norm", "dim")}  # two axes
 GIVEN: dict[str, Any] = {
     "index": Tensor([0, 1]), "indices": Tensor([[0, 1]]), "src": Tensor([1.0, 2.0]), "value": 1.0, "k": 1, "q": 0.5,
     "repeats": 2, "shifts": 1, "start": 0, "length": 1, "chunks": 1, "split_size_or_sections": 1, "sizes": (1, -1),
-    "source": 0, "destination": 0, "dim": 0, "reduce": "amax",
+    "source": 0, "destination": 0, "dim": 0, "dim0": 0, "dim1": 1, "reduce": "amax",
 }  # fmt: skip
 
 

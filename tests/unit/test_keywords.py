@@ -36,7 +36,9 @@ WITHOUT: dict[str, str] = {
     "PyTorch's documentation has it, PyTorch does not": (
         "matrix_power.A nonzero_static.dtype index_copy.tensor2 index_copy_.tensor"
     ),
-    "another name of dim0 and dim1, those of transpose": "swapaxes.axis0 swapaxes.axis1",
+    "another name of dim0 and dim1, those of transpose": (
+        "swapaxes.axis0 swapaxes.axis1 swapaxes_.axis0 swapaxes_.axis1"
+    ),
     "torch.embedding_bag has the operands in the other order; use nn.functional.embedding_bag": "embedding_bag.indices",
     "a file is mapped as bytes": (
         "from_file.device from_file.dtype from_file.filename from_file.shared from_file.size"
