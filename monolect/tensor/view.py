@@ -154,16 +154,18 @@ def rearrange(t: Any, axes: AxisOrder) -> None:
         axes = tuple(None if a is None else window.axes[a] for a in axes)
         t._view = Rearranged(window.parent, axes, window.before, provenance())
         return
-    kind = t._kind
-    if window is None:
-        before = kind._holding(u)
-    else:
-        before = _new(t.__class__)
-        before._view, before._grad, before._requires_grad = window, None, False
+    before = t._kind._holding(u) if window is None else _with_window(t)
     t._view = Rearranged(before, axes, before, provenance())
-    t.__class__ = view_kind(kind)
+    t.__class__ = view_kind(t._kind)
     if window is None:
         _slot.__delete__(t)  # a second reference to the memory
+
+
+def _with_window(t: Any) -> Any:
+    """Return a new Tensor that is the view that `t` is now, and no leaf."""
+    new = _new(t.__class__)
+    new._view, new._grad, new._requires_grad = t._view, None, False
+    return new
 
 
 def shown(parent: AnyTensor, make: Make, restride: Restride | None = None, writes: Make | bool = True) -> AnyTensor:
@@ -247,9 +249,7 @@ def view_kind(kind: Any) -> type:
 
     def become(t: Any, u: UOp) -> None:
         if hasattr(t, "_view") and _rearranged(t) is not None:  # its views look for their bases in its Window
-            before = _new(t.__class__)
-            before._view, before._grad, before._requires_grad = t._view, None, False
-            t._view = Rearranged(kind._wrap(u), tuple(range(len(u.shape))), before, t._view.origin)
+            t._view = Rearranged(kind._wrap(u), tuple(range(len(u.shape))), _with_window(t), t._view.origin)
         elif not hasattr(t, "_view") or is_row_major(t):  # no `_view` yet: a Tensor that `type(view)(...)` makes
             _slot.__set__(t, u)
             t.__class__ = kind

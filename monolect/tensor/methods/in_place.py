@@ -176,7 +176,7 @@ class InPlaceMixin(TensorBase):
         (2, 3, 1)
         """
         dims, shape = self._axes(dim), self.shape
-        return self._rearranged("squeeze_", [a for a, n in enumerate(shape) if a not in dims or may_differ(n, 1)])
+        return self._with_axes("squeeze_", [a for a, n in enumerate(shape) if a not in dims or may_differ(n, 1)])
 
     def unsqueeze_(self, dim: int) -> Self:
         """Add an axis of size 1 at index `dim` of the new shape, and return self. Errors are those of `squeeze_`.
@@ -186,7 +186,7 @@ class InPlaceMixin(TensorBase):
         """
         axes: list[int | None] = [*range(self.ndim)]
         axes.insert(self._axis(dim, self.ndim + 1), None)
-        return self._rearranged("unsqueeze_", axes)
+        return self._with_axes("unsqueeze_", axes)
 
     def transpose_(self, dim0: int, dim1: int) -> Self:
         """Exchange the axes `dim0` and `dim1`, and return self. Errors are those of `squeeze_`.
@@ -201,7 +201,7 @@ class InPlaceMixin(TensorBase):
         axes: list[int | None] = [*range(self.ndim)]
         a, b = self._axis(dim0), self._axis(dim1)
         axes[a], axes[b] = b, a
-        return self._rearranged("transpose_", axes)
+        return self._with_axes("transpose_", axes)
 
     swapaxes_ = swapdims_ = transpose_
 
@@ -214,9 +214,9 @@ class InPlaceMixin(TensorBase):
         """
         if self.ndim > 2:
             raise ShapeError("t_() is for matrices", expected="at most 2 axes", found=f"shape {self.shape}")
-        return self._rearranged("t_", [*reversed(range(self.ndim))])
+        return self._with_axes("t_", [*reversed(range(self.ndim))])
 
-    def _rearranged(self, name: str, axes: Sequence[int | None]) -> Self:
+    def _with_axes(self, name: str, axes: Sequence[int | None]) -> Self:
         """Change the axes of self in place as `rearrange` does, and return self. `name`: the method, for messages."""
         if is_parameter(self):
             expected = f"a tensor that is no parameter; use x.{name[:-1]}(), and copy the result into a new leaf"
