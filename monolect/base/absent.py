@@ -53,11 +53,6 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("autograd", "backward", "call backward of each output, with retain_graph=True before the last"),
     ("autograd", "Function", "use @monolect.function(gradient=...)"),
     ("Tensor", "grad_fn", "a tensor has no list of functions; monolect explain shows its graph"),
-    (
-        "Tensor",
-        "register_hook register_post_accumulate_grad_hook retain_grad",
-        "there are no hooks of gradients; use @monolect.function(gradient=...), or change x.grad after backward",
-    ),
     ("Tensor", "index", "x[indices]"),
     ("Tensor", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_", _DRAWN),
     ("dtypes", "float8_e4m3fn float8_e5m2", "dtypes.fp8e4m3 and dtypes.fp8e5m2"),

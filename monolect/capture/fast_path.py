@@ -34,6 +34,7 @@ from monolect.runtime.realize.locks import running
 from monolect.runtime.replay.capture import Capture, Fresh, Output
 from monolect.runtime.replay.in_progress import NotKept, under_way
 from monolect.tensor import random as random_state
+from monolect.tensor.state.hooks import functions_of
 from monolect.tensor.tensor import Tensor
 from monolect.tensor.tree import content_of, unflatten
 from monolect.tensor.view import apply_path
@@ -125,7 +126,8 @@ class _Writer:
         self.draws = random_state.states_of(self.capture.assigned)
         self.names: dict[str, Any] = {
             "MISSING": MISSING, "EMPTY": EMPTY, "is_": is_, "eq": eq, "apply": apply, "repeat": repeat,
-            "requires_grad": attrgetter("_requires_grad"), "code_of": attrgetter("__code__"), "content_of": content_of,
+            "requires_grad": attrgetter("_requires_grad"), "has_hooks": functions_of,
+            "code_of": attrgetter("__code__"), "content_of": content_of,
             "FREE": _unshared_refcount(), "Tensor": Tensor, "new": object.__new__,
             "settings": settings, "profile": profile, "under_way": under_way, "getrefcount": getrefcount,
             "unflatten": unflatten, "apply_path": apply_path, "next_serial": next_serial, "template": captured.template,
@@ -178,6 +180,8 @@ class _Writer:
             if kind[2].__class__ is tuple:  # (devices, axis that they divide)
                 differs[2] = f"(u{i}.arg[2], u{i}.arg[4]) != device{i}"
             lines += _bail_if([f"m{i} is None", *differs, f"a{i}._requires_grad is not leaf{i}"])
+            if kind[3]:
+                lines += _bail_if([f"has_hooks(a{i})"])
         lines += _bail_if([f"u{i} is u{k}" for i, k in combinations(range(n), 2)])
         looked = self.captured.gradient_owners
         if positions := sorted({i for i in looked if i.__class__ is int}):  # an external argument is ambiguous

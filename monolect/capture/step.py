@@ -50,6 +50,7 @@ from monolect.runtime.replay.in_progress import NotKept, changes, restore, steps
 from monolect.tensor import random as random_state
 from monolect.tensor.copies import global_name
 from monolect.tensor.state.deferred import all_deferred, forget_others
+from monolect.tensor.state.hooks import refuse_hooks
 from monolect.tensor.tensor import Tensor, compute_pending
 from monolect.tensor.tree import (
     flatten,
@@ -228,6 +229,7 @@ class Jit(Generic[P, R]):
             found = []
             flatten((args, kwargs), found)
         tensors = list({id(t): t for t in found}.values())
+        refuse_hooks(tensors)
         if len(late := [t for t in tensors if t._is_delayed]) == 1:  # its program may be known
             late[0]._value()
             return self.__call__(*args, **kwargs)

@@ -39,7 +39,8 @@ PAGES = (
     "errors",
 )  # docs/reference/api/; the site adds `page(name)` to each
 TOPICS = {
-    "tensor": "The class", "backward": "Gradients", "creation": "Creation",
+    "tensor": "The class", "backward": "Gradients", "hooks": "Hooks of gradients",
+    "creation": "Creation",
     "signals": "Windows of signals", "conversions": "Conversions and dtypes",
     "copies": "Copies and devices", "devices": "Several devices",
     "methods": "Random numbers", "elementwise": "Operators", "functions": "Functions of elements", "casts": "Casts",

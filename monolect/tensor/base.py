@@ -157,6 +157,17 @@ else:
     _Joined = object
 
 
+# "last" -> an object for the last change of axes in place or of hooks, of a Tensor that a captured step depends on: a
+# guard of all steps
+guarded: dict[str, object] = {"last": object()}
+
+
+def note_guarded(t: Any) -> None:
+    """Note that the axes or the hooks of `t` change: captured steps that depend on `t` look at it again."""
+    if getattr(t, "_is_guarded", False):
+        guarded["last"] = object()
+
+
 class TensorBase(_Joined):
     """Base class of the families of Tensor methods and so of Tensor: its fields, and checks of arguments.
 
@@ -164,8 +175,8 @@ class TensorBase(_Joined):
     """
 
     __slots__ = (
-        "__weakref__", "_call", "_grad", "_growth", "_is_frozen", "_is_guarded", "_part", "_requires_grad", "_uop",
-        "_view",
+        "__weakref__", "_call", "_grad", "_growth", "_hooks", "_is_frozen", "_is_guarded", "_part", "_requires_grad",
+        "_uop", "_view",
     )  # fmt: skip
     _is_view = False
     _is_delayed = False
@@ -177,6 +188,7 @@ class TensorBase(_Joined):
     _grad: Any  # a Tensor, None, or NotKept
     _requires_grad: bool
     _growth: tuple[int, int]  # of a leaf that was written: largest height of its node, number of writes that raised it
+    _hooks: Any  # the Hooks of a tensor whose gradient hooks see; others have no value of it
     _is_guarded: bool  # True where a captured step depends on it; others have no value of it
     _is_frozen: bool  # True where it was a leaf before; many Tensors have no value of it
 

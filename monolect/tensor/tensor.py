@@ -73,6 +73,7 @@ from monolect.tensor.state.backward import BackwardMixin
 from monolect.tensor.state.copied import apart, copied, in_own_memory
 from monolect.tensor.state.deferred import defer, deferred, exclude, extends, outgrows
 from monolect.tensor.state.delayed import delay_calls, settle_call
+from monolect.tensor.state.hooks import HooksMixin
 from monolect.tensor.state.leaves import (
     all_leaf_nodes,
     followed,
@@ -196,6 +197,7 @@ class Tensor(
     RandomInPlaceMixin,
     CopyMixin,
     BackwardMixin,
+    HooksMixin,
     PrintMixin,
 ):
     """An n-dimensional array that is computed when its values are needed.

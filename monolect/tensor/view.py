@@ -26,7 +26,7 @@ from monolect.ir.uop import UOp, build, new_buffer, node
 from monolect.runtime.binding import variables
 from monolect.runtime.buffer import VIEWS, base_of, contiguous_part, is_realized, is_steered
 from monolect.runtime.realize.execute import realize
-from monolect.tensor.base import AnyTensor, TensorBase, check_count, without_graph
+from monolect.tensor.base import AnyTensor, TensorBase, check_count, note_guarded, without_graph
 
 Make = Callable[[UOp], UOp]  # maps the node of the base to the node of the view
 Strides = tuple[int, ...]  # one for each axis, in elements
@@ -38,8 +38,6 @@ MEMORY = frozenset(("BUFFER", "AFTER"))
 _new = object.__new__
 _slot: Any = vars(TensorBase)["_uop"]
 _leaf_numbers = count()
-# "last" -> an object for the last change of axes in place of a Tensor that a captured step depends on: a guard of steps
-arrangement: dict[str, object] = {"last": object()}
 
 
 class Window:
@@ -147,8 +145,7 @@ def rearrange(t: Any, axes: AxisOrder) -> None:
 
     The former axes that `axes` does not name have size 1. Views of `t` keep their shapes and share memory with it.
     """
-    if getattr(t, "_is_guarded", False):
-        arrangement["last"] = object()
+    note_guarded(t)
     u, window = t._uop, t._view if t._is_view else None  # a delayed Tensor has a node, and its own class, from here on
     if window.__class__ is Rearranged and getrefcount(window) <= ONE_REF + 1:  # no view was made since: one step
         axes = tuple(None if a is None else window.axes[a] for a in axes)
@@ -592,7 +589,6 @@ __all__ = [
     "aliases",
     "apply_path",
     "apply_path_or_copy",
-    "arrangement",
     "as_leaf",
     "axes_in_place",
     "computed_by",

@@ -26,6 +26,7 @@ OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other nu
     "of test_views.py": "squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_",
     "attributes": "data device dim dtype element_size grad is_floating_point is_leaf nbytes ndim numel requires_grad "
     "requires_grad_ shape size uop",
+    "hooks": "register_hook register_post_accumulate_grad_hook retain_grad retains_grad",
     "several devices": "copy replicate replicated shard shard_axis",
     "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach detach_ empty empty_like "
     "from_dlpack from_file from_numpy item numpy realize to to_device tolist",

@@ -47,9 +47,10 @@ from monolect.capture.environment.guards import (
     is_plain,
 )
 from monolect.ir.uop import UOp
-from monolect.tensor.base import TensorBase
+from monolect.tensor.base import TensorBase, guarded
+from monolect.tensor.state.hooks import functions_of
 from monolect.tensor.tree import PLAIN, ByIdentity, bytes_of, content_of, fields, plain
-from monolect.tensor.view import arrangement, axes_in_place
+from monolect.tensor.view import axes_in_place
 
 _PACKAGE = __name__.partition(".")[0]
 _CODE_TYPES = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
@@ -128,6 +129,7 @@ class Dependencies(Guards):
                 self._key.append(plain(x))
             elif isinstance(x, TensorBase):
                 self._tensor(x)
+                stack.extend((f, name) for f in functions_of(x))
                 if x._is_view:
                     stack.append((x._view.parent, name))
                 if type(x).__dictoffset__:  # an instance of a subclass
@@ -143,7 +145,7 @@ class Dependencies(Guards):
                 stack.extend(reversed([*self._inside(x, name), *self._native_attributes(x)]))
             self._names += [name] * (len(self._key) - len(self._names))
         if self.flags:
-            self.entries.append((arrangement, "last", arrangement["last"]))
+            self.entries.append((guarded, "last", guarded["last"]))
         known, self.attributes = self.attributes, self.attributes | self._new_names
         return known == self.attributes
 

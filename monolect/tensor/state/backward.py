@@ -28,6 +28,7 @@ from monolect.runtime.replay.in_progress import NotKept, changes, note_before, n
 from monolect.tensor.base import TensorBase, check_tensor, on_device_of
 from monolect.tensor.guard import guard_methods
 from monolect.tensor.state.deferred import defer
+from monolect.tensor.state.hooks import hooked
 from monolect.tensor.state.leaves import followed, leaf_nodes
 from monolect.tensor.view import is_alone
 
@@ -113,8 +114,11 @@ class BackwardMixin(TensorBase):
             if d is not None:
                 d = on_device_of(d, u)
                 new.append((leaves[u], t._wrap(d if create_graph else build("DETACH", d))))
+        new, after = hooked(new)
         for leaf, own in new:
             _add_gradient(leaf, own, create_graph)
+        for leaf, hook in after:
+            hook.function(leaf)
         _after(t, leaves, create_graph if retain_graph is None else retain_graph)
         return self
 
@@ -272,7 +276,7 @@ def _as_result(t: Any, d: UOp | None, create_graph: bool, materialize: bool) -> 
             return None
         d = full(t.shape, 0, t.dtype)
     d = on_device_of(d, t._uop)
-    new = t._wrap(d if create_graph else build("DETACH", d))
+    ((_, new),), _ = hooked([(t, t._wrap(d if create_graph else build("DETACH", d)))])
     if bound_to(new._uop):
         defer(new)
     return new
