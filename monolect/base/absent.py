@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 _COMPLEX = "complex numbers are out of scope; keep real and imaginary parts as two tensors"
 _FACTORS = "factorisations and solvers of matrices are out of scope; use numpy.linalg on x.numpy()"
-_MEMORY = "a lazy tensor has no storage, strides or pointers of its own; use reshape, permute, unfold or contiguous()"
+_MEMORY = "a lazy tensor has no storage or pointers of its own; use reshape, permute, unfold or contiguous()"
 _DRAWN = "random numbers come from monolect.random and Tensor.rand, randn, uniform, normal; assign them by x.copy_(...)"
 _SPECTRA = "Fourier transforms are out of scope; use numpy.fft on x.numpy()"
 
@@ -33,7 +33,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("monolect", "fft", _SPECTRA),
     (
         "Tensor monolect",
-        "as_strided as_strided_scatter data_ptr empty_permuted empty_strided is_contiguous new_empty_strided stride"
+        "as_strided as_strided_scatter data_ptr empty_permuted empty_strided new_empty_strided"
         " storage storage_offset untyped_storage",
         _MEMORY,
     ),

@@ -98,6 +98,7 @@ from monolect.tensor.view import (
     is_computed,
     is_row_major,
     settle,
+    strides,
     target_of,
 )
 
@@ -568,6 +569,31 @@ class Tensor(
         if is_row_major(self):
             return aliases(self, lambda u: build("CONTIGUOUS", u), functools.partial(in_rows, self.shape))
         return self._wrap(build("CONTIGUOUS", self._uop))
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements are adjacent in row-major order, so that `reshape` gives a view. It is True for a tensor
+        that is no view: computed values are stored so, whatever their operands are. It is False where a size is
+        symbolic in a view.
+
+        >>> x = Tensor([[1, 2], [3, 4]])
+        >>> x.is_contiguous(), x.T.is_contiguous(), (x.T + 1).is_contiguous()
+        (True, False, True)
+        """
+        return is_row_major(self)
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Return the distance in memory between neighbours on each axis, in elements, as a tuple; with `dim` an int,
+        that of one axis. A computed value is row-major. Raises AxisError for a missing axis, ShapeError for a view of
+        symbolic size.
+
+        >>> x = Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.stride(), x.T.stride(), x[:, ::2].stride(1)
+        ((3, 1), (1, 3), 2)
+        """
+        found = strides(self)
+        if found is None:
+            raise ShapeError("stride", expected="sizes that are numbers", found=f"shape {self.shape}")
+        return found if dim is None else found[self._axis(dim)]
 
     def contiguous_backward(self) -> Self:
         """Return a view of the same values whose gradient is stored in a buffer of its own.

@@ -24,8 +24,9 @@ OTHERWISE = {  # tested elsewhere, since PyTorch has no such method, or other nu
     "rand_like randint randint_like randn randn_like randperm uniform xavier_normal xavier_uniform",
     "random, in place": "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_",
     "of test_views.py": "squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_",
-    "attributes": "data device dim dtype element_size grad is_floating_point is_leaf nbytes ndim numel requires_grad "
-    "requires_grad_ shape size uop",
+    "attributes": "data device dim dtype element_size grad is_floating_point is_contiguous is_leaf nbytes ndim numel "
+    "requires_grad "
+    "requires_grad_ shape size stride uop",
     "hooks": "register_hook register_post_accumulate_grad_hook retain_grad retains_grad",
     "several devices": "copy replicate replicated shard shard_axis",
     "memory": "assign backward buffer clone contiguous contiguous_backward cpu detach detach_ empty empty_like "

@@ -35,6 +35,9 @@ class Program:
 
     def add(self, ours: Any, theirs: Any, source: int | None = None) -> None:
         assert tuple(ours.shape) == tuple(theirs.shape)
+        assert ours.is_contiguous() == theirs.is_contiguous()
+        strides = [pair for n, *pair in zip(ours.shape, ours.stride(), theirs.stride(), strict=True) if n > 1]
+        assert all(a == b for a, b in strides) or not theirs.numel()
         if source in self.overlapping:
             self.overlapping.add(len(self.names))
         self.names.append((ours, theirs))
