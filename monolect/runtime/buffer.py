@@ -21,7 +21,7 @@ from monolect.base.dtype import to_numpy as numpy_of
 from monolect.base.errors import AllocationError, DeviceError, InternalError
 from monolect.base.numpy import np
 from monolect.ir.layout import Layout, assembled
-from monolect.ir.placement import device
+from monolect.ir.placement import device, placement
 from monolect.ir.rewrite.normal import count
 from monolect.ir.uop import UOp, new_buffer, new_buffer_like
 from monolect.runtime.binding import concrete
@@ -111,14 +111,16 @@ def from_bytes(data: bytes, shape: tuple, dtype: DType, device_name: str) -> UOp
 
 def from_number(value: float, dtype: DType, device_name: str) -> UOp:
     """Return a BUFFER of one element, float32 or float64, that holds `value`, which is in the range of `dtype`."""
-    b = new_buffer_like(_scalar(dtype, device_name))
+    b = new_buffer_like(_template((), dtype, device_name))
     b.storage = _copied(pack(LETTERS[dtype], value), Device[device_name])
     return b
 
 
-@lru_cache(maxsize=64)
-def _scalar(dtype: DType, device_name: str) -> UOp:
-    return new_buffer((), dtype, device_name)
+@lru_cache(maxsize=256)
+def _template(shape: tuple[int, ...], dtype: DType, device_name: str) -> UOp:
+    b = new_buffer(shape, dtype, device_name)
+    placement(b)  # which its copies have, too
+    return b
 
 
 def _copied(data: bytes, dev: Any) -> Any:
@@ -197,6 +199,38 @@ def contiguous_part(view: UOp) -> UOp | None:
     is_whole = n_elements == prod(b.shape)  # then it can later own the memory alone, so it shares the Memory object
     memory = whole if is_whole else part_of_memory(whole, start, n_elements * view.dtype.itemsize)
     return with_storage(view.shape, view.dtype, b.arg.device, memory)
+
+
+def copied_part(view: UOp, most_bytes: int) -> UOp | None:
+    """Return a BUFFER with a copy of a realized view; None unless the view is contiguous, in host memory, has elements,
+    and takes at most `most_bytes`.
+    """
+    b = base_of(view)
+    whole = b.storage if b.op == "BUFFER" else None
+    n_bytes = view.dtype.itemsize
+    for n in view.shape:
+        n_bytes *= n if n.__class__ is int else 0
+    if not 0 < n_bytes <= most_bytes or not isinstance(whole, Memory) or (at := _contiguous_offset(view)) is None:
+        return None
+    return _copied_run(b, whole, at, view.shape, n_bytes)
+
+
+def copied_run(b: UOp, first: int, shape: tuple[int, ...], most_bytes: int) -> UOp | None:
+    """Return a BUFFER of `shape` with a copy of the elements of the realized BUFFER `b` from number `first` on; None
+    unless it is in host memory, has elements, and takes at most `most_bytes`.
+    """
+    n_bytes = prod(shape) * b.dtype.itemsize
+    if not 0 < n_bytes <= most_bytes or not isinstance(b.storage, Memory):
+        return None
+    return _copied_run(b, b.storage, first, shape, n_bytes)
+
+
+def _copied_run(b: UOp, whole: Memory, first: int, shape: tuple[int, ...], n_bytes: int) -> UOp:
+    memory = Device[b.arg.device].alloc(n_bytes)
+    ctypes.memmove(memory.address, whole.address + first * b.dtype.itemsize, n_bytes)
+    new = new_buffer_like(_template(shape, b.dtype, b.arg.device))
+    new.storage = memory
+    return new
 
 
 def _contiguous_offset(u: UOp) -> int | None:
@@ -362,6 +396,8 @@ __all__ = [
     "base_of",
     "as_alias",
     "contiguous_part",
+    "copied_part",
+    "copied_run",
     "element",
     "element_at",
     "from_bytes",

@@ -218,6 +218,20 @@ def slices(parent: AnyTensor, axis: int) -> Iterator[AnyTensor]:
         yield t
 
 
+def row(parent: AnyTensor, i: int) -> AnyTensor:
+    """Return slice `i`, not negative, of `parent` along its first axis, as a view; its node is made at its first use.
+    `i` must be in range.
+    """
+    make = _Slice(0, i)
+    return _made(parent, make, lambda s: s[1:], make, provenance())
+
+
+def row_number(t: Any) -> tuple[Any, int] | None:
+    """Return (base, number) of a view that `row` or `slices` made along the first axis; None for another view."""
+    make = t._view.make
+    return (t._view.parent, make.i) if make.__class__ is _Slice and make.axis == 0 else None
+
+
 def _made(parent: AnyTensor, make: Make, restride: Restride | None, writes: Make | None, origin: Any) -> AnyTensor:
     t: Any = _new(view_kind(parent._kind))
     t._view = Window(parent, make, restride, writes, origin)
@@ -602,6 +616,8 @@ __all__ = [
     "rearrange",
     "reshaped",
     "root_of",
+    "row",
+    "row_number",
     "same_view_of",
     "settle",
     "shown",

@@ -98,6 +98,26 @@ def view(draw: random.Random) -> Step:
     return step
 
 
+def rows(draw: random.Random) -> Step:
+    """Rows and elements, others in each run, as operands; perhaps their base is written to before the value is read."""
+    i, j, at, how = draw.randrange(9), draw.randrange(9), draw.randrange(SIZE), draw.randrange(4)
+    op, is_written = draw.choice(("__add__", "__mul__", "maximum")), draw.random() < 0.3
+
+    def step(lib: Any, values: list[Any], kept: dict[str, Any]) -> None:
+        x, y = values[i % len(values)], values[j % len(values)]
+        k = (at + kept["run"]) % SIZE
+        part = (y[k], y[k, -1], [*y][k], y[k:][0])[how]
+        if how == 1:
+            part = part.reshape(1)
+        value = getattr(x[-1 - k], op)(part) * 0.5
+        if is_written and kept["leaf"] is None:
+            kept["data"][0][k] = 0.25
+            kept["data"][1].mul_(0.5)
+        values.append(value + values[0])
+
+    return step
+
+
 def write_to_data(draw: random.Random) -> Step:
     """Write to one of the inputs, which delayed calls may read."""
     i, j, op = draw.randrange(3), draw.randrange(9), draw.choice(("add_", "mul_", "row"))
@@ -107,7 +127,7 @@ def write_to_data(draw: random.Random) -> Step:
         if kept["leaf"] is not None:  # PyTorch refuses a later backward
             return
         if op == "row":
-            x[1] = y.detach()[0]
+            x[1] = y.detach()[0] * 1  # PyTorch may read what it has written where `y` shows `x`
         else:
             getattr(x, op)(y.detach().tanh())
         values.append(x * 0.5)
@@ -193,7 +213,7 @@ def chain(draw: random.Random) -> Step:
 
 STEPS = (
     *(chain,) * 8,
-    *(binary, with_number, unary, reduction) * 3,
+    *(binary, with_number, unary, reduction, rows) * 3,
     *(view, write_to_data, compute, forget, captured, leaf, without_gradient, differentiate),
 )
 

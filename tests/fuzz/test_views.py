@@ -149,6 +149,9 @@ class Program:
         def masked(v: Any, w: Any) -> None:
             v[v > 2] = -1.0
 
+        def zeroed(v: Any, w: Any) -> None:
+            v.zero_()
+
         def listed(v: Any, w: Any) -> None:
             v[[0, -1]] = 7.0
 
@@ -157,7 +160,7 @@ class Program:
             doubled,
             less,
             masked,
-            lambda v, w: v.zero_(),
+            zeroed,
             lambda v, w: v.fill_(c),
             lambda v, w: v.copy_(v * 2 + 1),
             lambda v, w: v.copy_(w.sum()),
@@ -167,7 +170,7 @@ class Program:
         if t.shape == u.shape:
             writes += [lambda v, w: v.copy_(w)]
         write = writes[b % len(writes)]
-        if write is masked and not _is_distinct(t):  # deprecated in PyTorch, which warns
+        if write in (masked, zeroed) and not _is_distinct(t):  # PyTorch warns, or writes
             return
         try:
             write(t, u.clone())

@@ -556,3 +556,64 @@ def test_calls_whose_programs_have_no_inputs_are_given_up(runs: list[int]) -> No
         want = a.float().numpy() * np.float32(Tensor(0.5 + k / 64).bfloat16().float().item())
         np.testing.assert_allclose(found, want, rtol=1e-2)
     assert not runs
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+ROWS: dict[str, Callable[[Any, int], Any]] = {
+    "a row": lambda a, i: a[i] * 2.5,
+    "a row from the end": lambda a, i: a[-1 - i] + 1,
+    "two rows": lambda a, i: a[i] - a[1 - i],
+    "an element": lambda a, i: a[i, 2] * 3,
+    "an element of a row": lambda a, i: a[i][1] + a[0],
+    "rows of an iteration": lambda a, i: [*a][i] * a[i],
+    "a total of a row": lambda a, i: a[i].sum(),
+    "some rows": lambda a, i: a[i : i + 1].square(),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_another_row_is_no_other_program(name: str, runs: list[int]) -> None:
+    f, a, want = ROWS[name], Tensor(A).clone().realize(), torch.from_numpy(A)
+    for i in (0, 1, 0, 1):
+        _ = f(a, i).realize()
+    before = len(runs)
+    for i in (1, 0, 1):
+        np.testing.assert_array_equal(f(a, i).numpy(), f(want, i).numpy())
+    assert len(runs) == before + 3, "each ran a known program, without nodes"
+
+
+def test_a_row_is_read_as_it_was_at_the_call(runs: list[int]) -> None:
+    def f(a: Tensor, i: int) -> Tensor:
+        return a[i] * 2.5
+
+    a = Tensor(A).clone().realize()
+    known(lambda x: f(x, 0), a)
+    row, early, late = a[1], f(a, 1), f(a, 0)
+    a[1] = 7.0
+    a += 1
+    np.testing.assert_array_equal(early.numpy(), A[1] * 2.5)
+    np.testing.assert_array_equal(late.numpy(), A[0] * 2.5)
+    np.testing.assert_array_equal((row * 2.5).numpy(), np.full(3, 20.0, np.float32))  # the row itself follows
+    assert runs
+
+
+def test_a_row_of_a_leaf_passes_its_gradient() -> None:
+    a = Tensor(A).clone().realize()
+    for i in (0, 1, 0, 1):
+        _ = (a[i] * 2.5).sum().realize()
+    a.requires_grad = True
+    (a[1] * 2.5).sum().backward()
+    assert a.grad is not None and a.grad.tolist() == [[0.0] * 3, [2.5] * 3]
+
+
+def test_a_row_that_is_out_of_range_or_of_no_memory_on_the_host() -> None:
+    a = Tensor(A).clone().realize()
+    for i in (2, -3):
+        with pytest.raises(monolect.IndexRangeError):
+            _ = a[i]
+    b = Tensor(A, device="python").realize()
+    for i in (0, 1, 0, 1, 0):
+        np.testing.assert_array_equal((b[i] * 2.5).numpy(), A[i] * 2.5)
+    parts = Tensor(A).shard(("cpu:0", "cpu:1"), axis=0).realize()
+    for i in (0, 1, 0, 1, 0):
+        np.testing.assert_array_equal((parts[i] * 2.5).numpy(), A[i] * 2.5)

@@ -36,7 +36,7 @@ from monolect.tensor.base import Data, Key, Number, TensorBase, TensorLike, as_s
 from monolect.tensor.guard import guard_methods, guarded
 from monolect.tensor.methods.movement import strided
 from monolect.tensor.methods.selection.masks import without_masks
-from monolect.tensor.view import Window, names_of, shown, view_kind
+from monolect.tensor.view import Window, names_of, row, shown, view_kind
 
 _new = object.__new__
 _window_slot: Any = vars(TensorBase)["_view"]
@@ -95,7 +95,12 @@ class IndexMixin(TensorBase):
     __slots__ = ()
 
     def __getitem__(self, key: Key) -> Self:
-        at = _element_index(self._uop, key)
+        u = self._uop
+        if key.__class__ is int and u.op == "BUFFER" and len(u.shape) > 1 and settings.GRAD:
+            n = u.shape[0]
+            if n.__class__ is int and -n <= key < n and u.storage is not None:
+                return row(self, key if key >= 0 else key + n)
+        at = _element_index(u, key)
         if at is None or self._is_view or not settings.GRAD:
             return _part_of(self, key)
         t: Any = _new(_element_kind(self._kind))

@@ -10,20 +10,22 @@ of their operands alone, the operands are computed Tensors that lead to no leaf,
 the nodes are built by the method itself.
 
 A float operand that differs from call to call is an input of the program, which reads it from a BUFFER (Number). Such
-a program is built by calling the methods with a Tensor of that BUFFER instead of the float.
+a program is built by calling the methods with a Tensor of that BUFFER instead of the float. A small contiguous view,
+such as a row, is copied (Part), so its offset is no part of the program.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from math import prod
 from threading import RLock
 from types import CodeType
 from typing import Any, NamedTuple
 from weakref import ref
 
+from monolect.autograd.graph import reshape, shrink_axis
 from monolect.base.dtype import DType
 from monolect.base.errors import InternalError, IRError
 from monolect.base.origin import is_own, provenance
@@ -31,7 +33,7 @@ from monolect.base.settings import Context, settings
 from monolect.ir.placement import placement
 from monolect.ir.rewrite.normal import INPUTS, may_vary
 from monolect.ir.uop import UOp, next_serial, toposort
-from monolect.runtime.buffer import base_of, from_number, is_realized
+from monolect.runtime.buffer import base_of, copied_part, copied_run, from_number, is_realized
 from monolect.runtime.known import is_observed, known_program, launched
 from monolect.runtime.realize.encode import One
 from monolect.runtime.realize.execute import compute
@@ -39,10 +41,12 @@ from monolect.runtime.realize.held import SMALL_BYTES
 from monolect.runtime.replay.in_progress import under_way
 from monolect.tensor.base import TensorBase
 from monolect.tensor.state.leaves import leaf_refs, may_lead, paused_refs, watched
+from monolect.tensor.view import Make, row_number
 
 MAX_RECORDS = 256  # records of one method; beyond it all are dropped: they are those of a loop over many numbers
 MIN_NUMBERS = 2  # calls that differ in a float alone, and have it as a constant; from the next one on, it is an input
 MAX_INNER = 16  # delayed calls below one; the nodes of a longer chain are built
+MAX_COPY = 1 << 16  # bytes of a view that a call copies; copying more takes longer than building the nodes of the view
 MAX_BUILT = 64  # times that nodes of a record are built without a run between; beyond it its calls are not delayed
 NEVER = 1 << 30  # `n_built` of a record whose calls are not delayed
 METHODS = (
@@ -81,6 +85,11 @@ class Record:
         self.choices: Any = None
         self.n_built = 0
 
+    def applied(self, operands: list[Any]) -> Any:
+        """Return what the method returns for `operands`, Tensors and numbers."""
+        n = len(operands) - len(self.names)
+        return self.method(*operands[:n], **dict(zip(self.names, operands[n:], strict=True)))
+
 
 class Number(NamedTuple):
     """A float operand that is an input of the program: its value, and a BUFFER that holds it."""
@@ -89,10 +98,21 @@ class Number(NamedTuple):
     buffer: UOp
 
 
+class Part(NamedTuple):
+    """An operand that is a small contiguous view, such as a row, and an input of the program: a BUFFER with a copy of
+    it. `make` maps the BUFFER `base` of all elements to the node of the view.
+    """
+
+    base: UOp
+    make: Make
+    buffer: UOp
+
+
 class Call:
     """A call of a method whose nodes are not built yet.
 
-    `operands`: in place of Tensors their BUFFERs or Calls, and in place of a float that is an input a Number.
+    `operands`: in place of Tensors their BUFFERs or Calls, and in place of a float that is an input a Number,
+    in place of a small view a Part.
     `buffers`: the distinct BUFFERs of it and of the Calls below it, `inner`. `line`: (file, user's line, method), or
     (code, position in it, method). `holder`: weak reference to the Tensor whose value it is. `is_recomputed`: a run
     computed the value while a Tensor held it, and did not store it.
@@ -157,8 +177,8 @@ class Call:
         return True
 
     def has_inputs(self) -> bool:
-        """Return whether floats are inputs of the program."""
-        return any([x.__class__ is Number for call in (*self.inner, self) for x in call.operands])
+        """Return whether floats or small views are inputs of the program."""
+        return any([x.__class__ in _INPUTS for call in (*self.inner, self) for x in call.operands])
 
     def _first_run(self) -> UOp | None:
         """Run the program, which is not known yet, and return the BUFFER of the result; None if it has inputs, and the
@@ -210,10 +230,7 @@ class Call:
             grad, autocast = self.record.modes
             with Context(GRAD=grad, AUTOCAST=autocast):
                 return self._made(with_inputs)
-        given = [_operand(x, with_inputs) for x in self.operands]
-        method, names = self.record.method, self.record.names
-        n = len(given) - len(names)
-        found: UOp = method(*given[:n], **dict(zip(names, given[n:], strict=True)))._uop
+        found: UOp = self.record.applied([_operand(x, with_inputs) for x in self.operands])._uop
         return found
 
     def _name_line(self, u: UOp, start: int) -> None:
@@ -233,8 +250,8 @@ class Call:
 
 
 def _operand(x: Any, with_inputs: bool) -> Any:
-    """Return the operand `x` of a Call as its method takes it: a Tensor, or a number; a Number as a Tensor with
-    `with_inputs`.
+    """Return the operand `x` of a Call as its method takes it: a Tensor, or a number. With `with_inputs` a
+    Number is a Tensor, and a Part one of its copy.
     """
     if x.__class__ is Call:
         x = x._made(True) if with_inputs and x.has_inputs() else x.built(x.holder)
@@ -242,6 +259,8 @@ def _operand(x: Any, with_inputs: bool) -> Any:
         if not with_inputs:
             return x.value
         x = x.buffer
+    elif x.__class__ is Part:
+        x = x.buffer if with_inputs else x.make(x.base)
     elif x.__class__ is not UOp:
         return x
     t: Any = _new(kinds[0])
@@ -256,6 +275,7 @@ def _line(code: CodeType, at: int) -> int:
     return next((line for first, end, line in code.co_lines() if first <= at < end and line), code.co_firstlineno)
 
 
+_INPUTS = frozenset((Number, Part))  # classes of operands that are inputs, or constants and views of nodes
 kinds: list[Any] = []  # the class of Tensors, and that of delayed ones
 
 
@@ -278,19 +298,12 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         inner: tuple[Call, ...] = ()
         if kwargs:
             key.append(tuple(kwargs))
-            given: Any = (self, *args, *kwargs.values())
-        else:
-            given = (self, *args)
         x: Any
-        for x in given:
+        for x in (self, *args, *kwargs.values()):
             kind = x.__class__
             if kind is plain:
                 u = x._uop
-                if (
-                    u.op != "BUFFER"
-                    or u.storage is None
-                    or (leaf_refs and modes[0] and (x._requires_grad or may_lead(u)))
-                ):
+                if u.op != "BUFFER" or u.storage is None or (leaf_refs and modes[0] and _leads(x, u)):
                     return method(self, *args, **kwargs)
                 if u in buffers:
                     key.append(buffers.index(u))
@@ -316,6 +329,11 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             ):
                 key += (kind, x)
                 operands.append(x)
+            elif (part := _copied(x, bool(modes[0]))) is not None:
+                u = part.buffer
+                key += (u.src, u.dtype, placement(u))
+                buffers.append(u)
+                operands.append(part)
             else:
                 return method(self, *args, **kwargs)
         known = tuple(key)
@@ -325,7 +343,7 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         if record is None or record.n_built > MAX_BUILT:
             result = method(self, *args, **kwargs)
             if record is None:
-                _note(records, numbered, known, Record(method, tuple(kwargs)), result, buffers)
+                _note(records, numbered, known, Record(method, tuple(kwargs)), result, operands, buffers)
             return result
         try:
             frame = sys._getframe(1)
@@ -344,19 +362,65 @@ def delaying(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
+def _leads(t: Any, u: UOp) -> bool:
+    """Return whether a gradient that flows to `t`, a Tensor of the BUFFER `u`, flows to a leaf."""
+    return t._requires_grad or may_lead(u)
+
+
+def _of_copies(record: Record, result: Any, operands: list[Any]) -> Any:
+    """Return `result`, what the method of `record` returned for `operands`, if none is a Part; else what it returns for
+    the copies.
+    """
+    if Part not in map(type, operands):
+        return result
+    return record.applied([_operand(x, x.__class__ is Part) for x in operands])
+
+
+def _copied(x: Any, has_graph: bool) -> Part | None:
+    """Return the Part of `x`, if it is a small contiguous view of computed values, such as a row, through which no
+    gradient flows to a leaf; else None.
+
+    The offset of the view is no part of the program then. `has_graph`: the setting GRAD of the thread.
+    """
+    kind = x.__class__
+    if not getattr(kind, "_is_view", False) or kind._kind is not kinds[0] or x._requires_grad:
+        return None
+    if (part := getattr(x, "_part", None)) is not None:  # one element
+        base, first, shape = part[0]._uop, part[2], ()
+        make: Make = partial(_element, first)
+    elif (found := row_number(x)) is not None:
+        base, make = found[0]._uop, x._view.make
+        shape = base.shape[1:]
+        first = found[1] * prod(shape)
+    else:
+        u = x._uop
+        base, first, make = base_of(u), None, lambda _: u
+    if base.op != "BUFFER" or base.storage is None or (leaf_refs and has_graph and may_lead(base)):
+        return None
+    b = copied_part(u, MAX_COPY) if first is None else copied_run(base, first, shape, MAX_COPY)
+    return None if b is None else Part(base, make, b)
+
+
+def _element(number: int, u: UOp) -> UOp:
+    """Return element `number` of `u`, in row-major order, without axes."""
+    return reshape(shrink_axis(reshape(u, (prod(u.shape),)), 0, number, 1), ())
+
+
 def _note(
     records: dict[Any, Record | None],
     numbered: dict[Any, Record | int] | None,
     key: Any,
     record: Record,
     result: Any,
+    operands: list[Any],
     buffers: list[UOp],
 ) -> None:
-    """Note in the `records` of a method that it was called with the key `key` and returned `result`.
+    """Note in the `records` of a method that it was called with the key `key` and `operands`, and returned `result`.
 
     The second call with a key gets the `record`. So do calls whose keys differ from those of MIN_NUMBERS others in a
     float: `numbered` has the count of these by the key without the float, and then the record.
     """
+    result = _of_copies(record, result, operands)
     if key in records:
         _fill(record, result, buffers)
         records[key] = record
@@ -385,6 +449,7 @@ def _without_float(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 def _dtype_of(x: Any) -> DType | None:
     """Return the dtype of the operand `x` of a Call if it is the BUFFER or the Call of a Tensor; None for a number."""
+    x = x.buffer if x.__class__ is Part else x
     found: DType | None = x.dtype if x.__class__ is UOp else x.record.dtype if x.__class__ is Call else None
     return found
 
