@@ -52,22 +52,21 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
     for the gradients `cotangents` of the result.
 
     `primals` and the result are float tensors, or lists, tuples and dicts of them; `cotangents` has the structure,
-    shapes and dtypes of the result. `pull` returns a gradient with the structure of the one argument, or a tuple with
-    one for each. With `has_aux`, `func` returns (value, aux), and the result is (value, pull, aux). Raises
-    GradientError for tensors that are not floats; `pull` raises ArgumentError, ShapeError and DTypeError for other
-    cotangents.
+    shapes and dtypes of the result. `pull` returns a tuple with a gradient for each argument, also for a single one.
+    With `has_aux`, `func` returns (value, aux), and the result is (value, pull, aux). Raises GradientError for tensors
+    that are not floats; `pull` raises ArgumentError, ShapeError and DTypeError for other cotangents.
 
     >>> from monolect import func
     >>> y, pull = func.vjp(lambda x: x.square(), Tensor([1.0, 2.0]))
-    >>> y.tolist(), pull(Tensor([1.0, 10.0])).tolist()
+    >>> (dx,) = pull(Tensor([1.0, 10.0]))
+    >>> y.tolist(), dx.tolist()
     ([1.0, 4.0], [2.0, 40.0])
     """
     traced, value, aux = _traced("vjp", func, primals, {}, range(len(primals)), has_aux)
 
-    def pull(cotangents: Any) -> Any:
+    def pull(cotangents: Any) -> tuple[Any, ...]:
         _check_like("vjp: cotangents", cotangents, value)
-        found = tuple(traced.bound(traced.gradients(*_weighted(tensors_in(value), tensors_in(cotangents)))))
-        return found[0] if len(primals) == 1 else found
+        return tuple(traced.bound(traced.gradients(*_weighted(tensors_in(value), tensors_in(cotangents)))))
 
     out = traced.bound(value)
     return (out, pull, traced.bound(aux)) if has_aux else (out, pull)

@@ -460,11 +460,13 @@ def numel(input: Tensor) -> Any:
 
 
 @guarded
-def one_hot(input: Tensor, num_classes: int) -> Tensor:
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """Return int64 of shape (*shape, num_classes): 1 at the class that each element names, 0 elsewhere.
 
-    Raises DTypeError for floats and bools, ArgumentError for num_classes below 1, and under `CHECK_BOUNDS=1`
-    IndexRangeError for a class outside [0, num_classes).
+    With -1 the number of classes is the largest element plus 1: the call computes `input`, and raises JitError
+    inside a captured step. Raises DTypeError for floats and bools, ArgumentError for another num_classes below 1
+    and for -1 with no elements or one below 0, and under `CHECK_BOUNDS=1` IndexRangeError for a class outside [0,
+    num_classes).
 
     >>> nn.functional.one_hot(Tensor([1, 0]), 3).tolist()
     [[0, 1, 0], [1, 0, 0]]

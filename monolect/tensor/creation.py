@@ -446,11 +446,13 @@ class CreationMixin(TensorBase):
         mask = less(column, row + 1) if lower else less(row + -1, column)
         return self._wrap(where(mask, u, 0))
 
-    def one_hot(self, num_classes: int) -> Self:
+    def one_hot(self, num_classes: int = -1) -> Self:
         """Return int64 of shape (*shape, num_classes): 1 at the class that each element names, 0 elsewhere.
 
-        Raises DTypeError for floats and bools, ArgumentError for num_classes below 1, and under `CHECK_BOUNDS=1`
-        IndexRangeError for a class outside [0, num_classes).
+        With -1 the number of classes is the largest element plus 1: the call computes self, and raises JitError inside
+        a captured step. Raises DTypeError for floats and bools, ArgumentError for another num_classes below 1 and for
+        -1 with no elements or one below 0, and under `CHECK_BOUNDS=1` IndexRangeError for a class outside
+        [0, num_classes).
 
         >>> Tensor([1, 0]).one_hot(3).tolist()
         [[0, 1, 0], [1, 0, 0]]
@@ -458,6 +460,9 @@ class CreationMixin(TensorBase):
         if not self.dtype.is_int:
             raise DTypeError("one_hot needs integers", expected="an integer dtype", found=self.dtype.name)
         n = as_int(num_classes, "num_classes")
+        if n == -1 and 0 not in self.shape:
+            values = self.numpy()
+            n = int(values.max()) + 1 if values.min() >= 0 else n
         if n < 1:
             raise ArgumentError("one_hot: the number of classes", expected="at least 1", found=n)
         check_range(self, n, "one_hot")

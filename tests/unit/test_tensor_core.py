@@ -11,7 +11,15 @@ import torch
 import monolect
 from monolect.autograd.gradient import reach
 from monolect.base.dtype import dtypes
-from monolect.base.errors import AllocationError, ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from monolect.base.errors import (
+    AllocationError,
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    GradientError,
+    JitError,
+    ShapeError,
+)
 from monolect.base.settings import Context
 from monolect.capture.jit import jit
 from monolect.ir.uop import live_nodes, toposort
@@ -321,9 +329,20 @@ def test_a_format_is_that_of_the_element():
 
 
 def test_one_hot_of_no_classes():
-    for n in (0, -1):
+    for n in (0, -2):
         with pytest.raises(ArgumentError, match="number of classes"):
             Tensor([0]).one_hot(n)
+    for values in ([0, -1], [], [-5]):
+        with pytest.raises(ArgumentError, match="number of classes"):
+            Tensor(values, dtype=dtypes.int64).one_hot()
+
+
+def test_one_hot_counts_the_classes():
+    for values in ([2, 0, 2], [[0], [0]], 3):
+        want = torch.nn.functional.one_hot(torch.tensor(values)).tolist()
+        assert Tensor(values).one_hot().tolist() == Tensor(values).one_hot(-1).tolist() == want
+    with pytest.raises(JitError, match="reading the values"):
+        jit(lambda x: x.one_hot())(Tensor([1]))
 
 
 def test_a_scalar_that_lies_between_aligned_addresses_has_no_axis():

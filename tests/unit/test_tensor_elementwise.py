@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from monolect.base.dtype import dtypes
 from monolect.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from monolect.capture.jit import jit
 from monolect.tensor.tensor import Tensor
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
@@ -535,3 +536,16 @@ def test_slopes_and_bounds_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ArgumentError, match="hardtanh: bounds"):
         Tensor([1.0]).hardtanh(0.5, -0.5)
     assert Tensor([1.0]).hardtanh(0.5, 0.5).tolist() == [0.5]
+
+
+def test_a_tensor_is_not_none() -> None:
+    """As in PyTorch, for `if mask != None`."""
+    for _ in range(4):  # also where the call is known
+        x = Tensor([1.0, 2.0]) * 2
+        assert (x == None, x != None, None == x, None != x) == (False, True, False, True)  # noqa: E711
+        assert (x == x).all().item() and not (x != x).any().item()
+    assert jit(lambda x, mask: x + 1 if mask != None else x)(x, x > 0).tolist() == [3.0, 5.0]  # noqa: E711
+    with pytest.raises(ArgumentError, match="unsupported type"):
+        x.eq(None)
+    with pytest.raises(ArgumentError, match="unsupported type"):
+        _ = x == "text"

@@ -55,6 +55,9 @@ ADVANCED: list[Any] = [
     (S(None), np.array(-1)),
     ([0, 2],),
     (S(None), [1, -1, 1]),
+    (range(3), [0, 4, 2]),
+    (S(None), range(4, 0, -2)),
+    range(-1, 1),
     (I1, 2, I2),
     (1, S(None), I1),
 ]

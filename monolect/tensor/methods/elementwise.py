@@ -589,9 +589,15 @@ class ElementwiseMixin(TensorBase):
     gt = greater = __gt__ = _gt
     le = less_equal = __le__ = _le
     ge = greater_equal = __ge__ = _ge
-    eq = __eq__ = _eq  # type: ignore[assignment]
-    ne = not_equal = __ne__ = _ne  # type: ignore[assignment]
+    eq = _eq
+    ne = not_equal = _ne
     __hash__ = object.__hash__
+
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+        return NotImplemented if other is None else _eq(self, other)  # `t == None` is False
+
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+        return NotImplemented if other is None else _ne(self, other)
 
     def isnan(self) -> Self:
         """Return a bool tensor: True where the value is nan; False everywhere for integers.

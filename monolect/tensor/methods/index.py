@@ -476,7 +476,7 @@ def _by_key(tensor: Any, sizes: tuple, key: Any, writes: bool) -> _Selection:
         n = sizes[len(parts)]
         if isinstance(item, slice):
             part = _slice(item, n)
-        elif isinstance(item, TensorBase | list | tuple) or is_array(item):
+        elif isinstance(item, TensorBase | list | tuple | range) or is_array(item):
             indices.append((len(shape), _integers(tensor, item, n)))
             part = _AxisPart(0, n)
         else:
@@ -597,7 +597,7 @@ def _vector(index: Any) -> Any:
 
 # ---- integer tensors -------------------------------------------------------------------------------------------------
 def _integers(tensor: Any, item: Any, n: Any) -> UOp:
-    """Return `item` of a key, a list, array or integer tensor, as a node of positions on an axis of `n` elements.
+    """Return `item` of a key, a list, range, array or integer tensor, as a node of positions among `n` elements.
 
     A bool list or array means the positions of its true elements. Raises ShapeError if it has another length than `n`,
     ArgumentError for other values than integers, IndexRangeError for a position outside the axis. `tensor` is the
