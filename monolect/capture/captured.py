@@ -122,7 +122,7 @@ class Captured(NamedTuple):
         """Key of the capture: the key of the calls that it serves, and the states of the gradients that it expects
         before a call.
 
-        A gradient that is a view is identified by its id.
+        A gradient that is a view is identified by the id of its Window.
         """
         seen = ((t if t.__class__ is int else id(t), g if is_supplied(g) else id(g)) for t, g in self.initial_gradients)
         return (*self.spec.key, tuple(seen))

@@ -121,14 +121,15 @@ def as_buffer(u: UOp) -> UOp:
 def gradient_state(g: Any) -> Any:
     """Return the properties of a gradient `g` that a capture depends on.
 
-    The result is None for no gradient, NotKept for a gradient that a step did not store, and the gradient itself if it
-    is a view. Any other gradient is an input of each call: the result is (shape, dtype, device, requires_grad).
+    The result is None for no gradient, NotKept for a gradient that a step did not store, and for a view its Window,
+    which is another one after a change of its axes in place. Any other gradient is an input of each call: the result is
+    (shape, dtype, device, requires_grad).
     """
     if g is None:
         return None
     if g.__class__ is NotKept:
         return NotKept
-    return g if g._is_view else (g.shape, g.dtype, g.device, g._requires_grad)
+    return g._view if g._is_view else (g.shape, g.dtype, g.device, g._requires_grad)
 
 
 def matches_state(g: Any, state: Any) -> bool:

@@ -386,6 +386,23 @@ def test_steps_follow_axes_that_change_in_place(shape: tuple[int, int]) -> None:
         np.testing.assert_array_equal(first.numpy(), at[0])
 
 
+def test_steps_follow_a_gradient_whose_axes_change_in_place() -> None:
+    p, weights = Tensor(np.zeros((2, 2), np.float32), requires_grad=True), np.array([[1, 2], [3, 4]], np.float32)
+
+    @jit
+    def step(x: Tensor) -> None:
+        (p * x).sum().backward()
+
+    want = np.zeros((2, 2), np.float32)
+    for call in range(9):
+        step(Tensor(weights))
+        want = want + weights
+        if call in (1, 3, 4, 6):
+            p.grad.t_()
+            want = want.T
+        np.testing.assert_array_equal(p.grad.numpy(), want)
+
+
 def test_a_step_changes_the_axes_of_its_own_tensors() -> None:
     @jit
     def step(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
