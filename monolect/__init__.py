@@ -6,6 +6,7 @@
 """
 
 from importlib import import_module
+from math import e, inf, nan, pi  # noqa: F401
 from typing import TYPE_CHECKING, Any
 
 from monolect.base import settings as _settings
@@ -40,9 +41,12 @@ from monolect.base.names import FUNCTIONS as _FUNCTIONS
 from monolect.base.settings import Context
 
 if TYPE_CHECKING:
+    from builtins import bool as _bool
+
     from monolect import amp, array_api, autograd, data, func, linalg, nn, optim, random, special
     from monolect.amp.autocast import autocast
     from monolect.backend.registry import Device
+    from monolect.base.dtype import DType as _DType
     from monolect.base.dtype import dtypes
     from monolect.base.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
     from monolect.capture.function import function
@@ -58,8 +62,29 @@ if TYPE_CHECKING:
     from monolect.tensor.tensor import Tensor
     from monolect.tensor.variable import Variable
 
+    # the element types of `dtypes`, where PyTorch has them
+    bfloat16: _DType
+    bool: _DType
+    double: _DType
+    float: _DType
+    float16: _DType
+    float32: _DType
+    float64: _DType
+    half: _DType
+    int: _DType
+    int16: _DType
+    int32: _DType
+    int64: _DType
+    int8: _DType
+    long: _DType
+    short: _DType
+    uint16: _DType
+    uint32: _DType
+    uint64: _DType
+    uint8: _DType
+
     def tensor(
-        data: Data, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+        data: Data, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: _bool = False
     ) -> Tensor:
         """Return a Tensor with a copy of `data`: the package `monolect.tensor` is also this function."""
 
@@ -110,6 +135,14 @@ _LATE = {
     "autocast": "monolect.amp.autocast",
     **dict.fromkeys(_GRAD_MODES, "monolect.base.grad_mode"),
 }
+# Element types that have their names here, too. They are not in __all__: `bool`, `float` and `int` are those of Python
+# after `from monolect import *`.
+_DTYPES = frozenset(
+    "bfloat16 bool double float float16 float32 float64 half int int16 int32 int64 int8 long short uint16 uint32 uint64"
+    " uint8".split()
+)
+_NUMBERS = ("e", "inf", "nan", "newaxis", "pi")  # as in PyTorch and NumPy
+newaxis = None
 # modules that are imported at their first use
 _SPACES = frozenset(
     ("amp", "array_api", "autograd", "data", "func", "linalg", "nn", "optim", "random", "special", "tensor")
@@ -128,6 +161,8 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, and reports oth
         """Return the object of a name that is imported late: a row of _LATE, a module, or a function of tensors."""
         if name in _LATE:
             return getattr(import_module(_LATE[name]), name)
+        if name in _DTYPES:
+            return getattr(import_module("monolect.base.dtype").dtypes, name)
         if name in _SPACES:
             return import_module(f"monolect.{name}")
         if name in _FUNCTIONS:
@@ -136,4 +171,4 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, and reports oth
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_FUNCTIONS, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, *_DTYPES, *_NUMBERS, *_FUNCTIONS, *(name for name in globals() if name.startswith("__"))})

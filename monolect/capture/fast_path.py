@@ -168,9 +168,9 @@ class _Writer:
             if not is_supplied(state):
                 g = _gradient_expression(t, names)
                 names[f"view{i}"] = state  # the gradient is a view
-                differs = f"getattr({g}, '_view', None) is not view{i}" if state is not None else f"{g} is not None"
+                is_other = f"getattr({g}, '_view', None) is not view{i}" if state is not None else f"{g} is not None"
                 is_late = f"{g}.__class__ is not NotKept or {g}.tensor is not None"
-                lines += _bail_if([is_late if state is NotKept else differs])
+                lines += _bail_if([is_late if state is NotKept else is_other])
         supplied = [f"a{i}" for i in range(len(self.parameters), n)]
         lines += [f" {a} = {_gradient_expression(t, names)}" for a, t in zip(supplied, self.supplied, strict=True)]
         lines += _bail_if([f"{a}.__class__ is not Tensor" for a in supplied])

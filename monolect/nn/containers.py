@@ -66,7 +66,7 @@ class Sequential(Module):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. A module is a layer: it replaces the one of that name, or is appended."""
         if not isinstance(value, Module) or "layers" not in self.__dict__:
-            object.__setattr__(self, name, value)
+            super().__setattr__(name, value)
             return
         names = list(self._contents())
         if name in names:
@@ -214,7 +214,7 @@ class _Named(Module):
         if isinstance(value, Module) and "by_name" in self.__dict__:
             self[name] = value
         else:
-            object.__setattr__(self, name, value)
+            super().__setattr__(name, value)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raise NotImplementedError, because a container does not say how its entries are used."""

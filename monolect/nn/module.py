@@ -8,6 +8,7 @@ Invariant: names in a state dict are PyTorch's, so weights move between the two 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
@@ -84,11 +85,21 @@ class _Hooks:
         self.after: list[Hook] = []
 
 
+class _Calls(threading.local):
+    """Whether a module is being called in this thread. The only instance is `_calls`."""
+
+    is_inside = False
+
+
+_calls = _Calls()
+
+
 class Module:
     """A layer or a model: define `__init__` and `forward`, then call it.
 
     `training` starts as True, as in PyTorch; `eval()` sets it to False here and in all submodules. `buffer_names` lists
-    the attributes that are state and not parameters. `unsaved_names` lists those that a state dict leaves out.
+    the attributes that are state and not parameters. `unsaved_names` lists those that a state dict leaves out, such as
+    tensors that `forward` keeps.
 
     >>> class Double(Module):
     ...     def forward(self, x):
@@ -115,8 +126,22 @@ class Module:
     else:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            hooks = self.__dict__.get("_hooks")
-            return self.forward(*args, **kwargs) if hooks is None else self._hooked(hooks, args, kwargs)
+            hooks, outer = self.__dict__.get("_hooks"), _calls.is_inside
+            _calls.is_inside = True
+            try:
+                return self.forward(*args, **kwargs) if hooks is None else self._hooked(hooks, args, kwargs)
+            finally:
+                _calls.is_inside = outer
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. A tensor that is first set while a module is called is no state, such as weights of
+        attention that `forward` keeps: state dicts leave it out. A parameter or a buffer is state.
+        """
+        if _calls.is_inside and isinstance(value, Tensor) and not isinstance(self.__dict__.get(name), Tensor):
+            known = name in self.buffer_names or name in self.unsaved_names or is_parameter(value)
+            if not known:
+                object.__setattr__(self, "unsaved_names", (*self.unsaved_names, name))
+        object.__setattr__(self, name, value)
 
     # ---- contents ----------------------------------------------------------------------------------------------------
     def _entries(self) -> dict[str, Any]:

@@ -386,3 +386,36 @@ def test_gradients_that_are_not_finite_are_set_to_zero() -> None:
     model.weight.grad = Tensor([[float("inf")]])
     model.zero_grad(set_to_none=False)
     assert model.weight.grad.tolist() == [[0.0]]
+
+
+def test_a_tensor_that_forward_keeps_is_no_state() -> None:
+    def program(lib: Any, jit: Any = lambda f: f) -> list[Any]:
+        class Attention(lib.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.query = lib.nn.Linear(3, 3)
+                self.weights = None
+                self.register_buffer("n_calls", lib.zeros(1))
+
+            def forward(self, x: Any) -> Any:
+                self.weights = self.query(x).softmax(-1)
+                self.largest = self.weights.amax()
+                if self.training:
+                    self.n_calls += 1
+                if not hasattr(self, "first"):
+                    self.register_buffer("first", lib.ones(2))
+                return self.weights @ x.mT
+
+        model = lib.nn.Sequential(Attention())
+        call = jit(model)
+        for rows in (2, 2, 4, 4):
+            call(lib.ones(rows, 3))
+        saved = copy.deepcopy(model.state_dict())
+        call(lib.ones(5, 3))
+        missing, unexpected = model.load_state_dict(saved)
+        return [list(saved), list(missing), list(unexpected), [n for n, _ in model.named_parameters()]]
+
+    assert program(monolect) == program(torch)
+    other = nn.Sequential(nn.Linear(2, 2))
+    other.scale = Tensor([2.0])  # set outside of a call: state, as any tensor of an object
+    assert "scale" in other.state_dict()

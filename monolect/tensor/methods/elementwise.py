@@ -593,10 +593,10 @@ class ElementwiseMixin(TensorBase):
     ne = not_equal = _ne
     __hash__ = object.__hash__
 
-    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+    def __eq__(self, other: TensorLike | None) -> Self:  # type: ignore[override]
         return NotImplemented if other is None else _eq(self, other)  # `t == None` is False
 
-    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+    def __ne__(self, other: TensorLike | None) -> Self:  # type: ignore[override]
         return NotImplemented if other is None else _ne(self, other)
 
     def isnan(self) -> Self:
