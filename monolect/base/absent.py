@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 _COMPLEX = "complex numbers are out of scope; keep real and imaginary parts as two tensors"
 _FACTORS = "factorisations and solvers of matrices are out of scope; use numpy.linalg on x.numpy()"
 _MEMORY = "a lazy tensor has no storage or pointers of its own; use reshape, permute, unfold or contiguous()"
+_LAYOUT = "a compiler chooses the layout in memory; leave memory_format out"
 _DRAWN = "random numbers come from monolect.random and Tensor.rand, randn, uniform, normal; assign them by x.copy_(...)"
 _SPECTRA = "Fourier transforms are out of scope; use numpy.fft on x.numpy()"
 
@@ -50,6 +51,31 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("monolect", "set_printoptions", "print x.numpy() under numpy.printoptions"),
     ("monolect", "distributions", "write the log probability and the entropy as expressions of tensors"),
     ("monolect", "utils", "monolect.data has DataLoader and datasets, monolect.nn.utils.checkpoint has checkpoint"),
+    (
+        "monolect",
+        "FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor"
+        " BoolTensor",
+        "monolect.tensor(data, dtype=...), and monolect.empty(sizes, dtype=...)",
+    ),
+    ("monolect", "get_default_dtype", "a Python float becomes float32, an int int64; pass dtype= for others"),
+    ("monolect", "get_rng_state set_rng_state initial_seed", "keep a Generator, or a key of monolect.random.key"),
+    ("monolect", "is_autocast_enabled", "pass the dtype to the function, or read that of the result"),
+    ("monolect", "channels_last channels_last_3d contiguous_format preserve_format", _LAYOUT),
+    ("monolect", "backends", "the settings of monolect are those of monolect.Context"),
+    ("monolect", "use_deterministic_algorithms", "results are the same in each run; no setting is needed"),
+    ("monolect nn.functional", "relu_ sigmoid_ tanh_ exp_ leaky_relu_ elu_ selu_ celu_ hardtanh_", "x.{0}_()"),
+    ("monolect", "fake_quantize_per_tensor_affine", "x + (quantized - x).detach() passes the gradient of x"),
+    ("Tensor", "is_cuda is_mps is_cpu", "the device is x.device, a str such as 'cpu'"),
+    ("Tensor", "is_sparse is_quantized is_nested is_mkldnn layout", "each tensor is dense"),
+    ("Tensor", "new", "x.new_empty(sizes), x.new_tensor(data)"),
+    ("Module", "type", "module.to(dtype)"),
+    ("Module", "to_empty share_memory", "memory is allocated where values are computed"),
+    ("nn", "DataParallel SyncBatchNorm", "monolect.nn.parallel divides batches and parameters over devices"),
+    ("nn", "LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d", "give the sizes"),
+    ("nn", "parameter modules", "the classes are those of monolect.nn"),
+    ("autograd", "Variable", "monolect.Tensor; gradients flow to those with requires_grad=True"),
+    ("autograd", "detect_anomaly set_detect_anomaly", "errors name the line of a value; find nan by x.isnan()"),
+    ("autograd", "functional", "monolect.func has jacrev, jacfwd, hessian, vjp and jvp"),
     ("autograd", "backward", "call backward of each output, with retain_graph=True before the last"),
     ("autograd", "Function", "use @monolect.function(gradient=...)"),
     ("Tensor", "grad_fn", "a tensor has no list of functions; monolect explain shows its graph"),
@@ -73,7 +99,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (
         "Module",
         "register_backward_hook register_full_backward_hook register_full_backward_pre_hook",
-        "gradients have no hooks; use @monolect.function(gradient=...), or autograd.grad by the parameters",
+        "call register_hook of the values in forward, or of the parameters",
     ),
     ("nn.utils.prune", "PruningContainer", "prune the parameter again: what is left is pruned further"),
     ("optim", "SparseAdam", "there are no sparse gradients here; use optim.Adam"),
