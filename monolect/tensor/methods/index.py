@@ -98,7 +98,7 @@ class IndexMixin(TensorBase):
         u = self._uop
         if key.__class__ is int and u.op == "BUFFER" and len(u.shape) > 1 and settings.GRAD:
             n = u.shape[0]
-            if n.__class__ is int and -n <= key < n and u.storage is not None:
+            if n.__class__ is int and -n <= key < n and u.storage is not None and u.arg.device.__class__ is str:
                 return row(self, key if key >= 0 else key + n)
         at = _element_index(u, key)
         if at is None or self._is_view or not settings.GRAD:

@@ -382,8 +382,7 @@ def _copied(x: Any, has_graph: bool) -> Part | None:
 
     The offset of the view is no part of the program then. `has_graph`: the setting GRAD of the thread.
     """
-    kind = x.__class__
-    if not getattr(kind, "_is_view", False) or kind._kind is not kinds[0] or x._requires_grad:
+    if not isinstance(x, TensorBase) or not x._is_view or x._kind is not kinds[0] or x._requires_grad:
         return None
     if (part := getattr(x, "_part", None)) is not None:  # one element
         base, first, shape = part[0]._uop, part[2], ()
