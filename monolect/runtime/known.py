@@ -11,6 +11,8 @@ nothing has changed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from monolect.base.settings import settings
 from monolect.ir.uop import UOp, new_buffer_like
 from monolect.runtime import profile
@@ -56,10 +58,15 @@ def known_program(u: UOp) -> tuple[One | None, list[UOp], list[UOp]]:
     return None if plan is None else plan.one, buffers, inspected
 
 
-def launched(one: One, buffers: list[UOp]) -> UOp | None:
-    """Run `one` on `buffers` and return the new BUFFER; None, and nothing runs, if one of them has no memory yet."""
+def launched(one: One, buffers: list[UOp], order: Sequence[int] | None = None) -> UOp | None:
+    """Run `one` on `buffers`, or on those of the numbers `order`, and return the new BUFFER; None, and nothing runs, if
+    one of them has no memory yet.
+    """
     try:
-        addresses = [b.storage.address for b in buffers]
+        if order is None:
+            addresses = [b.storage.address for b in buffers]
+        else:
+            addresses = [buffers[i].storage.address for i in order]
     except AttributeError:  # a declared buffer
         return None
     new = new_buffer_like(one.template)

@@ -159,7 +159,7 @@ class Call:
         record.n_built = 0
         for call in self.inner:
             call.record.n_built = 0
-        return launched(one, [own[i] for i in record.order])
+        return launched(one, own, record.order)
 
     def _store(self) -> bool:
         """Compute the value, which a Tensor holds, on its own, and return whether that was done. A large value stays a
