@@ -79,6 +79,7 @@ class Recording:
         as_given = unflatten(self.given, iter(map(spec_placeholder, self.arguments)))
         self.spec = Spec(as_given[0], as_given[1], key[2], key[3], step.environment.attributes, key[4])
         self.reached = step.environment, Dependencies(self.given, step.environment.attributes)
+        self.known = self.before.keys() | {id(t) for r in self.reached for t, _ in r.flags}  # ids of external Tensors
         self.checks: list[tuple[Check, Tensor, Tensor]] = []
         self.supplied: Supplied = []
 
@@ -94,7 +95,7 @@ class Recording:
         args, kwargs = unflatten(self.given, iter([placeholder_of[id(t)] for t in self.arguments]))
         with execute.listening.to(self.runs), changes.seen() as self.seen:
             self.seen.checks, self.seen.start, self.seen.inputs = self.checks, self.start, frozenset(self.inputs)
-            self.seen.known = {*self.before, *(id(t) for r in self.reached for t, _ in r.flags)}
+            self.seen.known = self.known
             self.seen.bring, self.seen.on_read = (
                 gradient_supplier(self.supplied, _placeholder),
                 self.step.not_kept.on_read,
@@ -154,7 +155,7 @@ class Recording:
         step, seen = self.step, self.seen
         positions = {id(t): i for i, t in enumerate(self.tensors)}
         grads = [g for _, g in seen.looked.alive() if isinstance(g, Tensor)]  # those that the step read
-        self.known = self.before.keys() | {id(t) for r in self.reached for t, _ in r.flags} | {*map(id, grads)}
+        self.known = self.known.union(map(id, grads))
         self.donated = {positions[id(t)] for t in step.donation.tensors(*self.given)}
         outputs: list[Tensor] = []
         flatten(result, outputs)

@@ -18,6 +18,7 @@ from monolect.base.dtype import DType, as_dtype, dtypes
 from monolect.base.errors import ArgumentError, DTypeError
 from monolect.nn.state import IncompatibleKeys, all_tensors, get_state_dict, load_state_dict
 from monolect.tensor.base import Data, DeviceLike, DTypeLike, as_device
+from monolect.tensor.state.hooks import Hook as _Hook
 from monolect.tensor.state.leaves import is_parameter
 from monolect.tensor.tensor import Tensor
 
@@ -65,16 +66,12 @@ class _Listed(list[Tensor]):
         return next(self._rest)
 
 
-class Hook:
+class Hook(_Hook):
     """A function that a module calls, until `remove()`."""
 
     def __init__(self, hooks: list[Hook], function: Callable[..., Any], with_kwargs: bool):
-        self.function, self.with_kwargs, self._hooks = function, with_kwargs, hooks
-
-    def remove(self) -> None:
-        """Call the function no more."""
-        if self in self._hooks:
-            self._hooks.remove(self)
+        super().__init__(hooks, function)
+        self.with_kwargs = with_kwargs
 
 
 class _Hooks:
@@ -86,9 +83,10 @@ class _Hooks:
 
 
 class _Calls(threading.local):
-    """Whether a module is being called in this thread. The only instance is `_calls`."""
+    """The ids of the modules that this thread is calling. The only instance is `_calls`."""
 
-    is_inside = False
+    def __init__(self) -> None:
+        self.modules: set[int] = set()
 
 
 _calls = _Calls()
@@ -126,18 +124,18 @@ class Module:
     else:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            hooks, outer = self.__dict__.get("_hooks"), _calls.is_inside
-            _calls.is_inside = True
+            hooks, outer = self.__dict__.get("_hooks"), _calls.modules
+            _calls.modules = {*outer, id(self)}
             try:
                 return self.forward(*args, **kwargs) if hooks is None else self._hooked(hooks, args, kwargs)
             finally:
-                _calls.is_inside = outer
+                _calls.modules = outer
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. A tensor that is first set while a module is called is no state, such as weights of
+        """Set an attribute. A tensor that is first set while this module is called is no state, such as weights of
         attention that `forward` keeps: state dicts leave it out. A parameter or a buffer is state.
         """
-        if _calls.is_inside and isinstance(value, Tensor) and not isinstance(self.__dict__.get(name), Tensor):
+        if id(self) in _calls.modules and isinstance(value, Tensor) and not isinstance(self.__dict__.get(name), Tensor):
             known = name in self.buffer_names or name in self.unsaved_names or is_parameter(value)
             if not known:
                 object.__setattr__(self, "unsaved_names", (*self.unsaved_names, name))

@@ -202,34 +202,21 @@ def contiguous_part(view: UOp) -> UOp | None:
 
 
 def copied_part(view: UOp, most_bytes: int) -> UOp | None:
-    """Return a BUFFER with a copy of a realized view; None unless the view is contiguous, in host memory, has elements,
-    and takes at most `most_bytes`.
-    """
-    b = base_of(view)
-    whole = b.storage if b.op == "BUFFER" else None
-    n_bytes = view.dtype.itemsize
-    for n in view.shape:
-        n_bytes *= n if n.__class__ is int else 0
-    if not 0 < n_bytes <= most_bytes or not isinstance(whole, Memory) or (at := _contiguous_offset(view)) is None:
-        return None
-    return _copied_run(b, whole, at, view.shape, n_bytes)
+    """Return a BUFFER with a copy of a realized view; None unless the view is contiguous, and where `copied_run` is."""
+    at = _contiguous_offset(view)
+    return None if at is None else copied_run(base_of(view), at, view.shape, most_bytes)
 
 
 def copied_run(b: UOp, first: int, shape: tuple[int, ...], most_bytes: int) -> UOp | None:
-    """Return a BUFFER of `shape` with a copy of the elements of the realized BUFFER `b` from number `first` on; None
-    unless it is in host memory, has elements, and takes at most `most_bytes`.
+    """Return a BUFFER of `shape` with a copy of the elements of the BUFFER `b` from number `first` on; None unless
+    `b` is in host memory and no mapped file, and the copy has elements and takes at most `most_bytes`.
     """
     n_bytes = prod(shape) * b.dtype.itemsize
-    if not 0 < n_bytes <= most_bytes or not isinstance(b.storage, Memory):
+    if not 0 < n_bytes <= most_bytes or not isinstance(b.storage, Memory) or is_on_disk(b.arg.device):
         return None
-    return _copied_run(b, b.storage, first, shape, n_bytes)
-
-
-def _copied_run(b: UOp, whole: Memory, first: int, shape: tuple[int, ...], n_bytes: int) -> UOp:
-    memory = Device[b.arg.device].alloc(n_bytes)
-    ctypes.memmove(memory.address, whole.address + first * b.dtype.itemsize, n_bytes)
     new = new_buffer_like(_template(shape, b.dtype, b.arg.device))
-    new.storage = memory
+    new.storage = Device[b.arg.device].alloc(n_bytes)
+    ctypes.memmove(new.storage.address, b.storage.address + first * b.dtype.itemsize, n_bytes)
     return new
 
 

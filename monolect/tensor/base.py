@@ -157,8 +157,8 @@ else:
     _Joined = object
 
 
-# "last" -> an object for the last change of axes in place or of hooks, of a Tensor that a captured step depends on: a
-# guard of all steps
+# The value of "last" is replaced when the shape of a Tensor changes in place, or its hooks, and a captured step depends
+# on that Tensor. All steps guard it.
 guarded: dict[str, object] = {"last": object()}
 
 

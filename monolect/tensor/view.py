@@ -47,24 +47,26 @@ class Window:
     where elements of the view share memory. `restride` maps the strides of `parent` to those of the view; if it is
     None, they are unknown. `origin` is the user's line. For a base without memory, `node` caches the node or value of
     the view for the node `seen` of the base. For a view that is a leaf, `current` calls `note` with each node that it
-    makes, and `unmarked` is the `make` from before the view became a leaf. `base_shape` is the Rearranged of the base
-    when the view was made, or None if the base had not changed its axes in place.
+    makes, and `unmarked` is the `make` from before the view became a leaf. `base_axes` is the Rearranged of the base
+    when the view was made, or None if no method such as `t_` had changed the base before.
     """
 
-    __slots__ = ("_parent", "base_shape", "make", "node", "note", "origin", "restride", "seen", "unmarked", "writes")
+    __slots__ = ("_parent", "base_axes", "make", "node", "note", "origin", "restride", "seen", "unmarked", "writes")
 
     def __init__(self, parent: Any, make: Make, restride: Restride | None, writes: Make | None, origin: Any) -> None:
         self._parent, self.make, self.restride, self.writes, self.origin = parent, make, restride, writes, origin
-        self.base_shape = _rearranged(parent) if parent._is_view else None
+        self.base_axes = _rearranged(parent) if parent._is_view else None
         self.seen: weakref.ref[UOp] | None = None
         self.node: UOp | None = None
         self.note: Callable[[UOp], None] | None = None
 
     @property
     def parent(self) -> Any:
-        """The base. If it has changed its axes in place since this view was made, the Tensor that kept the old ones."""
+        """The base; if a method such as `t_` has changed its shape since this view was made, the Tensor that has kept
+        the old shape.
+        """
         above = self._parent
-        while above._is_view and (now := _rearranged(above)) is not None and now is not self.base_shape:
+        while above._is_view and (now := _rearranged(above)) is not None and now is not self.base_axes:
             above = self._parent = now.before
         return above
 

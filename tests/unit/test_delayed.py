@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -617,3 +618,12 @@ def test_a_row_that_is_out_of_range_or_of_no_memory_on_the_host() -> None:
     parts = Tensor(A).shard(("cpu:0", "cpu:1"), axis=0).realize()
     for i in (0, 1, 0, 1, 0):
         np.testing.assert_array_equal((parts[i] * 2.5).numpy(), A[i] * 2.5)
+
+
+def test_rows_of_a_mapped_file_are_no_inputs(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(bytes(range(12)))
+    rows = Tensor.from_file(str(tmp_path / "rows")).reshape(3, 4)
+    for i in (0, 1, 2, 0, 1):
+        assert (rows[i] + 1).tolist() == [4 * i + k + 1 for k in range(4)]
+        assert (rows[i, 1] + 1).item() == 4 * i + 2
+        assert (rows[i:][0] + 1).tolist() == [4 * i + k + 1 for k in range(4)]

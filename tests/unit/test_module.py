@@ -416,6 +416,18 @@ def test_a_tensor_that_forward_keeps_is_no_state() -> None:
         return [list(saved), list(missing), list(unexpected), [n for n, _ in model.named_parameters()]]
 
     assert program(monolect) == program(torch)
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            self.table = Tensor([1.0])
+
+    class Builds(nn.Module):
+        def forward(self) -> None:
+            self.own = Own()
+
+    builds = Builds()
+    builds()
+    assert list(builds.state_dict()) == ["own.table"]  # `own` was made in a call, but was not called itself
     other = nn.Sequential(nn.Linear(2, 2))
     other.scale = Tensor([2.0])  # set outside of a call: state, as any tensor of an object
     assert "scale" in other.state_dict()

@@ -53,6 +53,7 @@ def test_spectral_norm_trains_as_in_pytorch(name: str, options: dict[str, Any]) 
 
 
 def test_spectral_norm_in_a_captured_step_and_its_errors() -> None:
+    monolect.manual_seed(1)  # some weights have a sum near 0, of which 1e-5 is less than one rounding
     plain, captured = utils.spectral_norm(nn.Linear(4, 3)), utils.spectral_norm(nn.Linear(4, 3))
     captured.load_state_dict(plain.state_dict())
     x = Tensor(np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32))

@@ -73,7 +73,7 @@ def _element_kind(kind: Any) -> type:
             return view(None, u, key)
 
         _window_slot.__set__(t, found := Window(parent, of, lambda _: (), of, None))
-        found.base_shape = None  # the base may have changed its axes in place since
+        found.base_axes = None  # those when this view was made: the base may have another shape now
         t.__class__ = view_kind(kind)
         t._part = None  # a second reference to the base
         return found

@@ -56,18 +56,30 @@ class Hooks:
         return g
 
 
-class GradientHook:
-    """A function that is called with a gradient, until `remove()`."""
+class Hook:
+    """A function that is called until `remove()`. `hooks` is the list of those to call, which has this one."""
+
+    def __init__(self, hooks: list[Any], function: Callable[..., Any]) -> None:
+        self.function, self._hooks = function, hooks
+
+    def remove(self) -> None:
+        """Call the function no more."""
+        if self in self._hooks:
+            self._hooks.remove(self)
+
+
+class GradientHook(Hook):
+    """A function that is called with a gradient of `tensor`, until `remove()`."""
 
     def __init__(self, hooks: list[GradientHook], function: Callable[..., Any], tensor: Any) -> None:
-        self.function, self._hooks, self._tensor = function, hooks, weakref.ref(tensor)
+        super().__init__(hooks, function)
+        self._tensor = weakref.ref(tensor)
 
     def remove(self) -> None:
         """Call the function no more. A captured step that depends on the tensor is captured again."""
-        if self in self._hooks:
-            self._hooks.remove(self)
-            if (t := self._tensor()) is not None:
-                note_guarded(t)
+        super().remove()
+        if (t := self._tensor()) is not None:
+            note_guarded(t)
 
 
 class _Keep:
@@ -241,4 +253,4 @@ def _with_node(name: str, t: Any, hooks: Hooks) -> None:
     hooks.node = weakref.ref(t._uop)
 
 
-__all__ = ["GradientHook", "Hooks", "HooksMixin", "functions_of", "hooked", "refuse_hooks"]
+__all__ = ["GradientHook", "Hook", "Hooks", "HooksMixin", "functions_of", "hooked", "refuse_hooks"]
